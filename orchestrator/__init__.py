@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         openai_profile,
     )
     from orchestrator.core.errors import ConfigurationError, PullwrightError
-    from orchestrator.core.events import EventKind, SessionEvent
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.engine.environments.local import LocalEnvironment
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import Host, SessionConfig
     from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.event_bus import EventKind, SessionEvent
     from orchestrator.engine.session.gate import safe_mode
     from orchestrator.engine.session.session import Session
     from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
@@ -54,8 +54,8 @@ _MODULES = {
     "minimal_profile": "app.wiring.library",
     "assistant_profile": "app.wiring.library",
     "explorer_profile": "app.wiring.library",
-    "SessionEvent": "core.events",
-    "EventKind": "core.events",
+    "SessionEvent": "engine.session.event_bus",
+    "EventKind": "engine.session.event_bus",
     "LocalEnvironment": "engine.environments.local",
     "LoggingEnvironment": "engine.environments.wrappers",
     "ReadOnlyEnvironment": "engine.environments.wrappers",

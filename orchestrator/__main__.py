@@ -55,11 +55,11 @@ def check_packages() -> str:
         return ""
     own = HERE / ".venv"
     if (own / "bin/python").exists() and Path(sys.prefix).resolve() != own.resolve():
-        return f"this Python has not the packages that Pullwright needs: run it with {own}/bin/python"
+        return f"this Python lacks packages that Pullwright needs: run it with {own}/bin/python"
     more = len(missing) - SHOWN_PACKAGES
     shown = ", ".join(missing[:SHOWN_PACKAGES]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"this Python has not the packages that Pullwright needs ({shown}): set them up with "
+        f"this Python lacks packages that Pullwright needs ({shown}): set them up with "
         f"python3 {HERE}/run_local_agent.py {SET_UP}, and run it with {own}/bin/python"
     )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import Claimed
+from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
 from orchestrator.engine.models.base import Completed, Response
 
@@ -43,7 +43,7 @@ PRELOADED = (
     "jinja2",
     "jsonschema",
     "orchestrator.bot.forge.github.forge",
-    "orchestrator.engine.profiles.planner",
+    "orchestrator.engine.profiles.catalog",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",
     "orchestrator.app.wiring.cycle_parts",

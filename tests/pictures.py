@@ -26,7 +26,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.core.events import Phase
+from orchestrator.core.cycle_events import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

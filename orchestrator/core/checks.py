@@ -56,6 +56,18 @@ def check_callable(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be a function, not {_in_words(value)}")
 
 
+def check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
+    """Raise an error if a value is not a number of at least `least`; if it is `whole`, only an `int` is one.
+
+    Raises:
+        ConfigurationError: the value has another type, is NaN or too small.
+    """
+    # `not >=` also rejects NaN.
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:
+        number = "a whole number of" if whole else "a number,"
+        raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
+
+
 def is_whole(value: object) -> TypeGuard[int]:
     """Return whether a value is an `int` and not a `bool`."""
     return isinstance(value, int) and not isinstance(value, bool)

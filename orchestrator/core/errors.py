@@ -7,19 +7,19 @@
     │   └── SandboxMissingError       commands may run, but this machine has no sandbox for them
     ├── ModelError                    a model provider did not give a usable answer
     │   ├── AuthenticationError       the key is missing, wrong or expired
-    │   ├── PermissionDeniedError     the key is good but may not use this
+    │   ├── PermissionDeniedError     the key is valid but may not use this
     │   ├── ModelNotFoundError        no such model or endpoint
     │   ├── RateLimitError            too many requests; `resume_at`
-    │   │   └── SpentQuotaError       a quota is spent: asking again soon is of no use
+    │   │   └── SpentQuotaError       a quota is spent: another request soon is useless
     │   ├── OverloadedError           the provider is down or busy; `resume_at` where it said so
     │   ├── ContextLengthError        the request is longer than the model can read
     │   ├── ContentFilterError        the provider refused the content
     │   ├── InvalidRequestError       the provider understood and rejected the request
     │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle; `resume_at`
-    │   └── ProviderError             anything else that a provider says
-    ├── NothingLeftError              a cap on what may be spent is used up
+    │   └── ProviderError             any other error that a provider reports
+    ├── BudgetExhaustedError          a cap on what may be spent is used up
     ├── BadReplyError                 the model answered, but not in the contract's form
-    ├── ForgeError                    GitHub (or the folder that plays it) refused or failed
+    ├── ForgeError                    GitHub, or a local folder in its place, refused or failed
     │   ├── ForgeAuthenticationError
     │   ├── ForgePermissionError
     │   ├── ForgeNotFoundError
@@ -29,17 +29,17 @@
     │   ├── GitMissingError
     │   ├── EmptyRepositoryError
     │   ├── PushRejectedError
-    │   ├── ClaimLostError            another worker holds the task by now
-    │   ├── RemoteUnavailableError    the remote cannot be reached; it may be later
-    │   │   └── RemoteRateLimitError  the git server wants a pause; `seconds`
-    │   ├── RemoteRefusedError        the remote does not let us in: key, token or permission
+    │   ├── ClaimLostError            another worker holds the task now
+    │   ├── RemoteUnavailableError    the remote cannot be reached at the moment
+    │   │   └── RemoteRateLimitError  too many requests to the git server; `seconds`
+    │   ├── RemoteRefusedError        the remote refuses access: key, token or permission
     │   └── DiskFullError
     ├── ToolError                     a tool could not do it; the model reads the message
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
     │   ├── FileMissingError
     │   └── FileUnreadableError       binary, too large, not a file, no permission
-    ├── FleetError                    the fleet's database cannot be reached, or says what makes no sense
-    ├── MemoryStoreError              the memory's file, or what was to be done with it
+    ├── FleetError                    the fleet's database cannot be reached, or has invalid data
+    ├── MemoryStoreError              the memory's file cannot be used, or rejects an entry
     └── JournalError                  a run's record is missing or damaged
 
 Those with `resume_at` that come from a model are `ResumableError`s.
@@ -89,7 +89,7 @@ class AuthenticationError(ModelError):
 
 
 class PermissionDeniedError(ModelError):
-    """The key is good but may not use this model or feature."""
+    """The key is valid but may not use this model or feature."""
 
 
 class ModelNotFoundError(ModelError):
@@ -154,7 +154,7 @@ class ProviderError(ModelError):
     """Any other error that a provider reports."""
 
 
-class NothingLeftError(PullwrightError):
+class BudgetExhaustedError(PullwrightError):
     """A spending cap is used up, so no work starts."""
 
 

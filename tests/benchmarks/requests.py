@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import PhaseEntered
+from orchestrator.core.cycle_events import PhaseEntered
 from tests.benchmarks.soak import LABEL, REPOSITORY, make_site
 from tests.doubles.github.server import GitHub
 from tests.doubles.model_server import ModelServer, plan

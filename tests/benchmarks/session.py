@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.tracing import tracing
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import CycleStarted
+from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.messages import (
     FinishReason,
     Message,
@@ -41,7 +41,7 @@ from orchestrator.engine.models.openai_responses.encode import ResponsesWire
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.models.transport import HttpModel
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.profiles.catalog import openai
 from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome

@@ -10,28 +10,30 @@ from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    MessageAdded,
     Phase,
     PhaseEntered,
-    PlanAccepted,
     Proposed,
     Proposing,
-    ReplyReceived,
     Reserved,
-    SessionStarted,
     TaskTaken,
     TestRunEnded,
     TestRunStarted,
+    Verified,
+)
+from orchestrator.core.events import (
+    CallStatus,
+    MessageAdded,
+    PlanAccepted,
+    ReplyReceived,
+    SessionStarted,
     ToolCallEnded,
     ToolCallStarted,
     TurnStarted,
-    Verified,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 

@@ -13,7 +13,7 @@ from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import Cloned
+from orchestrator.core.cycle_events import Cloned
 from tests.doubles.github import bare
 from tests.doubles.github.faults import Fault
 from tests.scenarios.dying import hidden

@@ -16,7 +16,8 @@ import pytest
 
 from orchestrator.app.cli.arguments import QUESTION
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.events import CallStatus, CycleEnded, TaskTaken, ToolCallEnded, Warned
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
+from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
 from tests.doubles.browser import axe, chromium
 from tests.doubles.fleets import busy_fleet
 from tests.doubles.journals import Journals, night, proposed, started, worked_round

@@ -296,7 +296,7 @@ def test_no_secret_leaves_by_an_argument(
     assert servers.approve().code == 0
     stage.script(do(call("echo", text=f"the key is {KEY}")), do(FIX), do(PROPOSE, FINISH))
     assert servers.run().code == 0
-    assert "the arguments hold a secret" in stage.told(1)
+    assert "the arguments contain a secret" in stage.told(1)
 
 
 @pytest.mark.slow(reason="a whole cycle or several, with servers")

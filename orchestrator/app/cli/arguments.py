@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.app.options import SETTING_KEYS, add_settings, choices
-from orchestrator.core.errors import ConfigurationError, NothingLeftError
+from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
@@ -76,7 +76,7 @@ def for_error(error: BaseException) -> int:
     """Return the exit status for an error that ended the program."""
     if isinstance(error, ConfigurationError):
         return USAGE
-    if isinstance(error, NothingLeftError):
+    if isinstance(error, BudgetExhaustedError):
         return LIMIT
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED

@@ -29,19 +29,21 @@ from orchestrator.app.words import (
     todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
+    Paused,
+    PhaseEntered,
+    QuestionAsked,
+    Reserved,
+)
+from orchestrator.core.events import (
     ErrorOccurred,
     InputReceived,
     LimitReached,
-    Paused,
-    PhaseEntered,
     PlanAccepted,
-    QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
-    Reserved,
     SubagentEvent,
     TextDelta,
     ToolOutputDelta,

@@ -31,8 +31,9 @@ from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarm, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
-from orchestrator.core.events import Paused, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:

@@ -33,22 +33,20 @@ from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.journal.tail import JournalTail
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
-    CycleEnded,
-    CycleStarted,
     MessageAdded,
     PlanAccepted,
     ProcessingEnded,
     ReplyReceived,
     ReplyRejected,
-    TaskTaken,
     ToolCallEnded,
     TurnStarted,
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
 from orchestrator.engine.session.history import todos_of
-from orchestrator.engine.session.state_record import state_of
+from orchestrator.engine.session.state_record import state_record_of
 
 if TYPE_CHECKING:
     import argparse
@@ -235,7 +233,7 @@ class _Printer:
 
 
 def _write_state(run: Run, *, as_json: bool) -> None:
-    state = state_of(
+    state = state_record_of(
         (record.event, record.at) for record in run.records if not isinstance(record.event, UnknownRecord)
     )
     redactor = environment_redactor()

@@ -19,8 +19,8 @@ from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
+from orchestrator.core.cycle_events import ClaimChecked
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ClaimChecked
 
 if TYPE_CHECKING:
     import argparse

@@ -26,19 +26,21 @@ from orchestrator.app.words import Narrator, counted, duration, money, seconds_i
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.journal.tail import JournalTail
-from orchestrator.core.events import (
-    Compacted,
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
-    MessageAdded,
-    PlanAccepted,
     Proposing,
-    ReplyReceived,
-    SessionStarted,
-    SubagentEvent,
     TaskTaken,
     TestRunEnded,
     TestRunStarted,
+)
+from orchestrator.core.events import (
+    Compacted,
+    MessageAdded,
+    PlanAccepted,
+    ReplyReceived,
+    SessionStarted,
+    SubagentEvent,
     ToolCallEnded,
     ToolCallStarted,
     TurnStarted,

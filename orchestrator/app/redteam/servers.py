@@ -26,17 +26,9 @@ from orchestrator.app.redteam.world import NAME
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import (
-    CallStatus,
-    CycleEnded,
-    CycleStarted,
-    PlanAccepted,
-    TaskTaken,
-    ToolCallEnded,
-    ToolCallStarted,
-    Warned,
-)
+from orchestrator.core.events import CallStatus, PlanAccepted, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:

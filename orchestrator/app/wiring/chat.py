@@ -48,14 +48,16 @@ from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
-from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
+from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
+from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.known_models import family_of
 from orchestrator.engine.policy.secrets import Redactor
-from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
+from orchestrator.engine.profiles.base import with_skills
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.skills import Skills
@@ -364,7 +366,7 @@ class ChatProgram:
         budget = CycleBudget(context.home, context.clock, scope_caps(settings))
         granted = await budget.open(folder, Spent(), self.bus, smallest_request(settings, self.chosen))
         if isinstance(granted, Refused):
-            raise NothingLeftError(granted.reason)
+            raise BudgetExhaustedError(granted.reason)
         work = await self._open_folder(run)
         environment = LocalEnvironment(
             work,

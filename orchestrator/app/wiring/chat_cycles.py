@@ -18,8 +18,8 @@ from orchestrator.bot.git.folder_change import ChangeBase, find_base
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.repositories import PROGRAM, Commands
 from orchestrator.engine.session.history import history_of, todos_of
 

@@ -28,14 +28,15 @@ from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSear
 from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
-from orchestrator.core.events import CycleStarted, Warned
+from orchestrator.core.cycle_events import CycleStarted
+from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.base import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests

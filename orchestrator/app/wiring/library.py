@@ -22,11 +22,14 @@ from orchestrator.engine.models.catalog import (
     is_official,
     model_at,
 )
-from orchestrator.engine.profiles.anthropic import anthropic
-from orchestrator.engine.profiles.base import make_profile, web_tools_of
-from orchestrator.engine.profiles.gemini import gemini
-from orchestrator.engine.profiles.minimal import minimal
-from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.profiles.catalog import (
+    anthropic,
+    gemini,
+    make_profile,
+    minimal,
+    openai,
+    web_tools_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -292,7 +295,8 @@ def _ready(named: _Named, provider: Provider, profile: Profile) -> Profile:
         return named.known(profile.for_model(named.model))
     chosen = _chosen(provider, named.model, named)
     known = facts(chosen.api_url, chosen.ref.name if chosen.ref else named.model)
-    return named.known(profile.for_model(chosen.model, known)).priced(chosen.price, _others(chosen))
+    ready = named.known(profile.for_model(chosen.model, known))
+    return replace(ready, price=chosen.price, other_model=_others(chosen))
 
 
 def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:

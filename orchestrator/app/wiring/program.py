@@ -43,8 +43,9 @@ from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.core.cycle_events import CycleStarted, PhaseEntered, TaskTaken
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
-from orchestrator.core.events import CycleStarted, PhaseEntered, TaskTaken, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, install_command
 from orchestrator.engine.models.base import Response

@@ -28,26 +28,28 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from orchestrator import __version__
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.words import short_line
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    PhaseEntered,
+    Proposed,
+    Resumed,
+    TaskTaken,
+)
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
     SUMMARY_AGENT,
     CallStatus,
-    CycleEnded,
-    CycleStarted,
     ErrorOccurred,
     ForeignToolsOffered,
     Guarded,
     InputReceived,
     LimitReached,
-    PhaseEntered,
     ProcessingEnded,
-    Proposed,
     ReasoningDelta,
     ReplyReceived,
-    Resumed,
     SessionEnded,
     SubagentEvent,
-    TaskTaken,
     TextDelta,
     ToolCallEnded,
     ToolCallStarted,

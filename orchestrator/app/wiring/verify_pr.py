@@ -37,8 +37,9 @@ from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
-from orchestrator.core.events import ClaimChecked, CycleEnded, CycleStarted, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.git_names import is_branch_name
 from orchestrator.engine.policy.secrets import Redactor
 

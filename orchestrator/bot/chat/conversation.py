@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.core.cycle_events import CycleStarted, Resumed
 from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
-    CycleStarted,
     Decision,
     MessageAdded,
     ReplyReceived,
-    Resumed,
     TextDelta,
     TextStarted,
     TodosChanged,
@@ -217,7 +216,7 @@ class Conversation:
     async def _ask(self, message: str | Message, said: str) -> SessionEnd:
         """Send a message, of which `said` are the person's own words."""
         self._revive()
-        self.session.budget.begin_anew()
+        self.session.budget.restart_for_input()
         self.parts.checkpoints.begin_turn()
         if self.parts.on_say is not None:
             self.parts.on_say(self.session, said)
@@ -289,7 +288,7 @@ class Conversation:
         if self.session.is_closed:
             old = self.session
             self.session = self._open(tuple(old.history.turns))
-            self.session.budget.take_over(old.budget)
+            self.session.budget.add_spending(old.budget)
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.bot.journal.index import spend_lock, spent_on
+from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.core.events import Reserved
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
 from orchestrator.core.messages import Spent
 

@@ -23,15 +23,13 @@ from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_reposi
 from orchestrator.bot.cycle.skills import skills_of_cycle
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.core.events import (
     CallStatus,
     Defence,
     Guarded,
-    Phase,
-    PhaseEntered,
     PlanAccepted,
-    Resumed,
     TodosChanged,
     ToolCallEnded,
     ToolCallStarted,

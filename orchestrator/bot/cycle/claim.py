@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
 from orchestrator.bot.cycle.parts import FoundTask
+from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import (
     ClaimLostError,
     ForgeError,
     WorkspaceError,
 )
-from orchestrator.core.events import Claimed, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.session.budget import Limits
 

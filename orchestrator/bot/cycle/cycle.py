@@ -23,18 +23,9 @@ from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, outcom
 from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.core.cycle_events import Cloned, CycleEnded, ForgeUsed, Phase, PhaseEntered, TaskTaken
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import (
-    Cloned,
-    CycleEnded,
-    Defence,
-    ForgeUsed,
-    Guarded,
-    Phase,
-    PhaseEntered,
-    TaskTaken,
-    Warned,
-)
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import fenced
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render

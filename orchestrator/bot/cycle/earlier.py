@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
+from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
     Compacted,
     InputReceived,
     LoopDetected,
     MessageAdded,
-    Proposed,
-    Proposing,
     ReplyReceived,
     SteeringInjected,
     TodosChanged,

@@ -18,6 +18,7 @@ from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_even
 from orchestrator.bot.cycle.parts import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.core.cycle_events import Phase, PhaseEntered, QuestionAsked, WorkSaved
 from orchestrator.core.errors import (
     BadReplyError,
     ClaimLostError,
@@ -28,13 +29,7 @@ from orchestrator.core.errors import (
     ToolError,
     WorkspaceError,
 )
-from orchestrator.core.events import (
-    Phase,
-    PhaseEntered,
-    QuestionAsked,
-    Warned,
-    WorkSaved,
-)
+from orchestrator.core.events import Warned
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands

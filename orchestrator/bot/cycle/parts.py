@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.changes import DiffStat, FileChange
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import CycleStarted, Emit
+    from orchestrator.core.cycle_events import CycleStarted
+    from orchestrator.core.events import Emit
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.mcp.base import ForeignTools

@@ -16,8 +16,9 @@ from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import read_block
 from orchestrator.core.changes import diff_stat
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
-from orchestrator.core.events import Defence, Guarded, Phase, PhaseEntered, Proposed, Proposing, Warned
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import done_in_words

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
 from orchestrator.bot.verification.page import report, to_json, warning_about_tests
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
+from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import (
-    CallStatus,
-    Defence,
-    Guarded,
-    Phase,
-    PhaseEntered,
-    TestRunEnded,
-    TestRunStarted,
-    ToolCallEnded,
-    Verified,
-    Warned,
-)
+from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.engine.tools.control import RUN_TESTS

@@ -30,8 +30,9 @@ from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.page import find_block, table_rows, to_json
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Verified
 from orchestrator.core.errors import PullwrightError, WorkspaceError
-from orchestrator.core.events import Cloned, Defence, Guarded, Phase, PhaseEntered, Verified
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 

@@ -19,29 +19,31 @@ from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import Unanswered, cost_of
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    ForgeUsed,
+    Paused,
+    Proposed,
+    QuestionAsked,
+    Reserved,
+    TaskTaken,
+    Verified,
+    WorkSaved,
+)
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     CallStatus,
-    CycleEnded,
-    CycleStarted,
     Defence,
-    ForgeUsed,
     Guarded,
     MessageAdded,
-    Paused,
     PlanAccepted,
-    Proposed,
-    QuestionAsked,
     ReplyReceived,
-    Reserved,
     SubagentEvent,
-    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
     TurnStarted,
-    Verified,
     WaitStarted,
-    WorkSaved,
 )
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.messages import Spent

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.reader import Unanswered, cost_of_all, read_run, responses
 from orchestrator.bot.journal.records import UnknownRecord, append_last
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    MessageAdded,
     Proposed,
     QuestionAsked,
-    ReplyReceived,
     Resumed,
     TaskTaken,
-    TurnStarted,
     WorkSaved,
 )
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
 from orchestrator.core.locks import keeper, try_lock, wait_for_lock
 from orchestrator.core.messages import Spent, Usage
 

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
 from orchestrator.core import events, messages, todos
+from orchestrator.core.cycle_events import CycleEnded, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
-    CycleEnded,
     Event,
     InputReceived,
-    Proposed,
-    Proposing,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,

@@ -25,17 +25,9 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import (
-    CallStatus,
-    Phase,
-    PhaseEntered,
-    Proposed,
-    ReplyReceived,
-    ToolCallEnded,
-    Warned,
-    WorkSaved,
-)
+from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
 from orchestrator.engine.session.history import TurnKind, history_of
@@ -51,7 +43,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home, KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import CycleStarted, Emit, Event, TaskTaken
+    from orchestrator.core.cycle_events import CycleStarted, TaskTaken
+    from orchestrator.core.events import Emit, Event
 
 
 CRASHED = "crashed"

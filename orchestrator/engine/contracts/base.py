@@ -1,14 +1,19 @@
-"""The protocol of a contract: it shapes the request, reads the reply, and formats the answer."""
+"""The base class of contracts: a contract shapes the request, reads the reply, and formats the answer."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.core.fence import fenced_unless_blank, one_line
+from orchestrator.core.messages import Message, Role, Text
+from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    from orchestrator.core.messages import Message, ToolCall, ToolDefinition, ToolResult
+    from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
     from orchestrator.engine.models.base import Request, Response
 
 
@@ -57,51 +62,48 @@ class Running(StrEnum):
     """Only the first one; the others are answered as not executed."""
 
 
-class Contract(Protocol):
-    """The form of requests and replies. No other code needs to know which contract is used."""
+class Contract(ABC):
+    """The form of requests and replies. No other code needs to know which contract is used.
 
-    @property
-    def name(self) -> str:
-        """`json_plan`, `native`, `single_step` or `whole_file`."""
+    Attributes:
+        name: `json_plan`, `native`, `single_step` or `whole_file`.
+        running: how the calls of one reply run.
+        has_own_form: whether `describe` teaches a form of this program's; else the vendor's function calling is
+            used.
+        text_ends: whether a reply without calls ends the model's work; else the model is asked to go on.
+        prunes: whether the oldest part of a conversation is dropped when it becomes too long for the model.
+        forgets: whether a request has only the user messages and the last reply with its answer.
+        leaves_out_reply: whether the next request of a contract that `forgets` omits the last reply, too.
+        writes_whole_files: whether a reply is just a changed file: the model needs to see only the files of its
+            task.
+        wrap_up: the message to the model before its last turn; empty uses the default one.
+    """
 
-    @property
-    def running(self) -> Running:
-        """How the calls of one reply run."""
-
-    @property
-    def has_own_form(self) -> bool:
-        """Whether `describe` teaches a form of this program's; else the vendor's function calling is used."""
-
-    @property
-    def text_ends(self) -> bool:
-        """Whether a reply without calls ends the model's work; else the model is asked to go on."""
-
-    @property
-    def prunes(self) -> bool:
-        """Whether the oldest part of a conversation is dropped when it becomes too long for the model."""
-
-    @property
-    def forgets(self) -> bool:
-        """Whether a request has only the user messages and the last reply with its answer."""
+    name: str
+    running: Running
+    has_own_form = False
+    text_ends = False
+    prunes = False
+    forgets = False
+    writes_whole_files = False
 
     @property
     def leaves_out_reply(self) -> bool:
-        """Whether the next request of a contract that `forgets` omits the last reply, too."""
-
-    @property
-    def writes_whole_files(self) -> bool:
-        """Whether a reply is just a changed file: the model needs to see only the files of its task."""
-
-    @property
-    def go_on(self) -> str:
-        """The message that asks a model that called nothing to go on."""
+        """See the class."""
+        return False
 
     @property
     def wrap_up(self) -> str:
-        """The message to the model before its last turn; empty uses the default one."""
+        """See the class."""
+        return ""
 
-    def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Store facts about the session's task, before its first request.
+    @property
+    @abstractmethod
+    def go_on(self) -> str:
+        """The message that asks a model that called nothing to go on."""
+
+    def learn(self, *, title: str, path: str, tests: str) -> None:  # noqa: B027  the first message has these facts
+        """Store facts about the session's task before its first request, if the contract needs them.
 
         Args:
             title: of the task.
@@ -110,16 +112,40 @@ class Contract(Protocol):
         """
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """Return the request with what this contract needs: tool definitions, or an output schema."""
+        """Return the request with what this contract needs: tool definitions, an output schema, or nothing."""
+        del tools
+        return request
 
+    @abstractmethod
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the part of the system prompt that explains the form and lists the tools; may be empty."""
 
+    @abstractmethod
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """Convert a reply to calls. Call ids are unique within the session."""
 
+    @abstractmethod
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """Return the message with the results; `note` is a message of the program to the model."""
 
+    @abstractmethod
     def complain(self, problems: tuple[str, ...]) -> Message:
         """Return the message that requests the reply again and names its problems."""
+
+
+_NAME_CHARS = 80
+
+
+def text_with_results(template: str, results: tuple[ToolResult, ...], note: str) -> Message:
+    """Return results as a text, each in a fence that its text cannot close; their images follow."""
+    shown = [
+        {
+            "name": one_line(result.name, limit=_NAME_CHARS),
+            "is_error": result.is_error,
+            "block": fenced_unless_blank(result.content),
+        }
+        for result in results
+    ]
+    failed = any(result.is_error for result in results)
+    text = render(template, results=shown, failed=failed, note=note)
+    return Message(Role.USER, (Text(text), *(image for result in results for image in result.images)))

@@ -56,7 +56,7 @@ _STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)|[{}\[\]]', r
 _WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
 # Text that remains if a quotation mark or a bracket ended the JSON too early, or began it too late.
 _CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")
-_JSON_BEHIND = re.compile(r'"\s*+[}\]:]|[{\[]\s*+"')
+_JSON_AFTER = re.compile(r'"\s*+[}\]:]|[{\[]\s*+"')
 _END_OF_ANSWER = re.compile(r"[ \t}\]);,.`*]*+(?:\Z|\r?\n|</|<\||//|/\*|#)")
 _LEFT_OVER = (
     "text of calls outside the one JSON object: close each bracket once, and "
@@ -115,7 +115,7 @@ class _Search:
         self._ended_early = ended_early
         self._plain: list[Any] = []
         self._in_fences: list[Any] = []
-        self._behind_plan = False
+        self._after_plan = False
         self._skipped = False
 
     def run(self) -> FoundPlan | Malformed:
@@ -167,7 +167,7 @@ class _Search:
         fenced = _OPEN_FENCE.search(self._text, max(0, start - _FENCE_CHARS), start)
         kind = self._in_fences if fenced else self._plain
         if is_plan(value) and not (self._skipped and "tool_calls" not in value):
-            self._behind_plan = True
+            self._after_plan = True
             if value not in kind:
                 kind.append(value)
 
@@ -193,8 +193,8 @@ class _Search:
         text = self._text
         match = _CALL_OUTSIDE.search(text, start, end)
         place = match.start() if match else None
-        if place is None and self._behind_plan:
-            match = _JSON_BEHIND.search(text, start, end)
+        if place is None and self._after_plan:
+            match = _JSON_AFTER.search(text, start, end)
             ends = _END_OF_ANSWER.match(text, start, end) or _SENTENCE.match(text, start, end)
             place = match.start() if match else None if ends else start
         return None if place is None else _fault_text(text, BrokenJsonError(_LEFT_OVER, place=place))
@@ -232,7 +232,7 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
             "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
         )
         problem = (
-            f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
+            f"reply: ended in the middle, after `{place}`, before its first call was complete; {what_to_do}"
         )
         return Malformed((problem,))
     plan = "" if isinstance(value, list) else value.get("plan", "")
@@ -247,11 +247,11 @@ def _fault_text(text: str, error: BrokenJsonError) -> str:
         return f"reply: not valid JSON ({error})"
     place = error.place
     line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    before, behind = (
+    before, after = (
         one_line(part, limit=_LONGEST_EXCERPT_CHARS)
         for part in (text[max(0, place - _EXCERPT_CHARS) : place], text[place : place + _EXCERPT_CHARS])
     )
-    return f"reply: line {line}, column {column}, between `{before}` and `{behind}`: {error}"
+    return f"reply: line {line}, column {column}, between `{before}` and `{after}`: {error}"
 
 
 _NAME_KEYS = ("tool", "name", "function")

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.core.fence import fenced_unless_blank, one_line
-from orchestrator.core.messages import FinishReason, JsonObject, Message, Role, Text, ToolCall
+from orchestrator.core.fence import one_line
+from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import Actions, Malformed, Running
+from orchestrator.engine.contracts.base import Actions, Contract, Malformed, Running, text_with_results
 from orchestrator.engine.contracts.find_plan import FoundPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, ReadReply
+    from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 
 _EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
-_NAME_CHARS = 80
 _PROBLEM_CHARS = 400
 
 
-class JsonPlan:
+class JsonPlan(Contract):
     """Reads a plan strictly first, then tolerantly, and never completes a truncated call.
 
     A call of a tool that is not offered is passed on: the agent refuses and records it. Arguments that do not
@@ -40,18 +39,11 @@ class JsonPlan:
     name = "json_plan"
     running = Running.IN_ORDER
     has_own_form = True
-    text_ends = False  # a session ends by `finish` or `ask_question`
-    prunes = False
-    forgets = leaves_out_reply = writes_whole_files = False
-    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """The message that asks for a call, or for `finish`."""
         return render("agent/no_calls")
-
-    def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Do nothing: the first message has these facts."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """Return the request with the schema of a plan that calls only these tools."""
@@ -71,14 +63,14 @@ class JsonPlan:
         found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
         if isinstance(found, Malformed):
             return found
-        if problems := flaws(found.value):
-            return Malformed(problems)
+        if flawed := flaws(found.value):
+            return Malformed(flawed)
         value = plan_of(found.value)
-        if problems := flaws(value) or plan_problems(value):
-            return Malformed(problems)
-        calls, problems = _checked_calls(value["tool_calls"], tools, round_number)
-        if problems:
-            return Malformed(problems)
+        if flawed := flaws(value) or problems(value, plan_schema()):
+            return Malformed(flawed)
+        calls, flawed = _checked_calls(value["tool_calls"], tools, round_number)
+        if flawed:
+            return Malformed(flawed)
         withheld = _withheld(found, len(calls), round_number)
         if found.cut_off and not calls and not withheld:
             return Malformed(("reply: ended in the middle of its first call; send a shorter reply",))
@@ -86,18 +78,8 @@ class JsonPlan:
         return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """Return the results in order, each in a fence that its text cannot close; their images follow."""
-        shown = [
-            {
-                "name": one_line(result.name, limit=_NAME_CHARS),
-                "is_error": result.is_error,
-                "block": fenced_unless_blank(result.content),
-            }
-            for result in results
-        ]
-        failed = any(result.is_error for result in results)
-        text = render("contracts/json_plan_results", results=shown, failed=failed, note=note)
-        return Message(Role.USER, (Text(text), *(image for result in results for image in result.images)))
+        """Return the results in order, as text."""
+        return text_with_results("contracts/json_plan_results", results, note)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """Return the problems, a line each, and the request to send the whole reply again."""
@@ -110,14 +92,14 @@ def _checked_calls(
 ) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:
     offered = {tool.name: tool for tool in tools}
     checked: list[ToolCall] = []
-    problems: list[str] = []
+    wrong: list[str] = []
     for index, call in enumerate(calls):
         name, arguments = call["tool_name"], call["arguments"]
         if tool := offered.get(name):
             arguments = without_nulls(arguments, tool.parameters)
-            problems.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
+            wrong.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
         checked.append(ToolCall(_call_id(round_number, index), name, arguments))
-    return tuple(checked), shortened(tuple(problems))
+    return tuple(checked), shortened(tuple(wrong))
 
 
 def _withheld(found: FoundPlan, index: int, round_number: int) -> tuple[ToolCall, ...]:
@@ -159,10 +141,6 @@ def _type_words(schema: JsonObject) -> str:
     return kind if isinstance(kind, str) else " or ".join(kind)
 
 
-if TYPE_CHECKING:
-    _conforms: Contract = JsonPlan()
-
-
 @functools.cache
 def plan_schema() -> JsonObject:
     """Return the schema of any plan, whatever its tools."""
@@ -178,14 +156,17 @@ def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
     values. Protocols of providers that require all of them convert the schema.
     """
     base = plan_schema()["properties"]
-    calls = [_call_schema(tool) for tool in tools] or [decodable(base["tool_calls"]["items"])]
+    calls = [
+        _closed(
+            {
+                "tool_name": {"type": "string", "enum": [tool.name]},
+                "arguments": decodable({"type": "object", **tool.parameters}),
+            }
+        )
+        for tool in tools
+    ] or [decodable(base["tool_calls"]["items"])]
     items = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return _closed({"plan": {"type": "string"}, "tool_calls": {"type": "array", "items": items}})
-
-
-def _call_schema(tool: ToolDefinition) -> JsonObject:
-    name = {"type": "string", "enum": [tool.name]}
-    return _closed({"tool_name": name, "arguments": decodable({"type": "object", **tool.parameters})})
 
 
 def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> JsonObject:
@@ -230,21 +211,15 @@ def without_nulls(value: Any, schema: Any) -> Any:
         return [without_nulls(item, schema.get("items")) for item in value]
     if not isinstance(value, dict):
         return value
+    from jsonschema import Draft202012Validator
+
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     return {
         key: without_nulls(item, properties.get(key))
         for key, item in value.items()
-        if item is not None or key in required or key not in properties or _allows_null(properties[key])
+        if item is not None
+        or key in required
+        or key not in properties
+        or Draft202012Validator(properties[key]).is_valid(None)
     }
-
-
-def _allows_null(schema: Any) -> bool:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(schema).is_valid(None)
-
-
-def plan_problems(value: Any) -> tuple[str, ...]:
-    """Return the reasons why a value is not a plan, a line each; empty if it is one."""
-    return problems(value, plan_schema())

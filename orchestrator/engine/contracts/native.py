@@ -6,40 +6,33 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.fence import fenced_unless_blank
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import Actions, Running
+from orchestrator.engine.contracts.base import Actions, Contract, Running, text_with_results
 from orchestrator.engine.contracts.find_plan import plan_of
 from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
+from orchestrator.engine.contracts.whole_file import fenced_blocks
 from orchestrator.engine.models.base import ToolChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, ReadReply
+    from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 
-class Native:
+class Native(Contract):
     """Calls are the vendor's tool calls, and run concurrently. A reply without calls ends the work."""
 
     name = "native"
     running = Running.TOGETHER
-    has_own_form = False
     text_ends = True
-    prunes = False
-    forgets = leaves_out_reply = writes_whole_files = False
-    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """The message after an empty or truncated reply."""
         return render("agent/empty_reply")
-
-    def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Do nothing: the first message has these facts."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """Return the request with the tools."""
@@ -71,12 +64,7 @@ class Native:
         if not results:
             return Message.user(note)
         if results[0].call_id.startswith(WRITTEN):
-            shown = [
-                {"name": one.name, "is_error": one.is_error, "block": fenced_unless_blank(one.content)}
-                for one in results
-            ]
-            text = render("contracts/written_results", results=shown, note=note)
-            return Message(Role.USER, (Text(text), *(image for one in results for image in one.images)))
+            return text_with_results("contracts/written_results", results, note)
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
@@ -112,11 +100,6 @@ class SingleStep(Native):
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
 
 
-if TYPE_CHECKING:
-    _native_conforms: Contract = Native()
-    _single_step_conforms: Contract = SingleStep()
-
-
 WRITTEN = "written_"
 """Prefix of the ids of calls that were written as text.
 
@@ -125,8 +108,6 @@ Their results are sent as text, because vendors do not know the ids.
 
 _LONGEST_CHARS = 200_000
 _TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
-_FENCE = re.compile(r"^```[a-z]*[ \t]*\n", re.MULTILINE)
-_FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
@@ -138,7 +119,7 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     if len(text) > _LONGEST_CHARS:
         return ()
     tagged = _tagged(text)
-    fenced = [] if tagged else _fenced(text)
+    fenced = [] if tagged else [block.text for block in fenced_blocks(text)[1] if block.is_closed]
     if len(fenced) > 1:
         return ()
     offered = {tool.name for tool in tools}
@@ -174,19 +155,6 @@ def _tagged(text: str) -> list[str]:
     return blocks
 
 
-def _fenced(text: str) -> list[str]:
-    """Return the content of the fenced blocks."""
-    blocks: list[str] = []
-    position = 0
-    while begin := _FENCE.search(text, position):
-        end = _FENCE_END.search(text, begin.end())
-        if end is None:
-            break
-        blocks.append(text[begin.end() : end.start()])
-        position = end.end()
-    return blocks
-
-
 def _calls_of(block: str) -> list[dict[str, Any]]:
     if not block.startswith(("{", "[")):
         return []
@@ -194,15 +162,13 @@ def _calls_of(block: str) -> list[dict[str, Any]]:
         value = plan_of(parse_json(block))
     except BrokenJsonError:
         return []
-    if flaws(value):
+    calls = value.get("tool_calls") if isinstance(value, dict) and not flaws(value) else None
+    if not isinstance(calls, list):
         return []
-    listed = value.get("tool_calls") if isinstance(value, dict) else None
-    if not isinstance(listed, list):
-        return []
-    good = all(
+    is_valid = all(
         isinstance(call, dict)
         and isinstance(call.get("tool_name"), str)
         and isinstance(call.get("arguments"), dict)
-        for call in listed
+        for call in calls
     )
-    return listed if good else []
+    return calls if is_valid else []

@@ -22,6 +22,7 @@ string too early.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -106,20 +107,12 @@ def _flaw(item: str | float | _DuplicateKey) -> str | None:
     if isinstance(item, _DuplicateKey):
         return "has a key twice"
     if isinstance(item, float):
-        is_number = item - item == 0
-        return None if is_number else "NaN and Infinity are not JSON"
-    return None if is_text(item) else "holds half of a surrogate pair"
-
-
-def is_text(text: str) -> bool:
-    """Return whether a string can be encoded as UTF-8."""
-    if text.isascii():
-        return True
+        return None if math.isfinite(item) else "NaN and Infinity are not JSON"
     try:
-        text.encode()
+        item.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return "holds half of a surrogate pair"
+    return None
 
 
 _BLANKS = re.compile(r"[\s\ufeff\u200b\u2060]*+")
@@ -196,20 +189,20 @@ class _Frame:
         plain: whether the last key, or that of the list, has straight double quotes as in JSON. Then a value
             in single quotes is doubtful, because it may be a text that lost its quotation marks. Otherwise a
             comment that could contain a name is doubtful.
-        behind: the kind of the last value, if no comma has followed it yet: `string`, `word` or `bracket`.
+        last: the kind of the last value, if no comma has followed it yet: `string`, `word` or `bracket`.
     """
 
     holds: Any
     plain: bool = True
     key: str | None = None
-    behind: str | None = None
+    last: str | None = None
 
-    def put(self, value: Any, behind: str) -> None:
+    def put(self, value: Any, kind: str) -> None:
         if self.key is None:
             self.holds.append(value)
         else:
             self.holds[self.key] = value
-        self.key, self.behind = None, behind
+        self.key, self.last = None, kind
 
 
 class _Reader:
@@ -225,7 +218,7 @@ class _Reader:
                 self._step(self._frames[-1])
         except _EndOfTextError:
             unfinished = tuple(frame.holds for frame in self._frames)
-            return TolerantValue(root, len(self._text), unfinished, self._frames[-1].behind is not None)
+            return TolerantValue(root, len(self._text), unfinished, self._frames[-1].last is not None)
         return TolerantValue(root, self._place)
 
     def _step(self, frame: _Frame) -> None:
@@ -236,14 +229,14 @@ class _Reader:
         if frame.key is None and mark in "}]":
             self._close(mark, is_list=is_list)
         elif frame.key is None and mark == ",":
-            frame.behind = None
+            frame.last = None
             self._place += 1
         elif frame.key is None and not is_list:
-            if frame.behind:
+            if frame.last:
                 self._key_without_comma(frame, mark, apart=self._place > before)
             else:
                 self._key(frame, mark)
-        elif frame.behind and not (frame.behind == "bracket" and mark in "{["):
+        elif frame.last and not (frame.last == "bracket" and mark in "{["):
             raise self._no_comma(frame, self._place)
         else:
             self._value(frame, mark)
@@ -313,7 +306,7 @@ class _Reader:
         else:
             raise self._fault(f'expected "name": here; if this is text of a string, {_ESCAPE_IT}')
         if self._next() != ":":
-            raise self._fault(f"no colon behind this name; if this is text of a string, {_ESCAPE_IT}", start)
+            raise self._fault(f"no colon after this name; if this is text of a string, {_ESCAPE_IT}", start)
         if key in frame.holds:
             raise self._fault("the same name a second time in one object", start)
         self._place += 1
@@ -322,7 +315,7 @@ class _Reader:
     def _key_without_comma(self, frame: _Frame, mark: str, *, apart: bool) -> None:
         """Read a key after a missing comma. Only a complete name with its colon shows that it is missing."""
         start = self._place
-        if mark not in _BODIES or not (apart or frame.behind == "bracket"):
+        if mark not in _BODIES or not (apart or frame.last == "bracket"):
             raise self._no_comma(frame, start)
         try:
             self._key(frame, mark)
@@ -330,12 +323,12 @@ class _Reader:
             raise self._no_comma(frame, start) from None
         if frame.key is None or not frame.key.isidentifier():
             raise self._no_comma(frame, start)
-        frame.behind = None
+        frame.last = None
 
     def _no_comma(self, frame: _Frame, place: int) -> BrokenJsonError:
-        if frame.behind == "string":
+        if frame.last == "string":
             return self._fault(
-                f"no comma behind a string, or a string that ended too early: {_ESCAPE_IT}", place
+                f"no comma after a string, or a string that ended too early: {_ESCAPE_IT}", place
             )
         return self._fault("expected a comma or a closing bracket here", place)
 
@@ -343,8 +336,8 @@ class _Reader:
         if mark in "{[":
             frame.put(self._open(), "bracket")
         elif mark in _BODIES and (mark in _DOUBLE or not frame.plain):
-            behind = ",}]" if isinstance(frame.holds, list) else ",}]\"'“"
-            frame.put(self._string(mark, behind, frame), "string")
+            followers = ",}]" if isinstance(frame.holds, list) else ",}]\"'“"
+            frame.put(self._string(mark, followers, frame), "string")
         elif match := _WORD.match(self._text, self._place):
             self._constant(frame, match[0])
         elif mark in "-0123456789":
@@ -352,8 +345,8 @@ class _Reader:
         else:
             raise self._fault('expected a value here; write " around each string')
 
-    def _string(self, mark: str, behind: str, frame: _Frame | None = None) -> str:
-        """Read a string, after which one of the characters `behind` must follow.
+    def _string(self, mark: str, followers: str, frame: _Frame | None = None) -> str:
+        """Read a string, after which one of the characters `followers` must follow.
 
         If the end of the text cuts the string off, its beginning becomes a value of `frame`.
         """
@@ -363,7 +356,7 @@ class _Reader:
         if (
             self._text[end : end + 1] in _ENDS[mark]
             and end < len(self._text)
-            and self._is_followed_by(behind, end + 1)
+            and self._is_followed_by(followers, end + 1)
         ):
             return self._decoded(mark, start, end)
         # A typographic mark ends the string only if nothing else can, and no opening one precedes it.
@@ -371,7 +364,7 @@ class _Reader:
         if (
             typographic >= 0
             and self._text.find("“", start, typographic) < 0
-            and self._is_followed_by(behind, typographic + 1)
+            and self._is_followed_by(followers, typographic + 1)
         ):
             return self._decoded(mark, start, typographic)
         if end >= len(self._text) - 1 and self._text[end:] in ("", "\\"):
@@ -380,8 +373,8 @@ class _Reader:
             raise _EndOfTextError
         raise self._doubtful_end(start, end)
 
-    def _is_followed_by(self, behind: str, place: int) -> bool:
-        """Return whether one of the characters `behind` comes next, or the end of the text.
+    def _is_followed_by(self, followers: str, place: int) -> bool:
+        """Return whether one of the characters `followers` comes next, or the end of the text.
 
         The reader is at `place` afterwards.
         """
@@ -389,26 +382,26 @@ class _Reader:
         try:
             mark = self._next()
         except _EndOfTextError:
-            mark = behind[0]
+            mark = followers[0]
         except BrokenJsonError:
-            mark = "a comment that is none"
+            mark = ""  # a comment that cannot be skipped
         # Two adjacent strings are really one with quotation marks in it.
-        found = mark in [*behind] and (mark not in _BODIES or self._place > place)
+        found = mark in [*followers] and (mark not in _BODIES or self._place > place)
         self._place = place
         return found
 
     def _doubtful_end(self, start: int, end: int) -> BrokenJsonError:
-        behind = self._text[end + 1 : end + 100].lstrip()[:1]
+        following = self._text[end + 1 : end + 100].lstrip()[:1]
         if self._text.startswith(('"""', "'''"), start):
             cause = "three quotation marks; write one, and \\n for each line end"
-        elif behind == "+":
+        elif following == "+":
             cause = "strings joined with +; write one string"
         elif self._text[end] in _DOUBLE[1:] + _SINGLE[1:]:
             cause = 'a string between typographic quotation marks that holds others; begin and end it with "'
         elif self._text[end] == "'":
             cause = 'a string between single quotes that holds another one; begin and end it with "'
         else:
-            cause = f"an unescaped quotation mark inside a string, or text behind its end: {_ESCAPE_IT}"
+            cause = f"an unescaped quotation mark inside a string, or text after its end: {_ESCAPE_IT}"
         return self._fault(cause, end)
 
     def _decoded(self, mark: str, start: int, end: int, *, cut_off: bool = False) -> str:
@@ -432,7 +425,7 @@ class _Reader:
             name = next((whole for whole in _CONSTANTS if whole.startswith(name)), name)
         if name not in _CONSTANTS:
             raise self._fault(
-                "a text without quotation marks, or behind the end of one", self._place - len(word)
+                "a text without quotation marks, or after the end of one", self._place - len(word)
             )
         frame.put(_CONSTANTS[name], "word")
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import THOUGHTS, Actions, Malformed, Running
+from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, ReadReply
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.contracts.base import ReadReply
+    from orchestrator.engine.models.base import Response
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*")
 """A line that begins or ends a fenced block; section "Fenced code blocks" of the CommonMark specification."""
@@ -29,7 +29,7 @@ _TITLE_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
-class FileBlock:
+class FencedBlock:
     """A fenced block of a reply.
 
     Attributes:
@@ -43,8 +43,7 @@ class FileBlock:
     is_closed: bool
 
 
-@dataclass(slots=True)
-class WholeFile:
+class WholeFile(Contract):
     """A block becomes a call of `write_file`; `create_pull_request` and `finish` are added.
 
     For models with few parameters, which write code correctly that they get wrong inside a JSON string. The
@@ -57,18 +56,14 @@ class WholeFile:
         replies: the number of replies that were read.
     """
 
-    name: ClassVar = "whole_file"
-    running: ClassVar = Running.IN_ORDER  # if a file cannot be written, nothing is proposed
-    has_own_form: ClassVar = True
-    text_ends: ClassVar = False
-    prunes: ClassVar = False
-    forgets: ClassVar = True  # a small model repeats wrong files that it sees
-    writes_whole_files: ClassVar = True
+    name = "whole_file"
+    running = Running.IN_ORDER  # if a file cannot be written, nothing is proposed
+    has_own_form = True
+    forgets = True  # a small model repeats wrong files that it sees
+    writes_whole_files = True
 
-    path: str = ""
-    title: str = ""
-    tests: str = ""
-    replies: int = 0
+    def __init__(self, path: str = "", title: str = "", tests: str = "", replies: int = 0) -> None:
+        self.path, self.title, self.tests, self.replies = path, title, tests, replies
 
     @property
     def leaves_out_reply(self) -> bool:
@@ -92,11 +87,6 @@ class WholeFile:
         """Store the path and the tests, and the beginning of the title for the pull request."""
         self.title, self.path, self.tests = title[:_TITLE_CHARS], path, tests
 
-    def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """Return the request unchanged."""
-        del tools
-        return request
-
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the form of the reply, which is all that the model is told."""
         del tools
@@ -107,7 +97,7 @@ class WholeFile:
         del tools
         self.replies += 1
         thoughts = THOUGHTS.match(response.text)
-        said, blocks = _blocks(response.text[thoughts.end() if thoughts else 0 :])
+        said, blocks = fenced_blocks(response.text[thoughts.end() if thoughts else 0 :])
         if not blocks:
             return Malformed(("reply: it has no code block with a file in it",))
         if response.finish is FinishReason.LENGTH and not blocks[-1].is_closed:
@@ -129,7 +119,7 @@ class WholeFile:
             ),
         )
 
-    def _files(self, blocks: list[FileBlock]) -> dict[str, str]:
+    def _files(self, blocks: list[FencedBlock]) -> dict[str, str]:
         """Return the text of each file.
 
         Of several blocks for one file the longest is used, because the others show a part of it.
@@ -182,14 +172,14 @@ class WholeFile:
         )
 
 
-def _blocks(text: str) -> tuple[str, list[FileBlock]]:
+def fenced_blocks(text: str) -> tuple[str, list[FencedBlock]]:
     """Return the text outside of a reply's blocks, and the blocks. An unclosed block extends to the end.
 
     A fence with a word after it, inside a block with the same fence, begins a nested block of the file, as in
     a README.
     """
     said: list[str] = []
-    blocks: list[FileBlock] = []
+    blocks: list[FencedBlock] = []
     lines: list[str] = []
     fence, path, depth = "", "", 0
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -205,16 +195,16 @@ def _blocks(text: str) -> tuple[str, list[FileBlock]]:
             depth -= 1
             lines.append(line)
         else:
-            blocks.append(_block(path, lines, is_closed=True))
+            blocks.append(FencedBlock(path, _joined(lines), is_closed=True))
             fence = ""
     if fence:
-        blocks.append(_block(path, lines, is_closed=False))
+        blocks.append(FencedBlock(path, _joined(lines), is_closed=False))
     return "\n".join(said).strip(), blocks
 
 
-def _block(path: str, lines: list[str], *, is_closed: bool) -> FileBlock:
+def _joined(lines: list[str]) -> str:
     text = "\n".join(lines).rstrip("\n")
-    return FileBlock(path, f"{text}\n" if text else "", is_closed)
+    return f"{text}\n" if text else ""
 
 
 def _path_of(info: str, above: list[str]) -> str:
@@ -234,7 +224,3 @@ def _path_of(info: str, above: list[str]) -> str:
         return ""
     above.pop()
     return bare
-
-
-if TYPE_CHECKING:
-    _conforms: Contract = WholeFile()

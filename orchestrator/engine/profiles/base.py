@@ -1,21 +1,11 @@
-"""The class of profiles, their names, and how a profile is created by name.
-
-A profile is a prompt, `prompts/profiles/NAME.md`, with the planner's tools. If it has other tools, a module
-NAME beside this one creates it, by a function of that name with the arguments of `planner`.
-"""
+"""A profile: the tools, the prompt and the defaults that suit a family of models."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.prompts import prompts_folder, render
-from orchestrator.engine import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.models.catalog import ModelFacts
     from orchestrator.engine.skills import Skills
-    from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
-    from orchestrator.engine.web.base import WebAccess
 
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
@@ -117,10 +105,6 @@ class Profile:
         """Return whether the profile's data about its model applies to this model."""
         return self.model is None or self.model is model
 
-    def priced(self, price: ReplyPrice, other_model: OtherModel | None) -> Profile:
-        """Return a copy with the price of its model and the access to other models."""
-        return replace(self, price=price, other_model=other_model)
-
 
 def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:
     """Render `prompts/profiles/<profile_name>.md`, which names only the tools that the model is shown."""
@@ -128,30 +112,9 @@ def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> s
     return render(f"profiles/{profile_name}", tools=[tool.name for tool in shown], definitions=shown)
 
 
-_HAS_PROFILES = re.compile(r"^PROFILES\b", re.MULTILINE)
-
-
 def profile_names() -> tuple[str, ...]:
     """Return the names of all profiles."""
     return tuple(sorted(path.stem for path in (prompts_folder() / "profiles").glob("*.md")))
-
-
-def make_profile(
-    name: str, *, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool
-) -> Profile:
-    """Create a profile by name (`profile_names()`), with the tools whose modules name it.
-
-    Args:
-        web: the web tools as this profile names them; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is used.
-        dangerous: whether the model is shown dangerous tools.
-    """
-    own = _has_module(name)
-    module = name if own else "planner"  # imported below, because it imports this module
-    make = getattr(import_module(f"{__package__}.{module}"), module)
-    named = {} if own else {"name": name}
-    made: Profile = make(web=(*web, *_added_tools(name)), custom=custom, dangerous=dangerous, **named)
-    return made
 
 
 def with_skills(profile: Profile, skills: Skills) -> Profile:
@@ -169,41 +132,3 @@ def with_skills(profile: Profile, skills: Skills) -> Profile:
     if skills.chosen:
         words.append(render("agent/skills_chosen", skills=[skill.words(most) for skill in skills.chosen]))
     return replace(profile, tools=tools, base_prompt="\n\n".join(words))
-
-
-def web_tools_of(profile: str, access: WebAccess) -> tuple[Tool, ...]:
-    """Create the web tools of a profile, by `NAME_web_tools` of its module or else the planner's."""
-    from orchestrator.engine.tools.web import web_tools
-
-    module = import_module(f"{__package__}.{profile}") if _has_module(profile) else None
-    made: tuple[Tool, ...] = getattr(module, f"{profile}_web_tools", web_tools)(access)
-    return made
-
-
-def _has_module(profile: str) -> bool:
-    return find_spec(f"{__package__}.{profile}") is not None
-
-
-def _added_tools(profile: str) -> tuple[Tool, ...]:
-    """Return the tools of all modules in `tools` whose `PROFILES` name this profile, sorted by module.
-
-    Such a module has the name of its tool, and a function of that name that returns the tool, or a tuple of
-    several.
-    """
-    added: list[Tool] = []
-    for name in _modules_with_profiles():
-        module = import_module(f"{tools.__name__}.{name}")
-        if profile in module.PROFILES:
-            made = getattr(module, name)()
-            added += made if isinstance(made, tuple) else (made,)
-    return tuple(added)
-
-
-@cache
-def _modules_with_profiles() -> tuple[str, ...]:
-    """Return the modules in `tools` that have `PROFILES`.
-
-    They are found by their source text, because importing all of them would slow down each start.
-    """
-    paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
-    return tuple(path.stem for path in paths if _HAS_PROFILES.search(path.read_text("utf-8")))

@@ -115,7 +115,7 @@ class Budget:
         self.wrapping_up, self.wrapped_up = None, False
         self._wake()
 
-    def begin_anew(self) -> None:
+    def restart_for_input(self) -> None:
         """Restart the counts of tool rounds, minutes and refused calls for a person's next input.
 
         The spending stays.
@@ -124,7 +124,7 @@ class Budget:
         self.started = self.clock.monotonic()
         self.wrapping_up, self.wrapped_up = None, False
 
-    def take_over(self, other: Budget) -> None:
+    def add_spending(self, other: Budget) -> None:
         """Add the spending of another session whose conversation this session continues."""
         self.rounds += other.rounds
         self.usage += other.usage
@@ -294,20 +294,20 @@ def _limit_of(
         left = cap - budget.usage.total_tokens - budget.uncertain_tokens - sum(one.tokens for one in reserved)
         if amount.tokens > left - kept:
             return _no_room("tokens", f"{amount.tokens:,}", f"{left:,} of {cap:,} tokens", kept)
-    if (most := budget.limits.usd) is not None:
+    if (usd_cap := budget.limits.usd) is not None:
         if amount.usd is None or budget.usd is None:
             return LimitReached(
-                "usd", f"the cost of a request is unknown, so the cap of ${most:.2f} cannot be kept"
+                "usd", f"the cost of a request is unknown, so the cap of ${usd_cap:.2f} cannot be kept"
             )
-        back = max(most * share, least.usd or 0.0)
-        rest = most - budget.usd - sum(one.usd or 0.0 for one in reserved)
-        if not amount.usd <= rest - back:
-            return _no_room("usd", f"${amount.usd:.4f}", f"${rest:.4f} of ${most:.2f}", back)
+        kept_usd = max(usd_cap * share, least.usd or 0.0)
+        left_usd = usd_cap - budget.usd - sum(one.usd or 0.0 for one in reserved)
+        if not amount.usd <= left_usd - kept_usd:
+            return _no_room("usd", f"${amount.usd:.4f}", f"${left_usd:.4f} of ${usd_cap:.2f}", kept_usd)
     return None
 
 
 def _no_room(limit: str, needed: str, left: str, kept: float) -> LimitReached:
-    also = ", a part of it kept back for the last turn" if kept else ""
+    also = ", a part of it reserved for the last turn" if kept else ""
     return LimitReached(limit, f"the next request may take {needed}, and {left} are left{also}")
 
 
@@ -355,7 +355,7 @@ class Need:
             return plain
         return max(plain, written)
 
-    def then(self) -> Need:
+    def shortest_next(self) -> Need:
         """Return the need of the shortest request that could follow this one."""
         return Need(self.input_tokens + self.least_reply, self.least_reply, self.price)
 
@@ -402,7 +402,7 @@ class SidePayments:
         if isinstance(room, Shortage):
             raise ModelError(f"the budget has no room for a request to {model}: {room.limit.detail}")
 
-        def took(usage: Usage) -> None:
+        def count(usage: Usage) -> None:
             usd = price(usage)
             room.settle(usage, usd)
             event = ReplyReceived(Message.assistant(""), FinishReason.STOP, usage, usd, model)
@@ -410,7 +410,7 @@ class SidePayments:
 
         with room:
             room.is_sent = True
-            yield took
+            yield count
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +444,8 @@ class Reservation:
     need: Need
     reply_tokens: int
     wrap_up: bool
+    _reserved: Amount | None
     is_sent: bool = False
-    _reserved: Amount | None = None
     _received_bytes: int = 0
 
     @property
@@ -457,11 +457,6 @@ class Reservation:
     def worst(self) -> Amount:
         """The most that the request may take, with its cost even if no cap in USD applies."""
         return Amount(self.need.input_tokens + self.reply_tokens, self.need.usd(self.reply_tokens))
-
-    def reserve(self) -> None:
-        """Reserve the worst case."""
-        self._reserved, _last = _amounts(self.budget, self.need, self.reply_tokens)
-        self.budget.reserve(self._reserved)
 
     def received(self, text: str) -> None:
         """Count a received piece of the reply."""
@@ -489,7 +484,8 @@ class Reservation:
         amount, last = _amounts(self.budget, self.need, self.reply_tokens)
         if limit := self.budget.limit_for(amount, last, wrap_up=self.wrap_up):
             raise NoRoomError(limit.detail)
-        self.reserve()
+        self._reserved = amount
+        self.budget.reserve(amount)
 
     def _may_be_billed(self, error: BaseException | None) -> bool:
         if self._received_bytes:
@@ -514,7 +510,7 @@ class Reservation:
             self.budget.spend_uncertain(Amount(max(worst.tokens - usage.total_tokens, 0), more))
 
     def __enter__(self) -> Self:
-        """Return the reservation, which is already in effect."""
+        """Return the reservation itself."""
         return self
 
     def __exit__(
@@ -564,9 +560,9 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
             middle = (least + reply) // 2
             least, reply = (least, middle) if limit(middle) else (middle, reply)
         reply = least
-    reservation = Reservation(budget, need, reply, wrap_up)
-    reservation.reserve()
-    return reservation
+    amount, _last = _amounts(budget, need, reply)
+    budget.reserve(amount)
+    return Reservation(budget, need, reply, wrap_up, amount)
 
 
 def _amounts(budget: Budget, need: Need, reply_tokens: int) -> tuple[Amount, Amount]:
@@ -574,7 +570,7 @@ def _amounts(budget: Budget, need: Need, reply_tokens: int) -> tuple[Amount, Amo
 
     The cost is computed only if a cap in USD applies.
     """
-    last = need.then()
+    last = need.shortest_next()
     priced = budget.has_usd_cap
     return (
         Amount(need.input_tokens + reply_tokens, need.usd(reply_tokens) if priced else None),

@@ -98,10 +98,10 @@ class FailedCalls:
 
         The answers are compared, not the calls: a nearly identical call fails for the same reason.
         """
-        count = self.note(call.name, message)
+        count = self.count(call.name, message)
         return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
 
-    def note(self, name: str, message: str) -> int:
+    def count(self, name: str, message: str) -> int:
         """Count an answer; return how many times it was given."""
         self._answers[name, message] += 1
         return self._answers[name, message]
@@ -124,8 +124,8 @@ class Repetition:
 
     def add(self, call: ToolCall) -> None:
         """Add a call to the window."""
-        said = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
-        self._recent.append(hashlib.sha256(said.encode("utf-8", "replace")).digest())
+        text = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
+        self._recent.append(hashlib.sha256(text.encode("utf-8", "replace")).digest())
 
     def found(self) -> bool:
         """Return whether the whole window repeats one, two or three calls; if so, empty the window.
@@ -231,7 +231,7 @@ class ToolRunner:
         self.emit(ToolCallStarted(call.id, call.name, call.arguments))
         return self._end(call, CallStatus.SKIPPED, Failed(why))
 
-    def tell_todos(self) -> None:
+    def emit_todos(self) -> None:
         """Emit the model's to-do list if it has changed since it was last emitted."""
         if (items := self.todos.items) != self._emitted_todos:
             self._emitted_todos = items
@@ -301,8 +301,8 @@ class ToolRunner:
             refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
             if not refusal.scope or self.approve is None:
                 return refusal
-            if (said := await self.approve(tool, call, refusal)) is not None:
-                return Refusal(said, refusal.defence, refusal.scope)
+            if (why := await self.approve(tool, call, refusal)) is not None:
+                return Refusal(why, refusal.defence, refusal.scope)
         if tool.refusal and (why := tool.refusal(call.arguments)):
             return Refusal(why, Defence.COMMANDS)
         return None
@@ -320,7 +320,7 @@ class ToolRunner:
             case _:
                 assert_never(outcome)
         self.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
-        self.tell_todos()
+        self.emit_todos()
         # After truncation, so that the cost does not grow with the output.
         shown = self.clean(f"the answer of {call.name}", self._cut(output, cut_as, full))
         if images and not self.images:
@@ -389,8 +389,8 @@ async def run_calls(  # noqa: PLR0913  keyword arguments
                 await reply.run_first(most)
             case _:
                 assert_never(running)
-        for place in range(most, len(reply.calls)):
-            reply.skip(place, _TOO_MANY if place < len(calls) else _CUT_OFF)
+        for index in range(most, len(reply.calls)):
+            reply.skip(index, _TOO_MANY if index < len(calls) else _CUT_OFF)
     finally:
         answer(reply.results())
     return next((end.ending for _, end in sorted(reply.ends.items()) if end.ending), None)
@@ -409,67 +409,66 @@ class _Reply:
     ends: dict[int, CallEnd] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
 
-    async def run(self, place: int) -> CallEnd:
-        self.begun.add(place)
-        end = self.ends[place] = await self.runner.run(self.calls[place])
+    async def run(self, index: int) -> CallEnd:
+        self.begun.add(index)
+        end = self.ends[index] = await self.runner.run(self.calls[index])
         return end
 
-    def skip(self, place: int, why: str) -> None:
-        self.begun.add(place)
-        self.ends[place] = self.runner.skip(self.calls[place], why)
+    def skip(self, index: int, why: str) -> None:
+        self.begun.add(index)
+        self.ends[index] = self.runner.skip(self.calls[index], why)
 
     def results(self) -> tuple[ToolResult, ...]:
         """Return a result for each call; calls without an end are answered as interrupted."""
-        for place in range(len(self.calls)):
-            if place not in self.begun:
-                self.skip(place, _INTERRUPTED_BEFORE)
+        for index in range(len(self.calls)):
+            if index not in self.begun:
+                self.skip(index, _INTERRUPTED_BEFORE)
         return tuple(
-            self.ends[place].result if place in self.ends else interrupted(call)
-            for place, call in enumerate(self.calls)
+            self.ends[index].result if index in self.ends else interrupted(call)
+            for index, call in enumerate(self.calls)
         )
 
     async def run_in_order(self, most: int) -> None:
         """Run calls up to the first that fails or ends the session."""
         blocker = ""
-        for place in range(most):
+        for index in range(most):
             if blocker:
-                self.skip(place, f"Not run: {blocker}")
+                self.skip(index, f"Not run: {blocker}")
                 continue
-            end, name = await self.run(place), self.calls[place].name
+            end, name = await self.run(index), self.calls[index].name
             if end.failed:
                 blocker = f"{name} failed before this call. Send it again if it is still right."
             elif end.ending:
                 blocker = f"{name} ended the session before this call."
 
     async def run_first(self, most: int) -> None:
-        for place in range(most):
-            if place:
-                self.skip(place, _ONE_A_STEP)
-            else:
-                await self.run(place)
+        if most:
+            await self.run(0)
+        for index in range(1, most):
+            self.skip(index, _ONE_A_STEP)
 
     async def run_together(self, most: int, *, parallel: bool) -> None:
         """Run read-only calls concurrently; each other call waits for all calls before it, and runs alone."""
         room = asyncio.Semaphore(MAX_AT_ONCE if parallel else 1)
         started: list[asyncio.Task[CallEnd]] = []
 
-        async def run(place: int) -> CallEnd:
+        async def run(index: int) -> CallEnd:
             async with room:
-                return await self.run(place)
+                return await self.run(index)
 
         try:
-            for place in range(most):
-                tool = self.runner.tools.get(self.calls[place].name)
+            for index in range(most):
+                tool = self.runner.tools.get(self.calls[index].name)
                 order = tool.order if tool else Order.TOGETHER
                 if order is not Order.TOGETHER:
                     await asyncio.gather(*started)
                     started.clear()
                 if reason := self._not_run(order):
-                    self.skip(place, reason)
+                    self.skip(index, reason)
                 elif order is Order.TOGETHER:
-                    started.append(asyncio.create_task(run(place)))
+                    started.append(asyncio.create_task(run(index)))
                 else:
-                    await self.run(place)
+                    await self.run(index)
             await asyncio.gather(*started)
         finally:
             for task in started:

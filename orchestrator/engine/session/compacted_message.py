@@ -86,7 +86,7 @@ def message_within(known: KnownFacts, room: int) -> str:
         _CommandLine(one_line(ran.command, limit=_NAME_CHARS), ran.ok, fenced(ran.ending), ran.ending)
         for ran in known.commands
     ]
-    said = [order for order in known.orders if order.strip()]
+    all_orders = [order for order in known.orders if order.strip()]
     missing = [_Line(f"`{one_line(path, limit=_PATH_CHARS)}`") for path in known.missing]
     skills = [_Line(words) for words in known.skills]
     listed: dict[str, Sequence[_Line | _FileLine | _CommandLine]] = {
@@ -95,15 +95,15 @@ def message_within(known: KnownFacts, room: int) -> str:
         "skills": skills,
         "missing": missing,
     }
-    most = _shares(known, said, listed, room)
-    orders = blocks_within(said, most["orders"])
+    most = _shares(known, all_orders, listed, room)
+    orders = blocks_within(all_orders, most["orders"])
     shown_files = _first_within(files, most["files"])
     shown_commands = _newest_within(commands, most["commands"])
     todos = _lines_within(known.todos, most["todos"])
     return _rendered(
         task=block_within(known.task, most["task"]),
         orders=orders,
-        more_orders=len(said) - len(orders),
+        more_orders=len(all_orders) - len(orders),
         files=shown_files,
         more_files=len(files) - len(shown_files),
         commands=shown_commands,
@@ -124,13 +124,13 @@ def message_within(known: KnownFacts, room: int) -> str:
 
 def _shares(
     known: KnownFacts,
-    said: Sequence[str],
+    orders: Sequence[str],
     listed: Mapping[str, Sequence[_Line | _FileLine | _CommandLine]],
     room: int,
 ) -> dict[str, int]:
     wanted = {
         "task": _block_size(known.task),
-        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in said),
+        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in orders),
         "todos": _block_size("\n".join(known.todos)),
         "more": size_of_text(known.more),
         "plan": _block_size(known.plan),
@@ -147,19 +147,19 @@ def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room:
     more.
     """
     given: dict[_Name, int] = {}
-    hungry, left = dict(wanted), max(room, 0)
-    while hungry:
-        weight = sum(weights[name] for name in hungry)
-        content = [name for name, size in hungry.items() if size * weight <= left * weights[name]]
-        if not content:
-            return given | {name: left * weights[name] // weight for name in hungry}
-        for name in content:
-            given[name] = hungry.pop(name)
+    open_parts, left = dict(wanted), max(room, 0)
+    while open_parts:
+        weight = sum(weights[name] for name in open_parts)
+        fitting = [name for name, size in open_parts.items() if size * weight <= left * weights[name]]
+        if not fitting:
+            return given | {name: left * weights[name] // weight for name in open_parts}
+        for name in fitting:
+            given[name] = open_parts.pop(name)
         left = max(room, 0) - sum(given.values())
     return given
 
 
-def shortened(text: str, most: int) -> str:
+def both_ends(text: str, most: int) -> str:
     """Return both ends of a text that is longer than `most` bytes, and the number of missing characters."""
     if size_of_text(text) <= most:
         return text
@@ -187,20 +187,22 @@ def block_within(text: str, most: int) -> str:
     while size_of_text(block) > most:
         if room < _LEAST_BLOCK_BYTES:
             return ""
-        block = fenced(shortened(text, room))
+        block = fenced(both_ends(text, room))
         room -= max(size_of_text(block) - most, 1)
     return block
 
 
-def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
-    """Return how many texts, in their order, fit if each needs at most `least` bytes."""
-    count = 0
+def _equal_shares(sizes: Sequence[int], least: int, most: int) -> list[int]:
+    """Return the room of as many texts, in their order, as fit if each needs at most `least` bytes."""
+    count, left = 0, most
     for size in sizes:
-        most -= min(size, least)
-        if most < 0:
+        left -= min(size, least)
+        if left < 0:
             break
         count += 1
-    return count
+    wanted = dict(enumerate(sizes[:count]))
+    shares = fair_shares(wanted, dict.fromkeys(wanted, 1), most)
+    return [shares[index] for index in range(count)]
 
 
 def blocks_within(texts: Sequence[str], most: int) -> list[str]:
@@ -208,25 +210,22 @@ def blocks_within(texts: Sequence[str], most: int) -> list[str]:
 
     Long texts are cut before short ones, and the oldest are dropped first.
     """
-    whole = [_block_size(text) + _BETWEEN_BYTES for text in texts]
-    first = len(texts) - _how_many(reversed(whole), _LEAST_TEXT_BYTES, most)
-    kept = texts[first:]
-    sizes = dict(enumerate(whole[first:]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    blocks = (block_within(text, shares[place] - _BETWEEN_BYTES) for place, text in enumerate(kept))
-    return [block for block in blocks if block]
+    newest_first = texts[::-1]
+    sizes = [_block_size(text) + _BETWEEN_BYTES for text in newest_first]
+    shares = _equal_shares(sizes, _LEAST_TEXT_BYTES, most)
+    blocks = [
+        block_within(text, share - _BETWEEN_BYTES) for text, share in zip(newest_first, shares, strict=False)
+    ]
+    return [block for block in reversed(blocks) if block]
 
 
 def _lines_within(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines that fit; the longest ones are cut at their end."""
     if _block_size("\n".join(lines)) <= most:
         return list(lines)
-    most -= _LEAST_BLOCK_BYTES
-    whole = [size_of_text(line) + 1 for line in lines]
-    kept = lines[: _how_many(whole, _LEAST_TEXT_BYTES, most)]
-    sizes = dict(enumerate(whole[: len(kept)]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    return [_cut(line, shares[place] - 1) for place, line in enumerate(kept)]
+    sizes = [size_of_text(line) + 1 for line in lines]
+    shares = _equal_shares(sizes, _LEAST_TEXT_BYTES, most - _LEAST_BLOCK_BYTES)
+    return [_cut(line, share - 1) for line, share in zip(lines, shares, strict=False)]
 
 
 def _cut(line: str, most: int) -> str:
@@ -291,12 +290,9 @@ def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
 
 def _newest_within(lines: Sequence[_CommandLine], most: int) -> list[_CommandLine]:
     """Return the newest commands that have room for a line, each with as much of its output's end as fits."""
-    whole = [line.size for line in lines]
-    first = len(lines) - _how_many(reversed(whole), _LEAST_COMMAND_BYTES, most)
-    kept = lines[first:]
-    sizes = dict(enumerate(whole[first:]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    return [line.within(shares[place]) for place, line in enumerate(kept)]
+    newest_first = lines[::-1]
+    shares = _equal_shares([line.size for line in newest_first], _LEAST_COMMAND_BYTES, most)
+    return [line.within(share) for line, share in zip(newest_first, shares, strict=False)][::-1]
 
 
 def _block_size(text: str) -> int:

@@ -22,10 +22,11 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
-from orchestrator.engine.session.context import is_step, newest_within, recent, whole_from
+from orchestrator.engine.session.context import newest_within, recent, whole_from
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
     IMAGE_BYTES,
+    STEPS,
     History,
     Turn,
     TurnKind,
@@ -107,11 +108,12 @@ class Compaction:
         budget: counts the cost of the summaries.
 
     Attributes:
+        policy: when it is compacted, and how much of it stays; None never compacts it.
         plan: the last plan that the model stated.
     """
 
     def __init__(self, parts: SessionParts, history: History, budget: Budget, emit: Emit) -> None:
-        self._policy = parts.config.compaction
+        self.policy = parts.config.compaction
         self._host, self._environment, self._clock = parts.host, parts.environment, parts.clock
         self._reads_images = parts.profile.supports_images
         self._history, self._budget, self._emit = history, budget, emit
@@ -120,10 +122,6 @@ class Compaction:
         self._ceiling: int | None = None
         self._due_from = 0
         self.plan = ""
-
-    def change(self, policy: CompactionPolicy | None) -> None:
-        """Use another policy from now on."""
-        self._policy = policy
 
     async def close(self) -> None:
         """Cancel a summary that is being written."""
@@ -135,25 +133,25 @@ class Compaction:
         Raises:
             ConfigurationError: a prompt cannot be used.
         """
-        if self._policy is None:
+        if self.policy is None:
             return
         if self._task and self._task.done():
-            await self._take_over(request)
+            await self._use_written(request)
         if self._lacks_room(request):
             await self.make_room(request, "no room is left for a reply")
         elif self._task is None:
-            await self._begin(request, self._policy)
+            await self._begin(request, self.policy)
 
     async def make_room(self, request: NextRequest, reason: str) -> bool:
         """Compact the conversation now; return whether it is shorter.
 
         It is not compacted twice without a reply in between.
         """
-        if self._policy is None:
+        if self.policy is None:
             return False
         before = self._history.generation
         if self._task:
-            await self._take_over(request)
+            await self._use_written(request)
             if self._history.generation != before and not self._lacks_room(request):
                 return True
         if not self._has_reply_since():
@@ -161,7 +159,7 @@ class Compaction:
         # The request of the last reply did fit, so one with one more message most likely fits, too.
         target = _Target(reason, self._history.generation, self._last_reply())
         draft = await self._write(request, target) if target.until else _Draft("")
-        return await self._swap(request, target, draft, is_urgent=True)
+        return await self._replace_turns(request, target, draft, is_urgent=True)
 
     async def shorten(self, request: NextRequest) -> bool:
         """Replace everything before the last reply with a summary, for a person; return whether it was done.
@@ -171,7 +169,7 @@ class Compaction:
         """
         before = self._history.generation
         if self._task:
-            await self._take_over(request)
+            await self._use_written(request)
         target = _Target(
             "a person requested it", self._history.generation, self._last_reply(), by_person=True
         )
@@ -184,7 +182,7 @@ class Compaction:
         draft = await self._write(request, target)
         if not draft.text and draft.is_answered:
             self._gave_up(draft.problem)
-        return bool(draft.text) and await self._swap(request, target, draft)
+        return bool(draft.text) and await self._replace_turns(request, target, draft)
 
     async def overflowed(self, request: NextRequest) -> bool:
         """Compact a conversation that was too long for the model, and lower the assumed window for later."""
@@ -202,7 +200,7 @@ class Compaction:
             return  # no reply since the last compaction
         target = _Target(reason, self._history.generation, len(self._history.turns))
         if request.contract.forgets:
-            await self._swap(request, target, _Draft(""))
+            await self._replace_turns(request, target, _Draft(""))
             return
         reservation = self._reserve(self._question(request, ""))
         if reservation is None:
@@ -211,8 +209,8 @@ class Compaction:
         self._task = asyncio.create_task(self._write(request, target, reservation))
         self._task.add_done_callback(lambda task: _settle(task, reservation))
 
-    async def _take_over(self, request: NextRequest) -> None:
-        """Wait for the summary that is being written, and use it."""
+    async def _use_written(self, request: NextRequest) -> None:
+        """Wait for the summary that is being written in the background, and use it."""
         task, target = self._task, self._target
         if task is None or target is None:
             return
@@ -221,7 +219,7 @@ class Compaction:
         if not draft.is_answered:  # after a failure the conversation stays as it is
             self._due_from = self._grown(self._tokens(request))
             return
-        await self._swap(request, target, draft)
+        await self._replace_turns(request, target, draft)
 
     def _window(self, request: NextRequest) -> int | None:
         known = [size for size in (request.context_window, self._ceiling) if size is not None]
@@ -253,19 +251,10 @@ class Compaction:
         return True
 
     def _last_reply(self) -> int:
+        """Return the position of the last reply; 0 if there is none."""
         turns = self._history.turns
-        replies = (
-            place for place in range(len(turns) - 1, -1, -1) if turns[place].kind is TurnKind.ASSISTANT
-        )
-        return next(replies, 0)
-
-    def _next_due(self, request: NextRequest) -> int:
-        """Return the number of tokens at which the next compaction is due.
-
-        A conversation that cannot get short is not compacted before every request.
-        """
-        tokens = self._tokens(request)
-        return tokens + self._room(request) if request.contract.forgets else 2 * tokens
+        newest_first = range(len(turns) - 1, -1, -1)
+        return next((index for index in newest_first if turns[index].kind is TurnKind.ASSISTANT), 0)
 
     @staticmethod
     def _grown(tokens: int) -> int:
@@ -275,16 +264,13 @@ class Compaction:
 
     def _room(self, request: NextRequest) -> int:
         """Return the tokens that the messages may have right after a compaction."""
-        policy = self._policy
+        policy = self.policy
         if policy is None:
             return 0
         most = policy.most_tokens(self._window(request))
         rate = self._history.meter.rate(next_name(request.model))
         fixed = int(request.fixed_bytes * rate)
         return max(policy.target_tokens(self._window(request)) - fixed, int(most * _LEAST_ROOM))
-
-    def _summary_tokens(self, request: NextRequest) -> int:
-        return min(max(self._room(request) // 2, LEAST_SUMMARY_TOKENS), MOST_SUMMARY_TOKENS)
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
         """Return the request for a summary, without the contract's schema, and a history with the question.
@@ -293,7 +279,7 @@ class Compaction:
         invalidate some providers' cache of the conversation; calls in its reply do not run. The second
         attempt forbids calls.
         """
-        most = self._summary_tokens(request)
+        most = min(max(self._room(request) // 2, LEAST_SUMMARY_TOKENS), MOST_SUMMARY_TOKENS)
         words = render("agent/summarise", words=int(most * _WORDS_A_TOKEN), problem=problem)
         choice = ToolChoice.NONE if problem and request.fixed.tools else request.fixed.tool_choice
         fixed = replace(request.fixed, output_schema=None, max_output_tokens=most, tool_choice=choice)
@@ -324,10 +310,11 @@ class Compaction:
                 if room is None:
                     return _Draft("", "the budget has no room for it", is_answered=False)
                 response = await self._ask(question, prefix, room)
-                said = response.text.strip()
-                problem = problem_of(response, _headings(question[1]), self._most_bytes(request))
+                problem = problem_of(
+                    response, _HEADING.findall(question[1].turns[0].content), self._most_bytes(request)
+                )
                 if not problem:
-                    return _Draft(said)
+                    return _Draft(response.text.strip())
         except (ModelError, NoRoomError) as error:
             return self._gave_up(str(error))
         except TimeoutError:
@@ -359,9 +346,9 @@ class Compaction:
         if not isinstance(event, _TEXT_EVENTS):
             self._emit(SubagentEvent(SUMMARY_AGENT, event))
 
-    # -- the swap ------------------------------------------------------------------------------------------------
+    # -- the replacement -----------------------------------------------------------------------------------------
 
-    async def _swap(
+    async def _replace_turns(
         self, request: NextRequest, target: _Target, draft: _Draft, *, is_urgent: bool = False
     ) -> bool:
         """Replace the turns with the summary; return whether it was done.
@@ -386,7 +373,9 @@ class Compaction:
         for name, words in list(self._host.skills.items()):
             if words not in message.text:  # the skill is no longer shown, so the model may load it again
                 del self._host.skills[name]
-        self._due_from = self._next_due(request)
+        # A conversation that cannot get short is not compacted before every request.
+        tokens = self._tokens(request)
+        self._due_from = tokens + (self._room(request) if request.contract.forgets else tokens)
         why = f"; without a summary of the model: {draft.problem}" if draft.problem else ""
         self._emit(Compacted(before, after, keeps, f"{target.reason}{why}", message.text, images))
         return True
@@ -404,56 +393,50 @@ class Compaction:
             return Message.user(message_within(known, int(room * _WORDS_SHARE))), 0, len(turns)
         summary = self._host.clean("the summary of the conversation", draft.text)
         known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
-
-        def message(first: int) -> tuple[Message, int]:
-            said = self._history.said_before(first)
-            task, orders = self._task_and_orders(said)
-            sent = images_of(said)
-            most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
-            shown = sent[:most]
-            words = message_within(
-                replace(
-                    known,
-                    task=task,
-                    orders=orders,
-                    images=len(shown),
-                    images_left_out=len(sent) - len(shown),
-                ),
-                int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES,
-            )
-            return summary_message(words, shown), len(shown)
-
         tail = self._tail(target)
-        left = room - message_bytes(message(len(turns))[0])
-        place = newest_within(tail, lambda turn: message_bytes(turn.message), left)
-        first = _place_of(turns, tail[place]) if place < len(tail) else len(turns)
+        left = room - message_bytes(self._message(known, len(turns), room)[0])
+        start = newest_within(tail, lambda turn: message_bytes(turn.message), left)
+        first = len(turns)
+        if start < len(tail):
+            first = next(index for index in reversed(range(first)) if turns[index] is tail[start])
         if draft.text and target.until < first:  # the summary does not cover later turns
             newer = turns[target.until :]
             fits = sum(message_bytes(turn.message) for turn in newer) <= left or not is_urgent
             first = whole_from(turns, target.until) if fits else first
-        return *message(first), len(turns) - first
+        return *self._message(known, first, room), len(turns) - first
+
+    def _message(self, known: KnownFacts, first: int, room: int) -> tuple[Message, int]:
+        """Return the message that replaces all turns before `first`, in `room` bytes, and its number of images."""
+        from orchestrator.engine.session.compacted_message import message_within
+
+        user_turns = self._history.user_turns_before(first)
+        task = self._host.task() if self._host.task else ""
+        if not task and user_turns:
+            task = user_turns[0].said
+        orders = list(dict.fromkeys(turn.said for turn in user_turns[1:]))
+        images = images_of(user_turns)
+        most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
+        shown = images[:most]
+        known = replace(
+            known, task=task, orders=orders, images=len(shown), images_left_out=len(images) - len(shown)
+        )
+        text = message_within(known, int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES)
+        return summary_message(text, shown), len(shown)
 
     def _tail(self, target: _Target) -> Sequence[Turn]:
         """Return the newest turns that may stay, before their size is considered.
 
         The policy decides; on a person's request it is the last reply and what follows.
         """
-        shown, policy = self._history.shown, self._policy
+        shown, policy = self._history.shown, self.policy
         tail = shown[1:] if shown and shown[0].kind is TurnKind.SUMMARY else shown
         if target.by_person:
             return recent(tail, 1)
         if policy and policy.keep_turns:
             tail = recent(tail, policy.keep_turns)
         if policy and policy.max_turns:
-            tail = tail[newest_within(tail, is_step, policy.max_turns // 2) :]
+            tail = tail[newest_within(tail, lambda turn: turn.kind in STEPS, policy.max_turns // 2) :]
         return tail
-
-    def _task_and_orders(self, said: Sequence[Turn]) -> tuple[str, list[str]]:
-        """Return the task, and the user messages after it."""
-        task = self._host.task() if self._host.task else ""
-        if not task and said:
-            task = said[0].said
-        return task, list(dict.fromkeys(turn.said for turn in said[1:]))
 
     async def _collect_facts(self) -> KnownFacts:
         """Return the facts that the program knows without the model."""
@@ -484,15 +467,6 @@ def _settle(task: asyncio.Task[_Draft], reservation: Reservation) -> None:
     with reservation:
         if not task.cancelled():
             task.exception()
-
-
-def _place_of(turns: Sequence[Turn], turn: Turn) -> int:
-    return next(place for place in range(len(turns) - 1, -1, -1) if turns[place] is turn)
-
-
-def _headings(aside: History) -> list[str]:
-    """Return the headings that the question demands of the summary."""
-    return _HEADING.findall(aside.turns[0].content)
 
 
 def problem_of(response: Response, headings: Sequence[str], most_bytes: int) -> str:

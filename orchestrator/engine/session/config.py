@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
+from orchestrator.core.checks import check_callable, check_flag, check_kind, check_number
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.budget import Limits
@@ -70,13 +70,6 @@ _MAY_BE_NONE = _LEAST.keys() - {
     "wrap_up_share",
 }
 """Settings for which None means no limit, or the provider's own value."""
-
-
-def _check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
-    # `not >=` also rejects NaN.
-    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:
-        number = "a whole number of" if whole else "a number,"
-        raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +144,7 @@ class SessionConfig:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
-                _check_number(name, value, least, whole=name not in _MAY_BE_FRACTIONS)
+                check_number(name, value, least, whole=name not in _MAY_BE_FRACTIONS)
         for name in ("enable_loop_detection", "stream"):
             check_flag(name, getattr(self, name))
         check_kind("user_instructions", self.user_instructions, str, "a text")
@@ -165,7 +158,7 @@ class SessionConfig:
             check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
             for tool, most in getattr(self, name).items():
                 if most is not None or name == "tool_output_limits":  # None is not allowed there
-                    _check_number(f"{name}[{tool!r}]", most, 0)
+                    check_number(f"{name}[{tool!r}]", most, 0)
         effort: object = self.reasoning_effort
         if effort is not None and (not isinstance(effort, str) or not effort.strip()):
             raise ConfigurationError(

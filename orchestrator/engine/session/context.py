@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.core.checks import is_whole
+from orchestrator.core.checks import check_number
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.session.history import Turn, TurnKind
+from orchestrator.engine.session.history import FROM_USER, Turn, TurnKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,23 +25,23 @@ def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
     Calls, their results and messages of the program are included and do not count.
     """
     left, first = limit, len(turns)
-    for place in range(len(turns) - 1, -1, -1):
-        if _is_chat(turns[place]):
+    for index in range(len(turns) - 1, -1, -1):
+        turn = turns[index]
+        if turn.kind in FROM_USER or (turn.kind is TurnKind.ASSISTANT and not turn.tool_calls):
             if not left:
                 break
-            left, first = left - 1, place
+            left, first = left - 1, index
     return turns[first:]
 
 
 def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
     """Return the newest summary, the turns before it that it keeps, and all turns after it."""
-    places = (place for place in range(len(turns) - 1, -1, -1) if turns[place].kind is TurnKind.SUMMARY)
-    place = next(places, None)
-    if place is None:
+    newest = next((i for i in range(len(turns) - 1, -1, -1) if turns[i].kind is TurnKind.SUMMARY), None)
+    if newest is None:
         return turns
-    first = whole_from(turns, max(place - turns[place].keeps, 0))
-    kept = [turn for turn in turns[first:place] if turn.kind is not TurnKind.SUMMARY]
-    return [turns[place], *kept, *turns[place + 1 :]]
+    first = whole_from(turns, max(newest - turns[newest].keeps, 0))
+    kept = [turn for turn in turns[first:newest] if turn.kind is not TurnKind.SUMMARY]
+    return [turns[newest], *kept, *turns[newest + 1 :]]
 
 
 def whole_from(turns: Sequence[Turn], first: int) -> int:
@@ -58,24 +58,13 @@ def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int)
     """
     first = len(turns)
     left = most
-    for place in range(len(turns) - 1, -1, -1):
-        left -= size(turns[place])
+    for index in range(len(turns) - 1, -1, -1):
+        left -= size(turns[index])
         if left < 0:
             break
-        if turns[place].kind not in _NOT_FIRST:
-            first = place
+        if turns[index].kind not in _NOT_FIRST:
+            first = index
     return first
-
-
-def is_step(turn: Turn) -> bool:
-    """Return whether the turn is an input or a reply."""
-    return turn.kind in {TurnKind.USER, TurnKind.STEERING, TurnKind.ASSISTANT}
-
-
-def _is_chat(turn: Turn) -> bool:
-    if turn.kind is TurnKind.ASSISTANT:
-        return not turn.tool_calls
-    return turn.kind in {TurnKind.USER, TurnKind.STEERING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +93,8 @@ class CompactionPolicy:
             raise ConfigurationError(f"share must be a number between 0 and 1, not {share!r}")
         for name in ("max_turns", "max_tokens", "keep_turns"):
             value = getattr(self, name)
-            if value is not None and (not is_whole(value) or value < 1):
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+            if value is not None:
+                check_number(name, value, 1)
 
     def most_tokens(self, window: int | None) -> int:
         """Return the number of tokens at which compaction is due.
@@ -133,9 +122,6 @@ class CompactionPolicy:
             return f"it has {self.max_turns} turns"
         return ""
 
-
-ASSISTANT = CompactionPolicy(share=0.40)
-"""Section 2.6.2 of the assistant specification."""
 
 EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
 """Section "Context Constants" of the teaching agent specification."""

@@ -1,17 +1,97 @@
-"""Passes a session's events on to queues and callables."""
+"""A session's events with their names and times, and the bus that passes them on to queues and callables."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.events import CallStatus, SessionEvent, SubagentEvent, ToolCallEnded, ToolCallStarted
+from orchestrator.core.events import (
+    CallStatus,
+    ErrorOccurred,
+    InputReceived,
+    LimitReached,
+    LoopDetected,
+    ProcessingEnded,
+    ReplyReceived,
+    SessionEnded,
+    SessionStarted,
+    SteeringInjected,
+    SubagentEvent,
+    TextDelta,
+    TextStarted,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+
+
+class EventKind(StrEnum):
+    """The event names of section 2.9 of the coding agent loop specification, and `other`."""
+
+    SESSION_START = "session_start"
+    SESSION_END = "session_end"
+    USER_INPUT = "user_input"
+    PROCESSING_END = "processing_end"
+    ASSISTANT_TEXT_START = "assistant_text_start"
+    ASSISTANT_TEXT_DELTA = "assistant_text_delta"
+    ASSISTANT_TEXT_END = "assistant_text_end"
+    TOOL_CALL_START = "tool_call_start"
+    TOOL_CALL_OUTPUT_DELTA = "tool_call_output_delta"
+    TOOL_CALL_END = "tool_call_end"
+    STEERING_INJECTED = "steering_injected"
+    TURN_LIMIT = "turn_limit"
+    LOOP_DETECTION = "loop_detection"
+    WARNING = "warning"
+    ERROR = "error"
+    OTHER = "other"
+
+
+_KINDS: dict[type[Event], EventKind] = {
+    SessionStarted: EventKind.SESSION_START,
+    SessionEnded: EventKind.SESSION_END,
+    InputReceived: EventKind.USER_INPUT,
+    ProcessingEnded: EventKind.PROCESSING_END,
+    TextStarted: EventKind.ASSISTANT_TEXT_START,
+    TextDelta: EventKind.ASSISTANT_TEXT_DELTA,
+    ReplyReceived: EventKind.ASSISTANT_TEXT_END,
+    ToolCallStarted: EventKind.TOOL_CALL_START,
+    ToolOutputDelta: EventKind.TOOL_CALL_OUTPUT_DELTA,
+    ToolCallEnded: EventKind.TOOL_CALL_END,
+    SteeringInjected: EventKind.STEERING_INJECTED,
+    LimitReached: EventKind.TURN_LIMIT,
+    LoopDetected: EventKind.LOOP_DETECTION,
+    Warned: EventKind.WARNING,
+    ErrorOccurred: EventKind.ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """An event with its session and time.
+
+    Attributes:
+        session: the id of the session; a subagent's events carry its own.
+        at: the time of the event, in UTC.
+    """
+
+    session: str
+    at: datetime
+    event: Event
+
+    @property
+    def kind(self) -> EventKind:
+        """The event's name in the specification; `other` if the specification has none."""
+        return _KINDS.get(type(self.event), EventKind.OTHER)
 
 
 STOP_SECONDS = 2.9
@@ -45,8 +125,6 @@ class SessionEventBus:
                 self._open_calls.remove(call)
             case _:
                 pass
-        if self._emit:
-            self._emit(event)
         self._pass_on(SessionEvent(self._session, self._clock.now(), event))
 
     def end_calls(self, why: str) -> None:
@@ -56,11 +134,8 @@ class SessionEventBus:
 
     def forward(self, event: SessionEvent) -> None:
         """Pass on an event of a subagent."""
-        if self._is_over:
-            return
-        if self._emit:
-            self._emit(SubagentEvent(event.session, event.event))
-        self._pass_on(event)
+        if not self._is_over:
+            self._pass_on(event)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call `listener` with every later event. It must not block or raise."""
@@ -83,6 +158,9 @@ class SessionEventBus:
             queue.put_nowait(None)
 
     def _pass_on(self, event: SessionEvent) -> None:
+        if self._emit:
+            is_own = event.session == self._session
+            self._emit(event.event if is_own else SubagentEvent(event.session, event.event))
         for listener in self._listeners:
             listener(event)
         for queue in self._queues:

@@ -52,7 +52,7 @@ class Refusal(str):
     scope: str
 
     def __new__(cls, reason: str, defence: Defence = Defence.LEVEL, scope: str = "") -> Self:
-        """Create a refusal."""
+        """Create the text, with the defence and the scope beside it."""
         refusal = super().__new__(cls, reason)
         refusal.defence, refusal.scope = defence, scope
         return refusal
@@ -73,10 +73,6 @@ def allow_all(_tool: Tool, _call: ToolCall) -> str | None:
     return None
 
 
-def _holds_none(_text: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
     """A gate that applies a level and command rules, and hides the tools that they never allow.
@@ -92,7 +88,7 @@ class Gatekeeper:
 
     level: Level = Level.SAFE
     rules: CommandRules = field(default_factory=CommandRules)
-    holds_secret: Callable[[str], bool] = _holds_none
+    holds_secret: Callable[[str], bool] = lambda _text: False
     asks: bool = False
 
     def shows(self, tool: Tool) -> bool:
@@ -112,21 +108,27 @@ class Gatekeeper:
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
-            return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
+            return Refusal(
+                "Not run: the arguments contain a secret, and secrets are not sent out.", Defence.SECRETS
+            )
         if tool.dangerous and self.level is Level.SAFE:
-            return Refusal(f"Not run: {call.name} needs the level dangerous.", scope=_call_scope(tool, call))
+            arguments = f" {json.dumps(call.arguments, ensure_ascii=False)}" if tool.outbound else ""
+            return Refusal(
+                f"Not run: {call.name} needs the level dangerous.", scope=f"{call.name}{arguments}"
+            )
         return None
 
     def _refuse_command(self, call: ToolCall) -> str | None:
         command = call.arguments.get(_COMMAND)
         if not isinstance(command, str):
-            return Refusal("Not run: the command is no text.", Defence.COMMANDS)
-        elsewhere = any(call.arguments.get(name) not in _HERE for name in _FOLDERS)
-        reason = self.rules.refusal(command, self.level, elsewhere=elsewhere)
+            return Refusal("Not run: the command is not a text.", Defence.COMMANDS)
+        folders = [call.arguments.get(name) for name in _FOLDERS if call.arguments.get(name) not in _HERE]
+        reason = self.rules.refusal(command, self.level, elsewhere=bool(folders))
         if reason is None:
             return None
-        may_ask = self.asks and self.rules.refusal(command, Level.DANGEROUS, elsewhere=elsewhere) is None
-        return Refusal(reason, Defence.COMMANDS, _command_scope(call) if may_ask else "")
+        may_ask = self.asks and self.rules.refusal(command, Level.DANGEROUS, elsewhere=bool(folders)) is None
+        scope = f"(in {folders[0]}) {command}" if folders else command
+        return Refusal(reason, Defence.COMMANDS, scope if may_ask else "")
 
     def _holds_secret(self, text: str) -> bool:
         return self.holds_secret(text) or ("%" in text and self.holds_secret(unquote(text)))
@@ -138,17 +140,6 @@ def safe_mode(tool: Tool, call: ToolCall) -> str | None:
     The model may guess the names of tools that it was not shown.
     """
     return not_available(call) if tool.dangerous else None
-
-
-def _call_scope(tool: Tool, call: ToolCall) -> str:
-    """Return the tool's name; for a tool that another program runs, followed by all its arguments."""
-    return f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" if tool.outbound else call.name
-
-
-def _command_scope(call: ToolCall) -> str:
-    """Return the exact command, with its folder unless it runs in the session's folder."""
-    folder = next((call.arguments[name] for name in _FOLDERS if call.arguments.get(name) not in _HERE), None)
-    return f"{call.arguments[_COMMAND]}" if folder is None else f"(in {folder}) {call.arguments[_COMMAND]}"
 
 
 def _takes_command(tool: Tool) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.events import (
     CallStatus,
@@ -34,7 +33,7 @@ from orchestrator.engine.models.usage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject, Part
@@ -63,6 +62,11 @@ class TurnKind(StrEnum):
     """A message during processing, or the warning about repeated calls. The model sees a user message."""
     SUMMARY = "summary"
     """A message that replaces the turns before it, except the last `Turn.keeps` of them."""
+
+
+FROM_USER = frozenset({TurnKind.USER, TurnKind.STEERING})
+STEPS = FROM_USER | {TurnKind.ASSISTANT}
+"""The kinds of inputs and replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,49 +133,12 @@ class Turn:
         return tuple(part for part in self.message.parts if isinstance(part, ToolResult))
 
 
-def full(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """Return all turns."""
-    return turns
-
-
-class Conversation(Sequence[Message]):
-    """A snapshot of the messages of a history. Taking one costs the same for every length."""
-
-    __slots__ = ("_length", "_messages")
-
-    def __init__(self, messages: list[Message]) -> None:
-        self._messages = messages
-        self._length = len(messages)
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return [self._messages[i] for i in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        return self._messages[index % self._length]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # unhashable, as a list is
-
-    def __repr__(self) -> str:
-        return f"Conversation({list(self)!r})"
-
-
 class History:
     """The turns of a session, and running counts of their length in tokens.
 
     Args:
         turns: of an earlier session, in a form that vendors accept (`repaired_turns`).
-        transform: selects the turns that a request includes. It must return every turn after the newest
+        transform: selects the turns that a request includes; by default all. It must return every turn after the newest
             summary unchanged, because it is called only when a summary is added.
 
     Attributes:
@@ -181,10 +148,10 @@ class History:
         generation: how many times the beginning of the requests was replaced.
     """
 
-    def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = full) -> None:
+    def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = lambda turns: turns) -> None:
         self._transform = transform
         self._turns: list[Turn] = []
-        self._said: list[tuple[int, Turn]] = []
+        self._user_turns: list[tuple[int, Turn]] = []
         self._commands: dict[str, RanCommand] = {}
         self._messages: list[Message] = []
         self.tokens = self.steps = self.generation = 0
@@ -205,14 +172,14 @@ class History:
         """The last run of each command, oldest run first; at most the newest `MOST_COMMANDS`."""
         return list(self._commands.values())
 
-    def said_before(self, place: int) -> list[Turn]:
+    def user_turns_before(self, position: int) -> list[Turn]:
         """Return the user turns before this position."""
-        return [turn for at, turn in self._said if at < place]
+        return [turn for at, turn in self._user_turns if at < position]
 
     def add(self, turn: Turn) -> None:
         """Append a turn. A turn without content, which no vendor accepts, is kept but not sent."""
-        if turn.kind in {TurnKind.USER, TurnKind.STEERING}:
-            self._said.append((len(self._turns), turn))
+        if turn.kind in FROM_USER:
+            self._user_turns.append((len(self._turns), turn))
         for ran in turn.ran:
             self._commands.pop(ran.command, None)
             self._commands[ran.command] = ran
@@ -228,15 +195,15 @@ class History:
         if not turn.message.parts:
             return
         self._messages.append(turn.message)
-        self.steps += turn.kind in {TurnKind.USER, TurnKind.STEERING, TurnKind.ASSISTANT}
+        self.steps += turn.kind in STEPS
         self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
         self.meter.add(turn.message)
 
     def _rebuild(self) -> None:
         """Rebuild the messages from the turns that the transform selects."""
-        self._messages, self.tokens, self.steps = [], 0, 0  # a new list: running requests use the old one
+        self._messages, self.tokens, self.steps = [], 0, 0
         self.generation += 1
-        self.meter.begin_anew()
+        self.meter.reset_size()
         for turn in self.shown:
             self._show(turn)
         self.meter.re_estimate()
@@ -250,7 +217,7 @@ class History:
         """Return the messages of the next request. Messages that it omits stay in the history."""
         if contract.forgets:
             return self._latest(with_reply=not contract.leaves_out_reply)
-        return Conversation(self._messages)
+        return list(self._messages)
 
     def _latest(self, *, with_reply: bool) -> list[Message]:
         """Return the user messages, and the program's answer to the last reply.
@@ -261,7 +228,7 @@ class History:
         turns = self.shown
         replies = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.ASSISTANT]
         last = replies[-1] if replies else len(turns)
-        sent = {TurnKind.USER, TurnKind.STEERING, TurnKind.SUMMARY}
+        sent = FROM_USER | {TurnKind.SUMMARY}
         before = [turn for turn in turns[:last] if turn.message.parts and turn.kind in sent]
         after = [turn for turn in turns[last + 1 :] if turn.message.parts]
         if with_reply and replies:
@@ -288,15 +255,11 @@ class History:
         if len(starts) < 2:  # noqa: PLR2004  the only step is the one that matters
             return 0
         first_user, half = kinds.index(TurnKind.USER), starts[len(starts) // 2]
-        cut = half
-        for index in range(max(half, first_user + 1), starts[-1] + 1):
-            if kinds[index] in {TurnKind.USER, TurnKind.STEERING}:
-                cut = index
-                break
+        later = range(max(half, first_user + 1), starts[-1] + 1)
+        cut = next((index for index in later if kinds[index] in FROM_USER), half)
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
-        # New lists: running requests still use the old ones.
-        self._turns, self._said, self._messages, self.tokens, self.steps = [], [], [], 0, 0
+        self._turns, self._user_turns, self._messages, self.tokens, self.steps = [], [], [], 0, 0
         self.generation += 1
         self.meter = InputMeter()  # the old counts belong to a longer conversation
         for turn in kept:
@@ -305,15 +268,13 @@ class History:
 
 
 _ENDING_CHARS = 300
-_COMMANDS = frozenset({"run_tests"})
-"""Tools that run a command without taking one as an argument."""
 
 
 def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
     """Return the command that a call ran on this machine; None if it ran none."""
     command = None if is_mcp_tool(name) else arguments.get("command")
     if not isinstance(command, str):
-        if name not in _COMMANDS:
+        if name != "run_tests":  # the only tool that runs a command without taking one
             return None
         command = name
     return RanCommand(command, ok, ending_of(output))
@@ -405,7 +366,7 @@ class InputMeter:
         """Add the size of a message."""
         self._bytes += message_bytes(message)
 
-    def measured(self, usage: Usage, asked: str, answered: str, fixed_bytes: int) -> None:
+    def record_count(self, usage: Usage, asked: str, answered: str, fixed_bytes: int) -> None:
         """Record the provider's count of a reply that was added. Ignore an impossible count.
 
         Args:
@@ -425,7 +386,7 @@ class InputMeter:
         if len(self._counts) > _MOST_COUNTS:
             del self._counts[next(iter(self._counts))]
 
-    def begin_anew(self) -> None:
+    def reset_size(self) -> None:
         """Start over with an empty conversation; call `re_estimate` when its messages are added."""
         self._bytes = 0
 
@@ -442,18 +403,13 @@ class InputMeter:
 
     def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """Return the most likely number of tokens of the next request; `more_bytes` as for `tokens`."""
-        known = [count for (name, _answered), count in self._counts.items() if name == asked]
-        if not known:
-            return math.ceil((self._bytes + fixed_bytes + more_bytes) * self.rate(asked))
-        return max(
-            count.likely + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.rate)
-            for count in known
-        )
+        size = self._bytes + more_bytes
+        counted = [one.likely + math.ceil((size - one.at_bytes) * one.rate) for one in self._counts_of(asked)]
+        return max(counted, default=math.ceil((size + fixed_bytes) * self.rate(asked)))
 
     def rate(self, asked: str) -> float:
         """Return the most likely number of tokens in a byte of the conversation."""
-        counts = [count.rate for (name, _answered), count in self._counts.items() if name == asked]
-        return max(counts, default=1 / CHARACTERS_PER_TOKEN)
+        return max((count.rate for count in self._counts_of(asked)), default=1 / CHARACTERS_PER_TOKEN)
 
     def copy(self) -> InputMeter:
         """Return a copy, for a request outside of the conversation."""
@@ -463,7 +419,10 @@ class InputMeter:
 
     def has_count_of(self, asked: str) -> bool:
         """Return whether a provider has reported counts for this model."""
-        return any(name == asked for name, _answered in self._counts)
+        return bool(self._counts_of(asked))
+
+    def _counts_of(self, asked: str) -> list[_Count]:
+        return [count for (name, _answered), count in self._counts.items() if name == asked]
 
     def tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """Return an upper bound of the next request's tokens.
@@ -471,16 +430,12 @@ class InputMeter:
         Args:
             more_bytes: the size of what is still to be added to the conversation.
         """
-        known = [count for (name, _answered), count in self._counts.items() if name == asked]
+        size = self._bytes + more_bytes
+        known = self._counts_of(asked)
         if not known:
             rates = (count.tokens_a_byte for count in self._counts.values())
-            return math.ceil(
-                (self._bytes + fixed_bytes + more_bytes) * max(rates, default=1 / BYTES_PER_TOKEN)
-            )
-        return max(
-            count.tokens + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.tokens_a_byte)
-            for count in known
-        )
+            return math.ceil((size + fixed_bytes) * max(rates, default=1 / BYTES_PER_TOKEN))
+        return max(one.tokens + math.ceil((size - one.at_bytes) * one.tokens_a_byte) for one in known)
 
 
 def fixed_bytes(request: Request) -> int:
@@ -536,25 +491,24 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
         at: the time of all turns, because events have none.
     """
     turns: list[Turn] = []
-    asked, ran = False, False  # since the last reply
-    begun: dict[str, ToolCallStarted] = {}
+    has_input, ran = False, False  # since the last reply
+    started: dict[str, ToolCallStarted] = {}
     commands: list[RanCommand] = []
     for event in events:
         match event:
             case InputReceived() | ProcessingEnded():
-                asked = True  # a journal has only the second: the next message is an input
+                has_input = True  # a journal has only the second: the next message is an input
             case ToolCallStarted(call_id):
-                begun[call_id] = event
+                started[call_id] = event
             case ToolCallEnded(call_id, name, status, output):
                 ran = True
-                call = begun.pop(call_id, None)
+                call = started.pop(call_id, None)
                 found = call and ran_command(name, call.arguments, output, ok=status is CallStatus.OK)
                 commands += [found] if found else []
             case MessageAdded(message, recalled):
-                asked = asked or not turns
-                kind = _kind(message, asked=asked, ran=ran)
+                kind = _kind(message, has_input=has_input or not turns, ran=ran)
                 turns.append(Turn(kind, message, at, ran=tuple(commands), recalled=max(recalled, 0)))
-                asked = ran = False
+                has_input = ran = False
                 commands.clear()
             case Compacted(turns=keeps, summary=text, images=images):
                 shown = images_of(turns[: max(len(turns) - keeps, 0)])[:images] if images else ()
@@ -564,7 +518,7 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
             case ReplyReceived(message=message, usage=usage):
                 turns.append(Turn(TurnKind.ASSISTANT, message, at, usage))
-                asked = ran = False
+                has_input = ran = False
             case _:
                 pass
     return turns
@@ -572,8 +526,8 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
 
 def images_of(turns: Iterable[Turn]) -> list[Image]:
     """Return the images in the user turns."""
-    said = (turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING})
-    return [part for turn in said for part in turn.message.parts if isinstance(part, Image)]
+    user_turns = (turn for turn in turns if turn.kind in FROM_USER)
+    return [part for turn in user_turns for part in turn.message.parts if isinstance(part, Image)]
 
 
 def summary_message(words: str, images: Iterable[Image]) -> Message:
@@ -590,10 +544,10 @@ def todos_of(events: Iterable[Event]) -> TodoList:
     return TodoList(latest.items, latest.added)
 
 
-def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
+def _kind(message: Message, *, has_input: bool, ran: bool) -> TurnKind:
     if message.role is Role.ASSISTANT:
         return TurnKind.ASSISTANT
-    if asked and message.role is Role.USER:
+    if has_input and message.role is Role.USER:
         return TurnKind.USER
     return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
 

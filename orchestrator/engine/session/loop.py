@@ -137,7 +137,7 @@ class Inputs:
         self._steering.clear()
         return taken
 
-    async def work_on(
+    async def process(
         self, message: Message, runner: ToolRunner, next_request: Callable[[], NextRequest]
     ) -> SessionEnd:
         """Process an input, then the queued follow-ups, as long as the model itself ends each of them.
@@ -147,9 +147,9 @@ class Inputs:
         """
         while True:
             self.emit(InputReceived(message.text))
-            await self.say_of_user(TurnKind.USER, message)
+            await self.add_user_message(TurnKind.USER, message)
             try:
-                end = await run_loop(self, runner, next_request)
+                end = await Loop(self, runner, next_request).run()
             finally:
                 self.budget.tool_rounds = 0  # also after a cancellation: the next input has all its rounds
             is_done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH} or (
@@ -163,7 +163,7 @@ class Inputs:
         """Apply other settings from now on."""
         self.budget.change(config.limits, config.wrap_up_share)
         if self.compaction:
-            self.compaction.change(config.compaction)
+            self.compaction.policy = config.compaction
         if not config.enable_loop_detection:
             self.repetition = None
         elif self.repetition is None or self.repetition.window != config.loop_detection_window:
@@ -178,7 +178,7 @@ class Inputs:
         self.interrupt()
         self.emit(ErrorOccurred(type(error).__name__, str(error)))
 
-    async def say_of_user(self, kind: TurnKind, message: Message) -> None:
+    async def add_user_message(self, kind: TurnKind, message: Message) -> None:
         """Add a user message, together with the memories that match it."""
         recalled = ""
         try:
@@ -188,9 +188,9 @@ class Inputs:
         except PullwrightError as error:
             self.emit(Warned(f"nothing was recalled: {error}"))
         finally:  # also after a cancellation: the message belongs to the conversation
-            self.say(kind, _with_recalled(message, recalled), recalled=len(recalled))
+            self.add_message(kind, _with_recalled(message, recalled), recalled=len(recalled))
 
-    def say(
+    def add_message(
         self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = (), *, recalled: int = 0
     ) -> None:
         """Add a message that does not come from the model.
@@ -218,8 +218,7 @@ def input_message(user: object) -> Message:
 
 
 def _with_recalled(message: Message, recalled: str) -> Message:
-    """Return the message with the recalled text appended."""
-    if not recalled.strip():
+    if not recalled:
         return message
     last = message.parts[-1]
     if isinstance(last, Text):
@@ -227,22 +226,13 @@ def _with_recalled(message: Message, recalled: str) -> Message:
     return replace(message, parts=(*message.parts, Text(recalled)))
 
 
-async def run_loop(inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> SessionEnd:
-    """Run rounds until the model is done, a call ends the session, or a limit is reached.
+class Loop:
+    """One run of the loop, with its counts of consecutive replies of each kind.
 
     Args:
         inputs: the conversation, which is extended, and the state that goes with it.
         next_request: returns the next request; it may change between rounds.
-
-    Raises:
-        ModelError: the provider gave no answer.
-        BadReplyError: three replies in a row did not have the contract's form.
     """
-    return await _Loop(inputs, runner, next_request).run()
-
-
-class _Loop:
-    """One run of the loop, with its counts of consecutive replies of each kind."""
 
     def __init__(self, inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> None:
         self.inputs, self.runner, self.next_request = inputs, runner, next_request
@@ -252,6 +242,12 @@ class _Loop:
         self.warned_of_context = self.guessed_overflow = False
 
     async def run(self) -> SessionEnd:
+        """Run rounds until the model is done, a call ends the session, or a limit is reached.
+
+        Raises:
+            ModelError: the provider gave no answer.
+            BadReplyError: three replies in a row did not have the contract's form.
+        """
         while True:
             await asyncio.sleep(0)  # lets the reader of the events steer before the next request is sent
             await self._steer(self.inputs.take_steering())
@@ -324,7 +320,7 @@ class _Loop:
         if not is_announced:
             self.budget.wrapping_up = limit
             self.emit(Warned(f"nearly at a limit ({limit.detail}): the model gets one last turn to wrap up"))
-            self._tell(message)
+            self._add_from_program(message)
         return room
 
     def _wrap_up_words(self, request: NextRequest) -> str:
@@ -368,7 +364,7 @@ class _Loop:
             note = render("agent/cut_off") if reading.cut_off else ""
             if self.history.turns[-1] is reply:  # else the interruption has added the results already
                 ran = commands_of((*reading.calls, *reading.withheld), results)
-                self.inputs.say(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)
+                self.inputs.add_message(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)
 
         return await run_calls(
             self.runner,
@@ -401,7 +397,7 @@ class _Loop:
         if end := self._idle():
             return end
         note = words or (render("agent/cut_off") if reading.cut_off else request.contract.go_on)
-        self._tell(request.contract.answer((), note))
+        self._add_from_program(request.contract.answer((), note))
         return None
 
     def _idle(self) -> SessionEnd | None:
@@ -455,9 +451,11 @@ class _Loop:
             hint = "; the model ran into its output limit: raise --max-output-tokens" if cut_off else ""
             return self._limit(LimitReached("replies", f"{self.empty} replies in a row were empty{hint}"))
         if isinstance(reading, Malformed):
-            self._tell(contract.complain(reading.problems))
+            self._add_from_program(contract.complain(reading.problems))
         else:
-            self._tell(contract.answer((), render("agent/cut_off") if cut_off else contract.go_on))
+            self._add_from_program(
+                contract.answer((), render("agent/cut_off") if cut_off else contract.go_on)
+            )
         return None
 
     async def _handle_malformed(
@@ -469,13 +467,13 @@ class _Loop:
             return SessionEnd(EndKind.COMPLETED, response.text.strip())
         self.rejected += 1
         self.emit(ReplyRejected(reading.problems, self.rejected))
-        self.runner.failures.note("reply", reading.problems[0])
+        self.runner.failures.count("reply", reading.problems[0])
         if is_last:
             raise BadReplyError(
                 f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "
                 "try a larger model, or a server that supports JSON-schema output"
             )
-        self._tell(request.contract.complain(reading.problems))
+        self._add_from_program(request.contract.complain(reading.problems))
         return None
 
     def _warn_of_repetition(self, reading: Actions) -> None:
@@ -486,17 +484,17 @@ class _Loop:
             repetition.add(call)
         if repetition.found():
             warning = render("agent/loop_detected", window=repetition.window)
-            self.inputs.say(TurnKind.STEERING, Message.user(warning))
+            self.inputs.add_message(TurnKind.STEERING, Message.user(warning))
             self.emit(LoopDetected(warning))
 
     async def _steer(self, texts: list[str]) -> None:
         for text in texts:
-            await self.inputs.say_of_user(TurnKind.STEERING, Message.user(text))
+            await self.inputs.add_user_message(TurnKind.STEERING, Message.user(text))
             self.emit(SteeringInjected(text))
 
-    def _tell(self, message: Message) -> None:
+    def _add_from_program(self, message: Message) -> None:
         """Add a message from the program."""
-        self.inputs.say(TurnKind.SYSTEM, message)
+        self.inputs.add_message(TurnKind.SYSTEM, message)
 
     def _limit(self, limit: LimitReached) -> SessionEnd:
         self.emit(limit)

@@ -29,7 +29,6 @@ from orchestrator.engine.models.base import (
     next_name,
 )
 from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
-from orchestrator.engine.profiles.system_prompt import orient, system_prompt
 from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation
 from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes
@@ -222,6 +221,8 @@ async def make_template(
 
 
 async def _system(parts: SessionParts, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
+    from orchestrator.engine.profiles.system_prompt import orient, system_prompt
+
     profile = parts.profile
     orientation = await orient(
         parts.environment,
@@ -269,12 +270,8 @@ class SentRequest:
             ModelError: the provider gave no answer.
             NoRoomError: the budget does not allow another attempt.
         """
-        fixed, reservation, budget, meter = (
-            self.next.fixed,
-            self.reservation,
-            self.reservation.budget,
-            self.history.meter,
-        )
+        fixed, reservation = self.next.fixed, self.reservation
+        budget, meter = reservation.budget, self.history.meter
         longest = fixed.max_output_tokens
         if reservation.is_lowered:
             longest = min(reservation.reply_tokens, longest or reservation.reply_tokens)
@@ -292,7 +289,7 @@ class SentRequest:
         turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
         self.history.add(turn)
         if response.is_counted:
-            meter.measured(response.usage, self.asked, response.model, self.next.fixed_bytes)
+            meter.record_count(response.usage, self.asked, response.model, self.next.fixed_bytes)
         self.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
         return response
 

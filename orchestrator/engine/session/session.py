@@ -36,8 +36,8 @@ from orchestrator.engine.session.subagents import (
     Subagents,
     SubagentTask,
     child_parts,
+    merge_ledger,
     model_of_child,
-    take_over,
 )
 
 if TYPE_CHECKING:
@@ -45,12 +45,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import SessionEvent
-    from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import ReplyPrice
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.history import Turn
     from orchestrator.engine.tools.base import Tool
 
@@ -127,14 +126,14 @@ class Session:
         self.id = session_id or str(uuid.uuid4())
         self._state = SessionState.IDLE
         self.model = chosen
-        self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
+        self.price: ReplyPrice = parts.host.price or profile.price or (lambda _usage: None)
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
         self.history = History(repaired_turns(earlier, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
             self._events.listen(lineage.forward)
-        self._lineage = lineage
+        self._lineage, self._depth = lineage, lineage.depth if lineage else 0
         self._asked_models: list[Model] = []
         self._subagents = Subagents(
             self._child, lambda: SubagentLimits.of(self._parts.profile, self._parts.config)
@@ -276,8 +275,8 @@ class Session:
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: wait for the end of its reply")
-        self._inputs.say(TurnKind.ASSISTANT, Message.assistant(text))
+            raise ConfigurationError("the session is processing an input: wait for the end of its reply")
+        self._inputs.add_message(TurnKind.ASSISTANT, Message.assistant(text))
 
     def follow_up(self, message: str) -> None:
         """Queue another input, to be processed when the current one is done.
@@ -308,7 +307,7 @@ class Session:
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: call compact() between two inputs")
+            raise ConfigurationError("the session is processing an input: call compact() between two inputs")
         if self.config.compaction is None:
             raise ConfigurationError("the session has no compaction: set config.compaction")
         template = self._template = self._template or await self._start()
@@ -338,7 +337,7 @@ class Session:
     def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: use steer() or follow_up()")
+            raise ConfigurationError("the session is processing an input: use steer() or follow_up()")
         message = input_message(user)
         self._state = SessionState.PROCESSING
         self._work = asyncio.create_task(self._process(message))
@@ -367,9 +366,8 @@ class Session:
     async def _process(self, message: Message) -> SessionEnd:
         done = False
         try:
-            await self._prepare_environment()
             template = self._template = self._template or await self._start()
-            end = await self._inputs.work_on(message, template.runner, lambda: self._next_request(template))
+            end = await self._inputs.process(message, template.runner, lambda: self._next_request(template))
             done = True
         except _TRANSIENT_ERRORS as error:
             self._inputs.fail(error)
@@ -391,15 +389,13 @@ class Session:
         )
         return end
 
-    async def _prepare_environment(self) -> None:
-        """Initialize the environment once, if the session owns it."""
-        if self._parts.host.owns_environment and not self._is_environment_ready:
+    async def _start(self) -> RequestTemplate:
+        """Initialize the environment, if the session owns it, and build what all requests share."""
+        config, host, profile = self._parts.config, self._parts.host, self._parts.profile
+        if host.owns_environment and not self._is_environment_ready:
             self._is_environment_begun = True
             await self.environment.initialize()
             self._is_environment_ready = True
-
-    async def _start(self) -> RequestTemplate:
-        config, host, profile = self._parts.config, self._parts.host, self._parts.profile
         check_price(self.budget, self.price, self.model.name)
         in_background = profile.subagents_in_background
         deepest = min(config.max_subagent_depth, 1) if in_background else config.max_subagent_depth
@@ -411,7 +407,7 @@ class Session:
             tools = agents.background_tools() if in_background else agents.tools(other_models=other_models)
         template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, template.fixed.system))
-        template.runner.tell_todos()
+        template.runner.emit_todos()
         effort = config.reasoning_effort
         if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
             self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
@@ -427,10 +423,6 @@ class Session:
     def _finish_processing(self, state: SessionState, reason: str) -> None:
         self._state = state
         self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
-
-    @property
-    def _depth(self) -> int:
-        return self._lineage.depth if self._lineage else 0
 
     def _child(self, task: SubagentTask) -> Session:
         parent = self._parts
@@ -448,7 +440,7 @@ class Session:
             clock=own.clock,
             lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.forward),
         )
-        child.listen(lambda _event: take_over(parent, own, task))
+        child.listen(lambda _event: merge_ledger(parent, own, task))
         return child
 
     async def _close(
@@ -497,11 +489,6 @@ class Session:
         finally:
             while self._asked_models:
                 await self._asked_models.pop().aclose()
-
-
-def _unknown_price(_usage: Usage) -> float | None:
-    """Return None: the price of the model is unknown."""
-    return None
 
 
 def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`

@@ -99,18 +99,18 @@ class StateRecord:
     summary: str = ""
     context: ContextFigures = field(default_factory=ContextFigures)
     todos: tuple[TodoItem, ...] = ()
-    _names_it: bool = False
-    _is_asked: bool = True
+    _has_named_hypothesis: bool = False
+    _expects_input: bool = True
     _running: dict[str, JsonObject] = field(default_factory=dict)
 
     def take(self, event: Event, at: datetime) -> None:
         """Update the state with an event that happened at this time, in UTC."""
         match event:
             case InputReceived():
-                self._is_asked = True
+                self._expects_input = True
             case MessageAdded():
-                self._count(chat_turns=int(self._is_asked))
-                self._is_asked = False
+                self._count(chat_turns=int(self._expects_input))
+                self._expects_input = False
             case SteeringInjected():
                 self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
             case ReplyReceived():
@@ -132,7 +132,6 @@ class StateRecord:
                 pass
 
     def _count(self, *, chat_turns: int = 0, tokens: int | None = None) -> None:
-        """Count a message."""
         old = self.context
         self.context = ContextFigures(
             old.chat_turns + chat_turns, old.messages + 1, old.tokens if tokens is None else tokens
@@ -140,11 +139,11 @@ class StateRecord:
 
     def _take_plan(self, plan: str) -> None:
         named = [*_TAG.findall(plan), *_LINE.findall(plan)]
-        if named or (plan.strip() and not self._names_it):
+        if named or (plan.strip() and not self._has_named_hypothesis):
             self.hypothesis = one_line(
                 " ".join((named or [plan])[-1].split()), limit=_MOST_HYPOTHESIS_CHARS, keep="`"
             )
-        self._names_it |= bool(named)
+        self._has_named_hypothesis |= bool(named)
 
     def _take_call(self, event: ToolCallStarted | ToolCallEnded, at: datetime) -> None:
         if isinstance(event, ToolCallStarted):
@@ -171,8 +170,8 @@ class StateRecord:
         }
 
 
-def state_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
-    """Return the state after these events, each of which has its time."""
+def state_record_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
+    """Return the state after these events, each with its time."""
     state = StateRecord()
     for event, at in events:
         state.take(event, at)

@@ -18,6 +18,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.tools.base import (
     FLAG,
+    TEXT,
     Failed,
     Ledger,
     Ok,
@@ -32,11 +33,11 @@ from orchestrator.engine.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile, ReplyPrice
     from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.config import SessionConfig, SessionParts
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.session.session import Session
 
@@ -51,6 +52,7 @@ BACKGROUND_SECONDS = 300.0
 WAIT_SECONDS = 600.0
 """Time that one call of `wait` waits at most; the model may call it again."""
 
+_NO_TASK = "the task is empty: say in full what the subagent has to do"
 _GOOD_ENDS = frozenset({"completed", "awaiting", "finish"})
 
 
@@ -165,13 +167,13 @@ class Subagents:
             ToolError: the task is empty, there are too many subagents, or the task's demands cannot be met.
         """
         if not task.text.strip():
-            raise ToolError("the task is empty: say in full what the subagent has to do")
+            raise ToolError(_NO_TASK)
         limits = self._limits()
         if limits.in_background:
             running = [one for one in self.by_id.values() if one.status is SubagentStatus.RUNNING]
             if len(running) >= limits.most:
                 raise ToolError(
-                    f"{limits.most} subagents work already: wait for one with subagent_status first"
+                    f"{limits.most} subagents are running already: wait for one with subagent_status first"
                 )
         elif len(self.by_id) >= limits.most:
             raise ToolError(f"there are {limits.most} subagents already: close one with close_agent first")
@@ -231,11 +233,63 @@ class Subagents:
         Args:
             other_models: whether `spawn_agent` has the parameter `model`.
         """
-        return (_spawn_agent(self, other_models), _send_input(self), _wait(self), _close_agent(self))
+        spawn = {
+            "task": TEXT,
+            "working_dir": TEXT,
+            **({"model": TEXT} if other_models else {}),
+            "max_turns": {"type": "integer", "minimum": 0},
+        }
+        message = {"agent_id": TEXT, "message": TEXT}
+        return (
+            Tool(define("spawn_agent", spawn, ("task",)), self._spawn_agent),
+            Tool(define("send_input", message, ("agent_id", "message")), self._send_input),
+            Tool(define("wait", {"agent_id": TEXT}, ("agent_id",)), self._wait),
+            Tool(define("close_agent", {"agent_id": TEXT}, ("agent_id",)), self._close_agent),
+        )
 
     def background_tools(self) -> tuple[Tool, ...]:
         """Return `subagent` and `subagent_status`."""
-        return _subagent(self), _subagent_status(self)
+        status = {"subagent_id": TEXT, "wait": FLAG}
+        return (
+            Tool(define("subagent", {"task": TEXT, "context": TEXT}, ("task",)), self._subagent),
+            Tool(define("subagent_status", status, ("subagent_id",)), self._subagent_status),
+        )
+
+    async def _spawn_agent(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        task = SubagentTask(
+            arguments["task"],
+            arguments.get("working_dir") or None,
+            arguments.get("model") or None,
+            arguments.get("max_turns") or 0,
+        )
+        subagent = self.spawn(task)
+        return Ok(f"agent_id: {subagent.session.id}\nstatus: {subagent.status}")
+
+    async def _send_input(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return Ok(self.send(arguments["agent_id"], arguments["message"]))
+
+    async def _wait(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        result = await self.wait(arguments["agent_id"])
+        if result is None:
+            return Ok(f"status: {SubagentStatus.RUNNING}\nIt is still running. Call wait again, or close it.")
+        text = f"success: {str(result.success).lower()}\nturns used: {result.turns_used}\noutput:\n{result.output}"
+        return Ok(text) if result.success else Failed(text)
+
+    async def _close_agent(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        status = await self.close_one(arguments["agent_id"])
+        return Ok(f"{arguments['agent_id']} is closed; its final status was: {status}")
+
+    async def _subagent(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        if not arguments["task"].strip():
+            raise ToolError(_NO_TASK)
+        given = {"task": arguments["task"], "context": (arguments.get("context") or "").strip()}
+        return Ok(_status_json(self.spawn(SubagentTask(render("agent/subagent_task", **given)))))
+
+    async def _subagent_status(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        subagent = self.find(arguments["subagent_id"])
+        if arguments.get("wait"):
+            await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
+        return Ok(_status_json(subagent))
 
 
 async def _run_once(session: Session, task: str, seconds: float | None) -> SessionEnd:
@@ -256,78 +310,6 @@ def _started(run: Coroutine[Any, Any, SessionEnd]) -> asyncio.Task[SessionEnd]:
     return work
 
 
-_TEXT: Mapping[str, Any] = {"type": "string"}
-
-
-def _spawn_agent(agents: Subagents, other_models: bool) -> Tool:  # noqa: FBT001  one of two forms
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        subagent = agents.spawn(
-            SubagentTask(
-                arguments["task"],
-                arguments.get("working_dir") or None,
-                arguments.get("model") or None,
-                arguments.get("max_turns") or 0,
-            )
-        )
-        return Ok(f"agent_id: {subagent.session.id}\nstatus: {subagent.status}")
-
-    properties = {
-        "task": _TEXT,
-        "working_dir": _TEXT,
-        **({"model": _TEXT} if other_models else {}),
-        "max_turns": {"type": "integer", "minimum": 0},
-    }
-    return Tool(define("spawn_agent", properties, ("task",)), execute)
-
-
-def _send_input(agents: Subagents) -> Tool:
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return Ok(agents.send(arguments["agent_id"], arguments["message"]))
-
-    return Tool(define("send_input", {"agent_id": _TEXT, "message": _TEXT}, ("agent_id", "message")), execute)
-
-
-def _wait(agents: Subagents) -> Tool:
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        result = await agents.wait(arguments["agent_id"])
-        if result is None:
-            return Ok(f"status: {SubagentStatus.RUNNING}\nIt still works. Call wait again, or close it.")
-        text = f"success: {str(result.success).lower()}\nturns used: {result.turns_used}\noutput:\n{result.output}"
-        return Ok(text) if result.success else Failed(text)
-
-    return Tool(define("wait", {"agent_id": _TEXT}, ("agent_id",)), execute)
-
-
-def _close_agent(agents: Subagents) -> Tool:
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        status = await agents.close_one(arguments["agent_id"])
-        return Ok(f"{arguments['agent_id']} is closed; its final status was: {status}")
-
-    return Tool(define("close_agent", {"agent_id": _TEXT}, ("agent_id",)), execute)
-
-
-def _subagent(agents: Subagents) -> Tool:
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        if not arguments["task"].strip():
-            raise ToolError("the task is empty: say in full what the subagent has to do")
-        given = {"task": arguments["task"], "context": (arguments.get("context") or "").strip()}
-        subagent = agents.spawn(SubagentTask(render("agent/subagent_task", **given)))
-        return Ok(_status_json(subagent))
-
-    return Tool(define("subagent", {"task": _TEXT, "context": _TEXT}, ("task",)), execute)
-
-
-def _subagent_status(agents: Subagents) -> Tool:
-    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        subagent = agents.find(arguments["subagent_id"])
-        if arguments.get("wait"):
-            await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
-        return Ok(_status_json(subagent))
-
-    definition = define("subagent_status", {"subagent_id": _TEXT, "wait": FLAG}, ("subagent_id",))
-    return Tool(definition, execute)
-
-
 def _status_json(subagent: Subagent) -> str:
     """Return a subagent as a JSON object (section 2.3.7 of the assistant specification)."""
     status = subagent.status
@@ -344,7 +326,7 @@ def child_parts(
 ) -> SessionParts:
     """Return the parent's parts without the tools that publish something or end the session.
 
-    A subagent in another folder has its own ledger; `take_over` merges it into the parent's.
+    A subagent in another folder has its own ledger; `merge_ledger` merges it into the parent's.
 
     Raises:
         PathRefusedError: the folder is outside of the parent's.
@@ -367,7 +349,7 @@ def child_parts(
     )
 
 
-def take_over(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
+def merge_ledger(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
     """Merge what the child's tools did in a folder into the parent's ledger."""
     if child.host.ledger is not parent.host.ledger:
         folder = parent.environment.relative(task.working_dir or ".")

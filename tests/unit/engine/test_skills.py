@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.profiles.base import make_profile, with_skills
+from orchestrator.engine.profiles.base import with_skills
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.skills import (
     DESCRIPTION_CHARS,
     MOST_BYTES,

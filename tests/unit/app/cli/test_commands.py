@@ -23,8 +23,9 @@ from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
-from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, ReplyRejected, TaskTaken, Warned
+from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from tests.doubles import forked
 from tests.doubles.folder_git import FolderGit

@@ -29,8 +29,9 @@ from orchestrator.bot.journal.index import RunSummary
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.changes import diff_stat
 from orchestrator.core.clock import ManualClock, SystemClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, JournalError
-from orchestrator.core.events import CycleEnded, CycleStarted, Proposed, ReplyReceived, TaskTaken
+from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.loopback import Loopback, LoopbackHandler

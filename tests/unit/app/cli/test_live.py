@@ -15,19 +15,21 @@ from rich.console import Console
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.words import Narrator, duration, money, telling_argument
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
-    ErrorOccurred,
-    Event,
-    LimitReached,
     Paused,
     Phase,
     PhaseEntered,
     QuestionAsked,
     Reserved,
     Resumed,
+)
+from orchestrator.core.events import (
+    CallStatus,
+    ErrorOccurred,
+    Event,
+    LimitReached,
     SubagentEvent,
     TextDelta,
     TodosChanged,

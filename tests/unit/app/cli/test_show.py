@@ -14,7 +14,8 @@ from lxml import html
 
 from orchestrator.app.cli import main
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.events import CycleEnded, TaskTaken, Warned
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
+from orchestrator.core.events import Warned
 from tests.doubles.journals import Journals, proposed, runs_of_tests, started, worked_round
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import pytest
 from orchestrator.app.dashboard.overview import DayCap, cost_plots, make_overview
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.core.events import CycleEnded, TaskTaken, Warned
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
 from tests.doubles.journals import Journals, night, proposed, started, worked_round

@@ -15,17 +15,9 @@ from lxml import html
 
 from orchestrator.app.dashboard.serving import listen, serving
 from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import (
-    CallStatus,
-    CycleEnded,
-    Event,
-    Paused,
-    TaskTaken,
-    ToolCallEnded,
-    ToolCallStarted,
-    Warned,
-)
+from orchestrator.core.events import CallStatus, Event, ToolCallEnded, ToolCallStarted, Warned
 from tests.doubles.journals import DIFF, night, proposed, runs_of_tests, started, worked_round
 from tests.unit.app.dashboard.scene import NOW, DashboardScene, make_scene, messages
 

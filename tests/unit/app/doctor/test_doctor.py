@@ -27,8 +27,8 @@ from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
-from orchestrator.core.events import CycleEnded, CycleStarted, Paused
 from tests.doubles.model_server import NO_OTHERS
 from tests.scenarios.stage import git, make_repository
 

@@ -26,9 +26,7 @@ from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import Completed, Request
-from orchestrator.engine.profiles.anthropic import anthropic_tools
-from orchestrator.engine.profiles.minimal import minimal_tools
-from orchestrator.engine.profiles.openai import openai_tools
+from orchestrator.engine.profiles.catalog import anthropic, minimal, openai
 from orchestrator.engine.tools.edit import edit_file
 from orchestrator.engine.tools.files import read_file, write_file
 from tests.tables import table
@@ -188,9 +186,9 @@ async def test_tools_that_were_not_offered_are_tried_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("tools", "read", "write"),
     [
-        (anthropic_tools(), ("read_file", "file_path"), "write_file"),
-        (openai_tools(), ("read_file", "file_path"), "write_file"),
-        (minimal_tools(), ("read_file", "file_path"), "apply_patch"),
+        (anthropic().tools, ("read_file", "file_path"), "write_file"),
+        (openai().tools, ("read_file", "file_path"), "write_file"),
+        (minimal().tools, ("read_file", "file_path"), "apply_patch"),
     ],
     ids=["anthropic", "openai", "minimal"],
 )

@@ -11,13 +11,12 @@ import pytest
 from orchestrator.app.wiring.spans import Tracing
 from orchestrator.app.wiring.tracing import open_tracing
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
     SUMMARY_AGENT,
     CallStatus,
     Compacted,
-    CycleEnded,
-    CycleStarted,
     Defence,
     ErrorOccurred,
     Event,
@@ -40,14 +39,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.profiles.anthropic import anthropic_tools
-from orchestrator.engine.profiles.assistant import assistant_tools
-from orchestrator.engine.profiles.explorer import explorer_tools
-from orchestrator.engine.profiles.gemini import gemini_tools
-from orchestrator.engine.profiles.minimal import minimal_tools
-from orchestrator.engine.profiles.openai import openai_tools
-from orchestrator.engine.profiles.planner import planner
-from orchestrator.engine.profiles.small import small
+from orchestrator.engine.profiles.catalog import PROFILES, minimal, planner
 from orchestrator.engine.session.subagents import Subagents
 from tests.doubles.collector import Collector
 from tests.tables import table
@@ -253,8 +245,8 @@ def test_nothing_is_sent_unless_the_standard_variables_say_so(environ: dict[str,
 def test_each_tool_of_each_profile_is_named(collector: Collector) -> None:
     assert collector.bodies == []
     agents = Subagents(lambda _: NotImplemented)
-    made: list[Iterable[Tool]] = [anthropic_tools(), assistant_tools(), explorer_tools(), gemini_tools()]
-    made += [openai_tools(), minimal_tools(submit=True), small().tools, planner().tools]
+    made: list[Iterable[Tool]] = [make().tools for make in (*PROFILES.values(), planner)]
+    made += [minimal(submit=True).tools]
     made += [agents.tools(other_models=True), agents.background_tools()]
     names = {tool.name for tools in made for tool in tools}
     tracing = Tracing("here", {}, ManualClock(), lambda _: None)

@@ -28,8 +28,9 @@ from orchestrator.bot.journal.index import spend_lock
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
+from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened

@@ -12,23 +12,25 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
-    Defence,
     ForgeUsed,
-    Guarded,
     Paused,
-    PlanAccepted,
     Proposed,
     QuestionAsked,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    Guarded,
+    PlanAccepted,
     ReplyReceived,
     SubagentEvent,
-    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
-    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 

@@ -25,19 +25,21 @@ from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
-    Event,
     Paused,
     Phase,
     PhaseEntered,
-    ReplyReceived,
     Reserved,
-    SubagentEvent,
     TaskTaken,
+)
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import (
+    CallStatus,
+    Event,
+    ReplyReceived,
+    SubagentEvent,
     ToolCallEnded,
     TurnStarted,
     WaitStarted,

@@ -22,22 +22,24 @@ from orchestrator.bot.journal.open_runs import close_run, is_open, lock_run, ope
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    MessageAdded,
     Proposed,
     QuestionAsked,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import (
+    MessageAdded,
     ReplyReceived,
     SubagentEvent,
-    TaskTaken,
     TurnStarted,
     WaitStarted,
     Warned,
-    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Spent, Text, ToolResult, Usage
 
@@ -184,7 +186,7 @@ import contextlib, random, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import TaskTaken
+from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter

@@ -21,12 +21,11 @@ from orchestrator import __version__
 from orchestrator.bot.journal.folders import RUN_NAME, Home, create_run_folder, is_full, new_run_id
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
 from orchestrator.core.errors import ConfigurationError, JournalError
 from orchestrator.core.events import (
-    CycleEnded,
     Event,
     MessageAdded,
-    PhaseEntered,
     ReplyReceived,
     SessionEnded,
     TextDelta,
@@ -172,7 +171,7 @@ def test_arguments_nested_too_deeply_and_numbers_beyond_json_can_be_written() ->
 
 
 def test_enumerations_in_a_result_are_written_as_their_value() -> None:
-    from orchestrator.core.events import Phase
+    from orchestrator.core.cycle_events import Phase
 
     assert encode_event(CycleEnded({"phase": Phase.ACT}))["result"] == {"phase": "act"}
     assert encode_event(PhaseEntered(Phase.ACT)) == {"type": "PhaseEntered", "phase": "act"}

@@ -19,7 +19,7 @@ from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
+from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
 from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.git.rig import US, clone, make_source
 

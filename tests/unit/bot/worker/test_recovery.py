@@ -16,16 +16,8 @@ from orchestrator.bot.journal.index import spent_on
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    CycleEnded,
-    CycleStarted,
-    InputReceived,
-    MessageAdded,
-    ReplyReceived,
-    Resumed,
-    TurnStarted,
-    WaitStarted,
-)
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
+from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, TurnStarted, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from tests.unit.bot.git.rig import US, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine

@@ -31,6 +31,7 @@ from orchestrator.bot.worker.worker import (
 )
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -50,7 +51,6 @@ from orchestrator.core.errors import (
     SandboxMissingError,
     SpentQuotaError,
 )
-from orchestrator.core.events import CycleEnded, CycleStarted
 from tests.tables import table
 
 if TYPE_CHECKING:

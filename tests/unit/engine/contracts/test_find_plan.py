@@ -188,7 +188,7 @@ def test_a_reply_without_a_whole_call_is_asked_for_again_whole_unless_it_was_too
     text = json.dumps(plan(SECOND))
     text = text[: text.index(end) + len(end)]
     (problem,) = problems(text)
-    assert "ended in the middle, behind `" in problem
+    assert "ended in the middle, after `" in problem
     assert problem.endswith("with every string and bracket closed")
     assert (
         "shorter" in problems(text, FinishReason.LENGTH)[0]

@@ -14,13 +14,15 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import ModelFacts
 from orchestrator.engine.models.replay import ReplayModel
-from orchestrator.engine.profiles.anthropic import anthropic
-from orchestrator.engine.profiles.assistant import assistant
-from orchestrator.engine.profiles.base import make_profile
-from orchestrator.engine.profiles.gemini import gemini
-from orchestrator.engine.profiles.minimal import minimal
-from orchestrator.engine.profiles.openai import openai
-from orchestrator.engine.profiles.planner import planner_over
+from orchestrator.engine.profiles.catalog import (
+    anthropic,
+    assistant,
+    gemini,
+    make_profile,
+    minimal,
+    openai,
+    planner_over,
+)
 from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.registry import ToolRegistry
 from tests.tables import table

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model, Request, StreamEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 USAGE = Usage(input_tokens=10, output_tokens=5)
 

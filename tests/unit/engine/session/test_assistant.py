@@ -12,9 +12,9 @@ from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.policy.command_rules import CommandRules, Level
-from orchestrator.engine.profiles.base import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import ASSISTANT, EXPLORER, compaction_of
+from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.documents import document_tools
@@ -134,5 +134,5 @@ async def test_an_explorer_is_stopped_at_the_third_refusal(tmp_path: Path) -> No
 
 def test_each_has_the_summaries_of_its_document() -> None:
     assert compaction_of("explorer", 0.7) == EXPLORER
-    assert compaction_of("assistant", 0.4) == ASSISTANT
+    assert compaction_of("assistant", 0.4) == CompactionPolicy(share=0.4)
     assert compaction_of("planner", 0.7).share == 0.7

@@ -304,12 +304,12 @@ def test_the_count_of_the_provider_stands_for_all_that_it_has_counted() -> None:
     meter = InputMeter()
     meter.add(Message.user("x" * 1_000_000))
     assert 500_000 <= meter.tokens("m", 1_000) <= 501_000
-    meter.measured(Usage(250_000, 50), "m", "m-2026", 1_000)
+    meter.record_count(Usage(250_000, 50), "m", "m-2026", 1_000)
     assert meter.tokens("m", 1_000) == 250_050
     meter.add(Message.user("x" * 2_000))
     assert 251_050 <= meter.tokens("m", 1_000) <= 251_150
     assert meter.tokens("another", 1_000) > 500_000
-    meter.measured(Usage(0, 0), "m", "m-2026", 1_000)
+    meter.record_count(Usage(0, 0), "m", "m-2026", 1_000)
     assert meter.tokens("m", 1_000) > 250_050
 
 
@@ -317,7 +317,7 @@ def test_a_name_that_the_vendor_gives_back_is_not_the_one_that_is_asked() -> Non
     """A count under an alias holds for what is asked; the alias itself, asked by name, is another model."""
     meter = InputMeter()
     meter.add(Message.user("x" * 100_000))
-    meter.measured(Usage(25_000, 0), "openai:gpt", "gpt-2026-01-01", 0)
+    meter.record_count(Usage(25_000, 0), "openai:gpt", "gpt-2026-01-01", 0)
     assert meter.tokens("openai:gpt", 0) == 25_000
     assert meter.tokens("gpt-2026-01-01", 0) >= 50_000
 
@@ -325,18 +325,18 @@ def test_a_name_that_the_vendor_gives_back_is_not_the_one_that_is_asked() -> Non
 def test_of_several_that_answer_under_one_name_the_one_that_counts_most_decides() -> None:
     meter = InputMeter()
     meter.add(Message.user("x" * 100_000))
-    meter.measured(Usage(40_000, 0), "router", "counts much", 0)
+    meter.record_count(Usage(40_000, 0), "router", "counts much", 0)
     meter.add(Message.user("x" * 1_000))
-    meter.measured(Usage(20_000, 0), "router", "counts little", 0)
+    meter.record_count(Usage(20_000, 0), "router", "counts little", 0)
     assert meter.tokens("router", 0) >= 40_500, "the next reply may be by the first one again"
-    meter.measured(Usage(41_000, 0), "router", "counts much", 0)
+    meter.record_count(Usage(41_000, 0), "router", "counts much", 0)
     assert meter.tokens("router", 0) == 41_000
 
 
 def test_names_without_end_do_not_fill_the_memory() -> None:
     meter = InputMeter()
     for number in range(1_000):
-        meter.measured(Usage(10, 0), "router", f"model {number}", 0)
+        meter.record_count(Usage(10, 0), "router", f"model {number}", 0)
     assert len(meter._counts) < 20
 
 
@@ -344,7 +344,7 @@ def test_a_count_that_no_text_has_is_not_believed() -> None:
     """Some servers count only what was new to their cache; without the cache they count all again."""
     meter = InputMeter()
     meter.add(Message.user("x" * 100_000))
-    meter.measured(Usage(40, 5), "m", "m", 0)
+    meter.record_count(Usage(40, 5), "m", "m", 0)
     assert meter.tokens("m", 0) >= 50_000
     assert not meter.has_count_of("m")
 
@@ -352,7 +352,7 @@ def test_a_count_that_no_text_has_is_not_believed() -> None:
 def test_dense_text_is_estimated_by_what_the_provider_counted() -> None:
     meter = InputMeter()
     meter.add(Message.user("x" * 10_000))
-    meter.measured(Usage(10_000, 0), "m", "m", 0)
+    meter.record_count(Usage(10_000, 0), "m", "m", 0)
     meter.add(Message.user("x" * 10_000))
     assert meter.tokens("m", 0) >= 19_900
 
@@ -399,7 +399,7 @@ def test_what_was_counted_before_the_conversation_was_cut_does_not_count_after_i
     history.add(Turn(TurnKind.USER, Message.user("go"), at))
     for _ in range(6):
         history.add(Turn(TurnKind.ASSISTANT, Message.assistant("x" * 1_000), at))
-    history.meter.measured(Usage(100_000, 1), "m", "m", 0)
+    history.meter.record_count(Usage(100_000, 1), "m", "m", 0)
     assert history.prune()
     assert history.meter.tokens("m", 0) < 10_000
     assert fixed_bytes(Request("s" * 500, ())) >= 500

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, StreamEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
     from tests.doubles.model_server import ScriptItem
     from tests.unit.engine.session.stage import Step as Played
 

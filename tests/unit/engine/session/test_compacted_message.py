@@ -16,9 +16,9 @@ from orchestrator.engine.session.compacted_message import (
     KnownFacts,
     block_within,
     blocks_within,
+    both_ends,
     fair_shares,
     message_within,
-    shortened,
 )
 from orchestrator.engine.session.history import RanCommand
 from tests.tables import table
@@ -139,7 +139,7 @@ def test_a_block_is_closed_by_its_own_fence_alone(text: str, most: int) -> None:
 
 @given(TEXTS, st.integers(0, 3_000))
 def test_a_shortened_text_has_both_ends(text: str, most: int) -> None:
-    cut = shortened(text, most)
+    cut = both_ends(text, most)
     assert size(cut) <= max(most, 0)
     assert cut == text or size(text) > most
     if most >= 200 and cut != text:

@@ -13,7 +13,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.session.context import (
-    ASSISTANT,
     ASSUMED_WINDOW,
     EXPLORER,
     CompactionPolicy,
@@ -21,7 +20,7 @@ from orchestrator.engine.session.context import (
     recent,
     summary_plus_recent,
 )
-from orchestrator.engine.session.history import History, Turn, TurnKind, full
+from orchestrator.engine.session.history import History, Turn, TurnKind
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def test_tool_turns_ride_along_and_do_not_count(letters: str, limit: int, first:
 def test_recent_is_whole_and_counts_what_people_and_the_model_say(letters: str, limit: int) -> None:
     whole = turns(letters)
     shown = recent(whole, limit)
-    assert full(whole) is whole
+    assert list(History(whole).shown) == whole
     assert list(shown) == whole[len(whole) - len(shown) :]
     check_whole(shown)
     said = sum(letters.count(letter) for letter in "usa")
@@ -166,10 +165,10 @@ def test_requests_under_way_keep_their_conversation() -> None:
 @table(
     "policy, tokens, steps, window, due",
     [
-        (ASSISTANT, 39_999, 500, 100_000, ""),
-        (ASSISTANT, 40_000, 1, 100_000, "40% of the context window is used"),
-        (ASSISTANT, int(ASSUMED_WINDOW * 0.4) - 1, 1, None, ""),
-        (ASSISTANT, int(ASSUMED_WINDOW * 0.4), 1, None, "it has 51,200 tokens"),
+        (CompactionPolicy(share=0.4), 39_999, 500, 100_000, ""),
+        (CompactionPolicy(share=0.4), 40_000, 1, 100_000, "40% of the context window is used"),
+        (CompactionPolicy(share=0.4), int(ASSUMED_WINDOW * 0.4) - 1, 1, None, ""),
+        (CompactionPolicy(share=0.4), int(ASSUMED_WINDOW * 0.4), 1, None, "it has 51,200 tokens"),
         (EXPLORER, 19_999, 19, None, ""),
         (EXPLORER, 20_000, 1, 1_000_000, "it has 20,000 tokens"),
         (EXPLORER, 1, 20, None, "it has 20 turns"),
@@ -193,9 +192,6 @@ def test_a_conversation_is_due_by_the_first_limit_that_it_reaches(
         (EXPLORER.max_tokens, 20_000),  # TOKEN_LIMIT
         (EXPLORER.keep_turns, 5),  # MESSAGES_AFTER_SUMMARIZATION
         (EXPLORER.share, None),
-        (ASSISTANT.share, 0.40),  # "triggered at 40% context usage"
-        (ASSISTANT.max_turns, None),
-        (ASSISTANT.max_tokens, None),
     ],
 )
 def test_the_constants_are_the_documents(constant: float | None, value: float | None) -> None:
@@ -221,7 +217,7 @@ def test_a_policy_out_of_its_bounds_is_refused(values: dict[str, Any]) -> None:
 def test_a_new_conversation_is_estimated_at_the_rates_of_the_old_one() -> None:
     history = History(turns("u" + "cr" * 50), summary_plus_recent)
     size = sum(len(text) for text in ["x"] * 400)
-    history.meter.measured(Usage(5_000, 100), "m", "m", size)
+    history.meter.record_count(Usage(5_000, 100), "m", "m", size)
     before = history.meter.likely_tokens("m", size)
     assert before == 5_100
     history.add(turn("S", 98, 2))
@@ -229,5 +225,5 @@ def test_a_new_conversation_is_estimated_at_the_rates_of_the_old_one() -> None:
     assert after < before / 5
     assert most >= after
     assert history.meter.has_count_of("m")
-    history.meter.measured(Usage(300, 10), "m", "m", size)
+    history.meter.record_count(Usage(300, 10), "m", "m", size)
     assert history.meter.likely_tokens("m", size) == history.meter.tokens("m", size) == 310

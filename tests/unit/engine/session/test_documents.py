@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.memory.embedding import Embedder
     from orchestrator.engine.models.base import Request
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 HEADING = "# Relevant Documents"
 PAGES = [

@@ -14,6 +14,7 @@ from orchestrator.core.messages import Message, Role
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, events_of, kinds, profile, says, session_in, tool
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 
 class Watched(LocalEnvironment):
@@ -88,6 +89,17 @@ async def test_an_environment_that_cannot_be_made_ready_is_cleaned_up(tmp_path: 
     async with Session(profile=profile(), environment=environment, model=ScriptedModel([])) as session:
         with pytest.raises(OSError, match="no such engine"):
             await session.run("Go")
+    assert environment.log == ["initialize", "cleanup"]
+
+
+async def test_an_environment_is_ready_before_a_session_that_first_compacts(tmp_path: Path) -> None:
+    environment = Watched(tmp_path)
+    config = SessionConfig(compaction=CompactionPolicy(share=0.5))
+    model = ScriptedModel([says("Done.")])
+    async with Session(profile=profile(), environment=environment, model=model, config=config) as session:
+        assert not await session.compact(), "there is nothing to summarize"
+        assert environment.log == ["initialize"]
+        await session.run("Go")
     assert environment.log == ["initialize", "cleanup"]
 
 

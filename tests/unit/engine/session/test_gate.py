@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.tools.base import Tool
 
 RULES = CommandRules.parse(["touch *"], ["touch no"])

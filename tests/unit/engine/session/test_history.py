@@ -303,6 +303,6 @@ def test_what_people_said_before_a_place_is_known_after_pruning_too() -> None:
     def said(place: int) -> list[Turn]:
         return [turn for turn in turns.turns[:place] if turn.kind in {TurnKind.USER, TurnKind.STEERING}]
 
-    assert [turns.said_before(place) for place in range(14)] == [said(place) for place in range(14)]
+    assert [turns.user_turns_before(place) for place in range(14)] == [said(place) for place in range(14)]
     assert turns.prune()
-    assert [turns.said_before(place) for place in range(14)] == [said(place) for place in range(14)]
+    assert [turns.user_turns_before(place) for place in range(14)] == [said(place) for place in range(14)]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.session import Session
 
 CONTRACTS: dict[str, Callable[[], Contract]] = {"native": Native, "single": SingleStep, "plan": JsonPlan}

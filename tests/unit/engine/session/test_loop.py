@@ -27,7 +27,7 @@ from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.gate import allow_all, safe_mode
 from orchestrator.engine.session.history import History, Turn, TurnKind, fixed_bytes
-from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, run_loop
+from orchestrator.engine.session.loop import EndKind, Inputs, Loop, SessionEnd
 from orchestrator.engine.session.request import NextRequest
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.control import finish
@@ -100,7 +100,7 @@ class Session:
         host = Host(stopped=lambda: self.stopped, wrap_up="The last round.")
         inputs = Inputs(self.history, self.budget, host, CLOCK, self.events.append)
         try:
-            return await run_loop(inputs, runner, lambda: asked)
+            return await Loop(inputs, runner, lambda: asked).run()
         finally:
             await environment.cleanup()
 

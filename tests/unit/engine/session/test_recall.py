@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 HEADING = "# Relevant Memories"
 

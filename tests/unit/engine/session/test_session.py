@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, Response, StreamEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 
 def of(events: list[SessionEvent], kind: type[Event]) -> list[Any]:

@@ -18,7 +18,7 @@ from orchestrator.engine.contracts.native import SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.base import ToolChoice
 from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.catalog import minimal
 from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import DEFAULT_MAX_CHARS

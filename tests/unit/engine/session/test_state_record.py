@@ -24,7 +24,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.todos import TodoItem, TodoPriority, TodoStatus
-from orchestrator.engine.session.state_record import ContextFigures, StateRecord, state_of
+from orchestrator.engine.session.state_record import ContextFigures, StateRecord, state_record_of
 from tests.tables import table
 from tests.unit.bot.journal.strategies import any_event
 from tests.unit.engine.session.stage import events_of, says, session_in, tool
@@ -47,7 +47,7 @@ def call(name: str, status: CallStatus, **arguments: object) -> list[Event]:
 
 
 def after(*events: Event) -> StateRecord:
-    return state_of((event, BEGIN + timedelta(seconds=second)) for second, event in enumerate(events))
+    return state_record_of((event, BEGIN + timedelta(seconds=second)) for second, event in enumerate(events))
 
 
 def said(text: str) -> MessageAdded:
@@ -160,7 +160,7 @@ async def test_of_a_real_session(tmp_path: Path) -> None:
     steps = says("Hypothesis: it is small.", ("look", {})), says("All is well.")
     async with session_in(tmp_path, *steps, tools=[tool("look", lambda _: "fine")]) as (session, _):
         told = await events_of(session, "Look at it.")
-    state = state_of((one.event, one.at) for one in told)
+    state = state_record_of((one.event, one.at) for one in told)
     assert (state.hypothesis, state.context) == ("it is small.", ContextFigures(2, 4, 15))
     assert [(one.name, one.status) for one in state.tool_events] == [("look", "ok")]
     assert [one.what for one in state.actions] == ["reply via scripted"] * 2

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.tools.base import Tool
 
 TASK = "Look at the tests"
@@ -542,7 +542,7 @@ async def test_five_work_in_the_background_at_once_and_those_that_ended_do_not_c
         await session.run("Go")
     answers = [one.content for one in told(model.asked("Go")[-1])]
     assert [text.startswith("{") for text in answers] == [True] * 7 + [False]
-    assert answers[-1] == "5 subagents work already: wait for one with subagent_status first"
+    assert answers[-1] == "5 subagents are running already: wait for one with subagent_status first"
 
 
 async def test_a_subagent_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from orchestrator.core.messages import ToolDefinition
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
-from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.tools.base import Ends, Ok, Order, Tool, ToolContext, truncate

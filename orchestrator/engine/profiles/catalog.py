@@ -1,0 +1,288 @@
+"""The profiles that have tools of their own, and how a profile is created by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.prompts import render
+from orchestrator.engine import tools
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
+from orchestrator.engine.tools.control import RUN_TESTS
+from orchestrator.engine.tools.control import submit as submit_tool
+from orchestrator.engine.tools.edit import edit_file, edit_string, edit_string_counted
+from orchestrator.engine.tools.files import (
+    overwrite_file,
+    read_file,
+    read_many_files,
+    read_text_or_image,
+    write_file,
+)
+from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.search import glob, grep, grep_files, list_dir, list_dir_in_pages
+from orchestrator.engine.tools.shell import (
+    look_by_command,
+    run_shell_command,
+    shell,
+    shell_command,
+    shell_execute,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.registry import ToolRegistry
+    from orchestrator.engine.web.base import WebAccess
+
+    Tools = tuple[Tool, ...]
+
+
+ANTHROPIC_TIMEOUT_MS = 120_000
+"""Default time-out of a command: section 3.5 of the coding agent loop specification."""
+
+EXPLORER_SKILL_BYTES = 4_096
+"""Section "Skills" of the teaching agent specification."""
+
+SMALL_REPLY_TOKENS = 2_048
+"""Enough for a file of 150 lines and a pull request. Small models may repeat themselves without end."""
+
+_HIDDEN_FROM_SMALL = frozenset({"ask_question", RUN_TESTS})
+"""Nobody could answer a question, and the host runs the tests anyway."""
+
+
+def planner(*, web: Tools = (), custom: Tools = (), name: str = "planner") -> Profile:
+    """Create the profile of the pull-request bot, or one with its tools and another prompt.
+
+    Args:
+        web: the web tools; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is used.
+        name: the name of the profile and of its prompt.
+    """
+    own = (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())
+    return planner_over(with_custom((*own, *web), custom), name)
+
+
+def planner_over(registry: ToolRegistry, name: str = "planner") -> Profile:
+    """Create the profile with these tools. Its base prompt names only safe tools, whatever the mode."""
+    safe = [definition.name for definition in registry.definitions(dangerous=False)]
+    return Profile(name, registry, render(f"profiles/{name}", tools=safe), has_role=True)
+
+
+def small(*, web: Tools = (), custom: Tools = (), dangerous: bool = False) -> Profile:
+    """Create the profile for models with few parameters: whole files, few tools, short prompts.
+
+    A model of a few billion parameters repairs a short program if it may write the whole file, and fails if
+    it has to quote the lines that it changes, so the prompt asks for whole files. Its most likely reply is
+    its best one. After a failed call the reply is sampled, so that it differs.
+
+    Args:
+        custom: tools of the host, after the others, except those for questions and for running tests.
+    """
+    del dangerous
+    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
+    shown = tuple(tool for tool in custom if tool.name not in _HIDDEN_FROM_SMALL)
+    return Profile(
+        "small",
+        with_custom((whole, read_file(), part, run_shell_command(), *web), shown),
+        render("profiles/small"),
+        is_brief=True,
+        max_output_tokens=SMALL_REPLY_TOKENS,
+        temperature=0.0,
+        has_role=True,
+    )
+
+
+def anthropic(
+    *,
+    web: Tools = (),
+    custom: Tools = (),
+    dangerous: bool = True,
+    beta_headers: Sequence[str] | str = (),
+) -> Profile:
+    """Create the profile for Anthropic's models: edits replace text that occurs in a file once.
+
+    Args:
+        beta_headers: names of beta features, sent with each request; a single name may be a plain string.
+    """
+    betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
+    search = grep("core/grep", output_modes=True), glob("core/glob")
+    own = (read_text_or_image(), overwrite_file(), edit_string(), shell(), *search, *web)
+    profile = _vendor_profile("anthropic", with_custom(own, custom), "CLAUDE.md", dangerous=dangerous)
+    return replace(
+        profile,
+        command_timeout_ms=ANTHROPIC_TIMEOUT_MS,
+        provider_options={"anthropic": {"beta_headers": betas}} if betas else {},
+    )
+
+
+def openai(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+    """Create the profile for OpenAI's models: files are changed by patches in the v4a format."""
+    from orchestrator.engine.tools.patches.apply import apply_patch
+
+    search = grep("core/grep"), glob("core/glob")
+    own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
+    registry = with_custom(own, custom)
+    return _vendor_profile("openai", registry, ".codex/instructions.md", dangerous=dangerous)
+
+
+def gemini(
+    *,
+    web: Tools = (),
+    custom: Tools = (),
+    dangerous: bool = True,
+    safety_settings: Sequence[JsonObject] | None = None,
+    grounding: bool = False,
+) -> Profile:
+    """Create the profile for Google's models: files are read in bulk, and edits count their replacements.
+
+    Args:
+        safety_settings: the vendor's list of categories and thresholds; None uses its defaults.
+        grounding: whether the model may search the web by itself.
+    """
+    options: dict[str, Any] = {}
+    if safety_settings is not None:
+        options["safety_settings"] = list(safety_settings)
+    if grounding:
+        options["grounding"] = True
+    own = (
+        read_text_or_image(),
+        read_many_files(),
+        overwrite_file(),
+        edit_string_counted(),
+        shell(),
+        grep("core/grep"),
+        glob("core/glob"),
+        list_dir("core/list_dir", needs_path=True),
+        *web,
+    )
+    profile = _vendor_profile("gemini", with_custom(own, custom), "GEMINI.md", dangerous=dangerous)
+    return replace(profile, provider_options={"gemini": options} if options else {})
+
+
+def _vendor_profile(name: str, registry: ToolRegistry, document: str, *, dangerous: bool) -> Profile:
+    """Create a profile of chapter 3 of the coding agent loop specification, with subagents."""
+    return Profile(
+        name,
+        registry,
+        base_prompt(name, registry, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, document),
+        subagents=True,
+    )
+
+
+def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, submit: bool = False) -> Profile:
+    """Create the profile of the one-step agent specification: few tools, at most one call a step.
+
+    Args:
+        submit: whether only a call of `submit` ends the session.
+    """
+    from orchestrator.engine.tools.patches.apply import apply_unified_patch
+
+    own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
+    registry = with_custom((*own, *web, *((submit_tool(),) if submit else ())), custom)
+    return Profile(
+        "minimal",
+        registry,
+        base_prompt("minimal", registry, dangerous=dangerous),
+        documents_from_root=True,
+        supports_parallel_tool_calls=False,
+    )
+
+
+def explorer(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+    """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
+    listing = list_dir("explorer/list_files", name="list_files")
+    registry = with_custom((read_file(), listing, grep(), look_by_command(), *web), custom)
+    prompt = base_prompt("explorer", registry, dangerous=dangerous)
+    return Profile("explorer", registry, prompt, skill_bytes=EXPLORER_SKILL_BYTES)
+
+
+def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+    """Create the profile of the assistant specification, with the tools of its appendix A.
+
+    The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
+    memory those for the memory.
+    """
+    from orchestrator.engine.tools.documents import pdf_extract_text
+    from orchestrator.engine.tools.file_suite import file_suite
+
+    registry = with_custom((*file_suite(), shell_execute(), pdf_extract_text(), *web), custom)
+    return Profile(
+        "assistant",
+        registry,
+        base_prompt("assistant", registry, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, "PROMPT.md"),  # section 3.4 of the specification
+        subagents=True,
+        subagents_in_background=True,
+    )
+
+
+PROFILES: Mapping[str, Callable[..., Profile]] = {
+    "small": small,
+    "anthropic": anthropic,
+    "openai": openai,
+    "gemini": gemini,
+    "minimal": minimal,
+    "explorer": explorer,
+    "assistant": assistant,
+}
+"""The profiles that have other tools than the planner. Each other prompt in `prompts/profiles` has the planner's."""
+
+
+def make_profile(name: str, *, web: Tools = (), custom: Tools = (), dangerous: bool) -> Profile:
+    """Create a profile by name (`profile_names()`), with the tools whose modules name it.
+
+    Args:
+        web: the web tools as this profile names them (`web_tools_of`); none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is used.
+        dangerous: whether the model is shown dangerous tools.
+    """
+    web = (*web, *_added_tools(name))
+    if make := PROFILES.get(name):
+        return make(web=web, custom=custom, dangerous=dangerous)
+    return planner(web=web, custom=custom, name=name)
+
+
+def web_tools_of(profile: str, access: WebAccess) -> Tools:
+    """Create the web tools of a profile, in the order in which its models know them."""
+    from orchestrator.engine.tools.web import PageReader, searches, web_fetch, web_tools
+
+    match profile:
+        case "assistant":
+            return web_fetch(PageReader(access)), *searches(access)
+        case "gemini":
+            return *searches(access), web_fetch(PageReader(access))
+        case _:
+            return web_tools(access)
+
+
+def _added_tools(profile: str) -> Tools:
+    """Return the tools of all modules in `tools` whose `PROFILES` name this profile, sorted by module.
+
+    Such a module has the name of its tool, and a function of that name that returns the tool, or a tuple of
+    several.
+    """
+    added: list[Tool] = []
+    for name in _modules_with_profiles():
+        module = import_module(f"{tools.__name__}.{name}")
+        if profile in module.PROFILES:
+            made = getattr(module, name)()
+            added += made if isinstance(made, tuple) else (made,)
+    return tuple(added)
+
+
+@cache
+def _modules_with_profiles() -> tuple[str, ...]:
+    """Return the modules in `tools` that have `PROFILES`.
+
+    They are found by their source text, because importing all of them would slow down each start.
+    """
+    paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
+    has_profiles = re.compile(r"^PROFILES\b", re.MULTILINE)
+    return tuple(path.stem for path in paths if has_profiles.search(path.read_text("utf-8")))
