@@ -53,7 +53,7 @@ from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, W
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.known_models import family_of
+from orchestrator.engine.models.catalog import family_of
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
 from orchestrator.engine.session.budget import check_price

@@ -33,8 +33,7 @@ from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
-from orchestrator.engine.models.known_models import family_of, thinks
+from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts, family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of

@@ -21,13 +21,15 @@ from orchestrator.engine.models.catalog import (
     Provider,
     detect_provider,
     facts,
+    family_of,
     flat_price,
     is_official,
+    is_small,
     model_at,
+    parameters_named,
     parse_model,
     price_usd,
 )
-from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -379,7 +381,7 @@ def replayed(run: str, home: Home) -> ChosenModel:
 
 def echo_model() -> ChosenModel:
     """Create a model that repeats its input, at no cost."""
-    from orchestrator.engine.models.echo import EchoModel
+    from orchestrator.engine.models.replay import EchoModel
 
     return ChosenModel(EchoModel(), lambda _usage: 0.0)
 

@@ -15,8 +15,7 @@ from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.core.messages import Usage
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.memory.words import significant_words
-from orchestrator.engine.models.payments import paying
-from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, size_of_text
+from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import dicts, host_of
 
 if TYPE_CHECKING:

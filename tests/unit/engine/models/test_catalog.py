@@ -10,18 +10,21 @@ from orchestrator.core.messages import Usage
 from orchestrator.engine.models.catalog import (
     DEFAULT_CONTEXT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
+    KNOWN,
     ModelFacts,
     ModelRef,
     Provider,
     context_window,
     detect_provider,
     facts,
+    family_of,
     flat_price,
+    known_model,
     model_at,
     parse_model,
     price_usd,
+    reasons,
 )
-from orchestrator.engine.models.known_models import KNOWN, family_of, known_model, reasons
 from tests.tables import table
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)

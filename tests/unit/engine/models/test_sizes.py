@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.engine.models.known_models import is_small, parameters_named, thinks
+from orchestrator.engine.models.catalog import is_small, parameters_named, thinks
 from orchestrator.engine.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.tables import table
