@@ -35,8 +35,8 @@ from orchestrator.core.messages import (
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request, Response, TextPiece
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.openai_responses.encode import ResponsesWire
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.models.transport import HttpModel

@@ -137,7 +137,7 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
             return AnthropicWire.at(api_url, ref.name)
         case Provider.GEMINI:
-            from orchestrator.engine.models.gemini.encode import GeminiWire
+            from orchestrator.engine.models.gemini import GeminiWire
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
@@ -145,7 +145,7 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
             return ResponsesWire.at(api_url, ref.name)
         case _:
-            from orchestrator.engine.models.openai_chat.encode import ChatWire
+            from orchestrator.engine.models.openai_chat import ChatWire
 
             return ChatWire.at(api_url, ref.name)
 

@@ -29,19 +29,12 @@ if TYPE_CHECKING:
 
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
-_NOT_DOTTED = re.compile(r"[^a-zA-Z0-9_.:-]")
 _DIGEST_CHARACTERS = 16
 
 
 def plain_name(text: str, most: int) -> str:
     """Return a name of at most `most` letters, digits, `_` and `-`, and of at least one."""
     return _NOT_PLAIN.sub("_", text)[:most] or "_"
-
-
-def dotted_name(text: str, most: int) -> str:
-    """Return a name that may also have dots and colons, and begins with a letter or `_`."""
-    name = _NOT_DOTTED.sub("_", text)
-    return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:most]
 
 
 def short_id(text: str, most: int) -> str:
@@ -88,6 +81,11 @@ class WireRequest:
         """The body as a value, for inspection."""
         value: dict[str, Any] = json.loads(self.content)
         return value
+
+
+def accept(*, stream: bool) -> dict[str, str]:
+    """Return the header that requests a stream of events, or one document."""
+    return {"accept": "text/event-stream" if stream else "application/json"}
 
 
 def json_bytes(value: Any) -> bytes:
@@ -171,7 +169,10 @@ class ReplyDecoder(ABC):
         Raises:
             ModelError: the body is an error, or is not a reply.
         """
-        self._take_document(read_reply(body, self._where))
+        self._take_document(_read_reply(body, self._where))
+        return self._finish_document()
+
+    def _finish_document(self) -> Response:
         self.done = True
         return self.finish()[1]
 
@@ -190,6 +191,10 @@ class ReplyDecoder(ABC):
     @abstractmethod
     def _take_document(self, value: Mapping[str, Any]) -> None:
         """Decode a whole reply."""
+
+    def _take_names(self, reply_id: object, model: object) -> None:
+        self._id = as_text(reply_id) or self._id
+        self._model = as_text(model) or self._model
 
     def _cut_off(self) -> ConnectionFailedError:
         return ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
@@ -306,7 +311,7 @@ def read_event(data: str, where: str) -> Any:
         raise ConnectionFailedError(f"{where} sent broken JSON in its stream") from None
 
 
-def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
+def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     """Parse the body of a successful reply.
 
     Raises:

@@ -134,24 +134,20 @@ class MessagesDecoder(ReplyDecoder):
             return self._take_message(message)
         if (other := as_text(message.get("id"))) and self._id and other != self._id:
             raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
-        self._take_names(message)
+        self._take_names(message.get("id"), message.get("model"))
         self._count(message.get("usage"))
         return []
 
     def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
         """Decode a whole reply, or the beginning of one."""
         self._begun = True
-        self._take_names(message)
+        self._take_names(message.get("id"), message.get("model"))
         self._count(message.get("usage"))
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
         pieces = [piece for block in blocks for piece in self._open(None, block)]
         self._take_stop(message)
         return pieces
-
-    def _take_names(self, message: Mapping[str, Any]) -> None:
-        self._id = as_text(message.get("id")) or self._id
-        self._model = as_text(message.get("model")) or self._model
 
     def _take_stop(self, delta: Mapping[str, Any]) -> None:
         self._stop = as_text(delta.get("stop_reason")) or self._stop

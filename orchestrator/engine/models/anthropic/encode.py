@@ -21,6 +21,7 @@ from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     WireRequest,
+    accept,
     endpoint,
     host_of,
     json_bytes,
@@ -394,10 +395,7 @@ class AnthropicWire:
             head["system"] = [system] if mark else request.system
         if mark:
             head["cache_control"] = mark
-        headers = {
-            "accept": "text/event-stream" if stream else "application/json",
-            "anthropic-version": API_VERSION,
-        }
+        headers = {**accept(stream=stream), "anthropic-version": API_VERSION}
         if betas:
             headers["anthropic-beta"] = ",".join([betas] if isinstance(betas, str) else map(str, betas))
         return WireRequest(

@@ -259,7 +259,7 @@ class ResponsesDecoder(ReplyDecoder):
         if kind in _ENDS and isinstance(response, dict):
             return self._take_whole(response, ending=kind.rpartition(".")[2])
         if isinstance(response, dict):
-            self._take_names(response)
+            self._take_names(response.get("id"), response.get("model"))
         return self._take(kind, chunk)
 
     def _take_document(self, value: Mapping[str, Any]) -> None:
@@ -274,7 +274,7 @@ class ResponsesDecoder(ReplyDecoder):
 
     def _take_whole(self, response: Mapping[str, Any], *, ending: str = "") -> list[Piece]:
         """Decode a whole reply, or the last event of a stream, which repeats it."""
-        self._take_names(response)
+        self._take_names(response.get("id"), response.get("model"))
         self._status = as_text(response.get("status")) or ending
         details = response.get("incomplete_details")
         self._reason = as_text(details.get("reason")) if isinstance(details, dict) else ""
@@ -294,10 +294,6 @@ class ResponsesDecoder(ReplyDecoder):
         self._items.take_output(response.get("output"))
         self.done = True
         return [piece for item in self._items.listed for piece in _rest(item)]
-
-    def _take_names(self, response: Mapping[str, Any]) -> None:
-        self._id = as_text(response.get("id")) or self._id
-        self._model = as_text(response.get("model")) or self._model
 
     def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
         subject, _, verb = kind.rpartition(".")

@@ -27,6 +27,7 @@ from orchestrator.engine.models.schemas import allows_strict, openai_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     WireRequest,
+    accept,
     dicts,
     endpoint,
     host_of,
@@ -76,14 +77,15 @@ def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
     """Return content parts: plain text as a string, because some servers accept nothing else."""
     if all(isinstance(part, Text) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, Text))
-    return [_content_part(part) for part in parts]
+    return [
+        {"type": "input_text", "text": part.text} if isinstance(part, Text) else _image(part)
+        for part in parts
+    ]
 
 
-def _content_part(part: Text | Image) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"type": "input_text", "text": part.text}
-    data = base64.b64encode(part.data).decode("ascii")
-    return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{data}"}
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "input_image", "detail": "auto", "image_url": f"data:{image.media_type};base64,{data}"}
 
 
 def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
@@ -95,17 +97,13 @@ def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[d
             if item is not None and reasoning:
                 yield dict(item)
             else:  # an id would refer to the missing reasoning
-                places = [_without_id(place) for place in places]
+                places = [{key: place[key] for key in place if key != "id"} for place in places]
         elif isinstance(part, Text) and part.text:
             place = next((place for place in places if place.get("type") == MESSAGE), {})
             places = [other for other in places if other is not place]
             yield _said(part.text, place)
         elif isinstance(part, ToolCall):
             yield _call(part, places, strict=strict)
-
-
-def _without_id(place: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in place.items() if name != "id"}
 
 
 def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,8 +248,7 @@ class ResponsesWire:
             strict=self.demanding,
         )
         entries = [self.encoded.get(message, make) for message in request.messages]
-        accept = "text/event-stream" if stream else "application/json"
-        return WireRequest(self.url, {"accept": accept}, head, "input", entries, self.encoded)
+        return WireRequest(self.url, accept(stream=stream), head, "input", entries, self.encoded)
 
     def _reasoning(self, effort: str) -> dict[str, Any]:
         summary = Extra.SUMMARY in self.extras and effort != "none"

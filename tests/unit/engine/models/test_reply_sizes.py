@@ -42,7 +42,7 @@ from orchestrator.core.errors import ModelError
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.transport import HttpModel
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 
 async def ask(model):
     try:
