@@ -18,28 +18,22 @@ from orchestrator.engine.memory.ranking import (
     Importance,
     Memory,
     MemoryType,
+    NewItem,
     Ranked,
+    as_json,
     expiry,
+    from_json,
     rank,
 )
-from orchestrator.engine.memory.store import (
-    KEPT_FOR_US,
-    MEMORIES,
-    REPOSITORY,
-    NewItem,
-    as_json,
-    from_json,
-    plain,
-)
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, RESERVED_INDICES, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.memory.embedding import Embedder
-    from orchestrator.engine.memory.store import Index, MemoryStore
+    from orchestrator.engine.memory.store import MemoryStore
 
 CANDIDATES = 20
 """Maximum number of memories that each of both searches finds."""
@@ -177,13 +171,7 @@ class LongTermMemory:
             dimension = index.dimension
         else:
             item, dimension = replace(item, vector=vector), len(vector) // 2
-        if index is None:
-            await asyncio.to_thread(
-                self.store.create_index, MEMORIES, self.embedder.model, dimension, self.clock.now()
-            )
-        (number,) = await asyncio.to_thread(
-            lambda: self.store.add(MEMORIES, [item], model=self.embedder.model, dimension=dimension)
-        )
+        (number,) = await self._write(MEMORIES, [item], dimension)
         return number, missing
 
     async def recall(
@@ -211,10 +199,10 @@ class LongTermMemory:
         ranked = rank(found, texts, similarities, now, limit)
         for index in indices:
             await asyncio.to_thread(self.store.purge, index, now)
-        self.keep_apart(one.memory for one in ranked)
+        self.mark_as_known(one.memory for one in ranked)
         return Recalled(ranked, note)
 
-    def keep_apart(self, memories: Iterable[Memory]) -> None:
+    def mark_as_known(self, memories: Iterable[Memory]) -> None:
         """Do not store the content of these memories again in this session."""
         self._recalled |= {memory.id: memory for memory in memories}
 
@@ -277,7 +265,6 @@ class LongTermMemory:
         await self.add_items(REPOSITORY, [item for key, item in wanted.items() if key not in kept])
 
     def _is_identical(self, memory: Memory, item: NewItem) -> bool:
-        """Return whether a stored memory is identical to this item."""
         return (
             memory.content == self.store.redact(item.content)
             and (memory.type, memory.importance, memory.author, memory.source, memory.expires_at)
@@ -320,11 +307,11 @@ class LongTermMemory:
         Raises:
             MemoryStoreError: the file cannot be read.
         """
-        known = await asyncio.to_thread(self.indices)
+        known = await asyncio.to_thread(self.store.indices)
         names = [
             one.name
             for one in known
-            if one.name not in KEPT_FOR_US and one.model == self.embedder.model and one.vectors
+            if one.name not in RESERVED_INDICES and one.model == self.embedder.model and one.vectors
         ]
         if not names or not query.strip():
             return ()
@@ -373,7 +360,7 @@ class LongTermMemory:
                 (vector,) = await self.embedder.embed([self.store.redact(memory.content)])
         return await asyncio.to_thread(self.store.change, memory, vector)
 
-    async def embed_anew(self, index: str) -> int:
+    async def recompute_vectors(self, index: str) -> int:
         """Recompute the vectors of an index with this embedder; return how many there are.
 
         Raises:
@@ -386,10 +373,10 @@ class LongTermMemory:
         if await asyncio.to_thread(self.store.index, index) is None:
             raise MemoryStoreError(f"there is no index {index[:80]!r}")
         return await asyncio.to_thread(
-            self.store.embed_anew, index, self.embedder.model, len(vectors[0]) // 2, numbered
+            self.store.recompute_vectors, index, self.embedder.model, len(vectors[0]) // 2, numbered
         )
 
-    async def take_in(self, lines: Iterable[str | bytes]) -> int:
+    async def import_items(self, lines: Iterable[str | bytes]) -> int:
         """Import the lines of an `export`, with new ids and vectors; return the number of items.
 
         Items that are known or expired are skipped, and so are the repository's. All lines are parsed before
@@ -400,10 +387,10 @@ class LongTermMemory:
             ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
-        read = [(index, item) for index, item in read if index != REPOSITORY]
         now, stored = self.clock.now(), 0
-        for name in dict.fromkeys(index for index, _ in read):
-            items = [item for index, item in read if index == name and not _is_expired(item, now)]
+        living = [one for one in read if one[1].expires_at is None or one[1].expires_at >= now]
+        for name in dict.fromkeys(index for index, _ in living if index != REPOSITORY):
+            items = [item for index, item in living if index == name]
             stored += len(await self.add_items(name, await asyncio.to_thread(self._new_items, name, items)))
         return stored
 
@@ -417,11 +404,14 @@ class LongTermMemory:
             return ()
         vectors = await self.embedder.embed([self.store.redact(item.content) for item in items])
         whole = [replace(item, vector=vector) for item, vector in zip(items, vectors, strict=True)]
-        model, dimension = self.embedder.model, len(vectors[0]) // 2
+        return await self._write(index, whole, len(vectors[0]) // 2)
+
+    async def _write(self, index: str, items: Sequence[NewItem], dimension: int) -> tuple[int, ...]:
+        model, now = self.embedder.model, self.clock.now()
 
         def write() -> tuple[int, ...]:
-            self.store.create_index(index, model, dimension, self.clock.now())
-            return self.store.add(index, whole, model=model, dimension=dimension)
+            self.store.create_index(index, model, dimension, now)
+            return self.store.add(index, items, model=model, dimension=dimension)
 
         return await asyncio.to_thread(write)
 
@@ -437,13 +427,9 @@ class LongTermMemory:
         return await asyncio.to_thread(self.store.remove, [one.id for one in known if one.source == source])
 
     def export(self, index: str | None = None) -> list[JsonObject]:
-        """Return all items of an index, or of all, oldest first, in the form that `take_in` reads."""
-        names = [known.name for known in self.indices()] if index is None else [index]
+        """Return all items of an index, or of all, oldest first, in the form that `import_items` reads."""
+        names = [known.name for known in self.store.indices()] if index is None else [index]
         return [as_json(item) for name in names for item in reversed(self.store.listed(name))]
-
-    def indices(self) -> tuple[Index, ...]:
-        """Return all indices; see `MemoryStore.indices`."""
-        return self.store.indices()
 
     async def aclose(self) -> None:
         """Close the embedder and the file."""
@@ -462,10 +448,6 @@ def shown_block(memories: Iterable[Memory]) -> str:
         for memory in memories
     ]
     return render("agent/relevant_memories", memories=shown) if shown else ""
-
-
-def _is_expired(item: NewItem, now: datetime) -> bool:
-    return item.expires_at is not None and item.expires_at < now
 
 
 def _restricted(

@@ -23,12 +23,14 @@ from orchestrator.engine.models.wire import (
     ReplyDecoder,
     WireRequest,
     accept,
+    as_object,
     as_text,
     dicts,
     endpoint,
     finish_with_calls,
     generated_id,
     host_of,
+    merge_options,
     read_arguments,
     read_event,
 )
@@ -140,12 +142,10 @@ class GeminiDecoder(ReplyDecoder):
                 return []  # the reply is complete
             raise error_in_reply(chunk, self._where)
         self._take_names(chunk.get("responseId"), chunk.get("modelVersion"))
-        usage = chunk.get("usageMetadata")
-        if isinstance(usage, dict) and usage:
-            self._usage = usage  # each chunk has the totals so far
+        self._usage = as_object(chunk.get("usageMetadata")) or self._usage  # each chunk has the totals so far
         candidates = [one for one in dicts(chunk.get("candidates")) if one.get("index") in (None, 0)]
-        feedback = chunk.get("promptFeedback")
-        if not candidates and isinstance(feedback, dict) and (reason := as_text(feedback.get("blockReason"))):
+        feedback = as_object(chunk.get("promptFeedback"))
+        if not candidates and (reason := as_text(feedback.get("blockReason"))):
             said = ": ".join(filter(None, (reason, as_text(feedback.get("blockReasonMessage")))))
             raise ContentFilterError(f"{self._where} refused the prompt: {said}")
         return [piece for candidate in candidates for piece in self._take_candidate(candidate)]
@@ -155,8 +155,8 @@ class GeminiDecoder(ReplyDecoder):
         finish = as_text(candidate.get("finishReason"))
         if finish == _MISSING_SIGNATURE:
             raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
-        content, known = candidate.get("content"), len(self._runs)
-        parts = dicts(content.get("parts")) if isinstance(content, dict) else []
+        known = len(self._runs)
+        parts = dicts(as_object(candidate.get("content")).get("parts"))
         pieces = [piece for part in parts for piece in self._take_part(part)]
         goes_on = bool(pieces) or len(self._runs) > known
         self._finish = finish or ("" if goes_on else self._finish)
@@ -392,11 +392,11 @@ class GeminiWire:
         head.update(self._tool_fields(request))
         if config := self._generation_config(request):
             head["generationConfig"] = config
-        for name, value in request.provider_options.get("gemini", {}).items():
-            if name == "safety_settings":
-                head["safetySettings"] = value
-            elif name != "grounding":
-                head[name] = _joined(head.get(name), value)
+        options = dict(request.provider_options.get("gemini", {}))
+        options.pop("grounding", None)
+        if "safety_settings" in options:
+            options["safetySettings"] = options.pop("safety_settings")
+        merge_options(head, options)
         entries = [self.encoded.get(message, self._entries) for message in request.messages]
         url = self._method("streamGenerateContent", "alt=sse", self.query) if stream else self.url
         return WireRequest(url, accept(stream=stream), head, "contents", entries, self.encoded)
@@ -484,17 +484,9 @@ class GeminiWire:
         calling = _CALLING in self._tool_fields(request).get("toolConfig", {})
         users = request.provider_options.get("gemini", {})
         named = {**sent, **({_CALLING: True} if calling and "toolConfig" not in users else {})}
-        mine = users.get("generationConfig")
-        refused = self.refused.after(
-            error, named, mine if isinstance(mine, dict) else {}, sent.get("maxOutputTokens")
-        )
+        theirs = as_object(users.get("generationConfig"))
+        refused = self.refused.after(error, named, theirs, sent.get("maxOutputTokens"))
         return None if refused is None else replace(self, refused=refused)
-
-
-def _joined(ours: object, theirs: object) -> object:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return {**ours, **theirs}
-    return [*ours, *theirs] if isinstance(ours, list) and isinstance(theirs, list) else theirs
 
 
 def function_name(text: str) -> str:

@@ -24,6 +24,7 @@ from orchestrator.engine.models.wire import (
     ReplyDecoder,
     WireRequest,
     accept,
+    as_object,
     as_text,
     dicts,
     endpoint,
@@ -118,8 +119,8 @@ class _CallPieces:
     def take(self, delta: Mapping[str, Any]) -> str:
         """Add the pieces of calls in a chunk of a stream; return the text of their arguments."""
         pieces = dicts(delta.get("tool_calls"))
-        legacy = delta.get("function_call")
-        if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
+        legacy = as_object(delta.get("function_call"))
+        if legacy and (legacy.get("name") or self.calls) and not pieces:
             pieces = [{"function": legacy}]
         texts = []
         for piece in pieces:
@@ -237,14 +238,13 @@ class ChatDecoder(ReplyDecoder):
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
         self._take_names(chunk.get("id"), chunk.get("model"))
-        groq = chunk.get("x_groq")
-        usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
+        usage = chunk.get("usage") or as_object(chunk.get("x_groq")).get("usage")
         pieces: list[Piece] = []
         repeats = self._has_choice
         for choice in self._reply_choices(dicts(chunk.get("choices"))):
             usage = usage or choice.get("usage")
             pieces += self._take_choice(choice, repeats=repeats)
-        self._usage = usage if isinstance(usage, dict) else self._usage
+        self._usage = as_object(usage) or self._usage
         return pieces
 
     def _reply_choices(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -270,8 +270,7 @@ class ChatDecoder(ReplyDecoder):
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             # A whole message; in a stream some servers repeat it at the end.
-            message = choice.get("message")
-            delta = message if isinstance(message, dict) and not repeats else {}
+            delta = {} if repeats else as_object(choice.get("message"))
             calls = dicts(delta.get("tool_calls"))
             delta = {**delta, "tool_calls": [{**call, "index": n} for n, call in enumerate(calls)]}
         made = self._calls.take(delta)
@@ -333,11 +332,10 @@ class ChatDecoder(ReplyDecoder):
 
 def _is_error(value: Mapping[str, Any]) -> bool:
     """Return whether a value is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
-    status = value.get("base_resp")
-    if isinstance(status, dict) and status.get("status_code") and not value.get("choices"):
+    if value.get("error") or value.get("object") == "error":
         return True
-    failed = value.get("success") is False and not value.get("choices")
-    return bool(value.get("error")) or value.get("object") == "error" or failed
+    failed = value.get("success") is False or as_object(value.get("base_resp")).get("status_code")
+    return bool(failed) and not value.get("choices")
 
 
 def _content_pieces(content: object) -> Iterator[Piece]:

@@ -210,8 +210,20 @@ class ReplyDecoder(ABC):
         return Response(message, finish, usage, self._model, self._id, is_counted)
 
 
+def merge_options(head: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Add a user's fields to a request: objects are merged, lists appended, other values replaced."""
+    for name, value in options.items():
+        ours = head.get(name)
+        if isinstance(ours, dict) and isinstance(value, dict):
+            head[name] = {**ours, **value}
+        elif isinstance(ours, list) and isinstance(value, list):
+            head[name] = [*ours, *(one for one in value if one not in ours)]
+        else:
+            head[name] = value
+
+
 def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
-    """Return the finish reason: a complete reply with calls ended for them, whatever the server says."""
+    """Return the finish reason; that of a complete reply with calls is the calls, whatever the server says."""
     complete = finish in {FinishReason.STOP, FinishReason.OTHER}
     has_calls = any(isinstance(part, ToolCall) for part in parts)
     return FinishReason.TOOL_CALLS if complete and has_calls else finish
@@ -283,10 +295,8 @@ def read_json(raw: str | bytes) -> Any:
     """
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
-        if (
-            _SURROGATE_ESCAPE
-            not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
-        ):
+        encoded = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
+        if _SURROGATE_ESCAPE not in encoded.lower():
             return value
         text = json.dumps(value, ensure_ascii=False)
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
@@ -312,12 +322,6 @@ def read_event(data: str, where: str) -> Any:
 
 
 def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
-    """Parse the body of a successful reply.
-
-    Raises:
-        ConnectionFailedError: the JSON is cut or broken, so that another attempt makes sense.
-        ProviderError: the body is not a reply at all, such as a web page.
-    """
     if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
         raise ProviderError(f"{where} answered with {what}; check the API address")
@@ -333,6 +337,11 @@ def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
 def dicts(value: object) -> list[dict[str, Any]]:
     """Return the JSON objects in a list; nothing if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a field that should be an object; empty if it is missing or something else."""
+    return value if isinstance(value, dict) else {}
 
 
 def as_text(value: object) -> str:

@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
-from orchestrator.engine.memory.store import as_json
+from orchestrator.engine.memory.ranking import Author, Importance, MemoryType, as_json
 from orchestrator.engine.tools.base import (
     TEXT,
     Failed,

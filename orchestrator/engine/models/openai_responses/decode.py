@@ -13,7 +13,14 @@ from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import openai_usage
-from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, generated_id, read_arguments
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_object,
+    as_text,
+    dicts,
+    generated_id,
+    read_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,8 +119,7 @@ class Items:
 
         Some servers have no indexes, others use another id in each event, so the best match is used.
         """
-        raw = event.get("item")
-        ids = _ids(raw) if isinstance(raw, dict) else {as_text(event.get("item_id"))} - {""}
+        ids = _ids(as_object(event.get("item"))) or {as_text(event.get("item_id"))} - {""}
         index = event.get("output_index")
         known = self._known(kind, index, ids)
         if known is None and index is None:
@@ -276,8 +282,7 @@ class ResponsesDecoder(ReplyDecoder):
         """Decode a whole reply, or the last event of a stream, which repeats it."""
         self._take_names(response.get("id"), response.get("model"))
         self._status = as_text(response.get("status")) or ending
-        details = response.get("incomplete_details")
-        self._reason = as_text(details.get("reason")) if isinstance(details, dict) else ""
+        self._reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
         if self._status == "failed" or response.get("error"):
             error = response.get("error") or "the reply failed, no reason given"
             raise error_in_reply({"error": error}, self._where)
@@ -315,9 +320,9 @@ class ResponsesDecoder(ReplyDecoder):
         return []
 
     def _take_item(self, verb: str, value: Mapping[str, Any]) -> list[Piece]:
-        raw = value.get("item")
-        kind = as_text(raw.get("type")) if isinstance(raw, dict) else ""
-        if not isinstance(raw, dict) or kind not in _KINDS:
+        raw = as_object(value.get("item"))
+        kind = as_text(raw.get("type"))
+        if kind not in _KINDS:
             return []
         if verb == "added":
             self._items.begin(kind, value.get("output_index"), raw)

@@ -31,6 +31,7 @@ from orchestrator.engine.models.wire import (
     dicts,
     endpoint,
     host_of,
+    merge_options,
     plain_name,
     short_id,
 )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import JsonObject, Message, ToolDefinition
+    from orchestrator.core.messages import Message, ToolDefinition
     from orchestrator.engine.models.base import Request
 
 
@@ -240,7 +241,7 @@ class ResponsesWire:
         if request.tools:
             head["tools"] = [self._tool(tool) for tool in request.tools]
             head.update(calling)
-        _merge(head, request.provider_options.get("openai", {}))
+        merge_options(head, request.provider_options.get("openai", {}))
         make = partial(
             _items,
             reasoning=Extra.PAST_REASONING in self.extras,
@@ -313,14 +314,3 @@ class ResponsesWire:
                 return request.output_schema is not None
             case Extra.STORE | Extra.ENCRYPTED_REASONING:
                 return True
-
-
-def _merge(head: dict[str, Any], options: JsonObject) -> None:
-    for name, value in options.items():
-        known = head.get(name)
-        if isinstance(known, dict) and isinstance(value, dict):
-            head[name] = {**known, **value}
-        elif isinstance(known, list) and isinstance(value, list):
-            head[name] = [*known, *(one for one in value if one not in known)]
-        else:
-            head[name] = value

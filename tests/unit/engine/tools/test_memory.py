@@ -220,7 +220,7 @@ async def test_an_export_is_taken_in_by_another_file(tmp_path: Path) -> None:
     assert len(lines) == 2
     later = ManualClock(START + timedelta(days=1))
     other = LongTermMemory(MemoryStore(tmp_path / "b.db", str), LexicalEmbedder(), later)
-    assert await other.take_in([*lines, "", *lines]) == 1
-    assert await other.take_in(lines) == 0
+    assert await other.import_items([*lines, "", *lines]) == 1
+    assert await other.import_items(lines) == 0
     assert [one.memory.content for one in (await other.recall("mocks")).memories] == ["Never use mocks"]
     await other.aclose()
