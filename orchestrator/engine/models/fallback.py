@@ -6,7 +6,7 @@ from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -75,9 +75,6 @@ class Switch:
         return self.until == _NEVER
 
 
-OnSwitch: TypeAlias = "Callable[[Switch], None]"
-
-
 class FallbackModel:
     """Sends a request to the first model, and to the next ones in order while the earlier ones cannot answer.
 
@@ -97,11 +94,15 @@ class FallbackModel:
     """
 
     def __init__(
-        self, models: Sequence[PricedModel], *, clock: Clock, on_switch: OnSwitch | None = None
+        self,
+        models: Sequence[PricedModel],
+        *,
+        clock: Clock,
+        on_switch: Callable[[Switch], None] | None = None,
     ) -> None:
         self._models = tuple(models)
         self._clock = clock
-        self._on_switch = on_switch
+        self.on_switch = on_switch
         self._skipped: dict[PricedModel, tuple[datetime, ModelError]] = {}
         self._answers: deque[tuple[Usage, PricedModel]] = deque(maxlen=_ANSWERS_REMEMBERED)
 
@@ -218,11 +219,6 @@ class FallbackModel:
         ]
         return min(known, key=self._ready)
 
-    def tell(self, switch: Switch) -> None:
-        """Report that the next model is tried."""
-        if self._on_switch:
-            self._on_switch(switch)
-
     def _ready(self, error: ModelError) -> datetime:
         """Return when a model with this error may be tried again."""
         if not isinstance(error, _TEMPORARY_ERRORS):
@@ -254,7 +250,8 @@ class _Attempt:
         if not self._left:
             return None
         to = self._left[0].model.name
-        self._models.tell(Switch(one.model.name, to, error, until))
+        if self._models.on_switch:
+            self._models.on_switch(Switch(one.model.name, to, error, until))
         return Switched(error, to)
 
     def soonest(self) -> ModelError:
