@@ -37,7 +37,7 @@ from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request, Response, TextPiece
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.models.transport import HttpModel
 from orchestrator.engine.profiles.base import Profile

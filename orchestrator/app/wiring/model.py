@@ -141,7 +141,7 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
-            from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+            from orchestrator.engine.models.openai_responses import ResponsesWire
 
             return ResponsesWire.at(api_url, ref.name)
         case _:

@@ -31,6 +31,7 @@ from orchestrator.engine.models.wire import (
     finish_with_calls,
     generated_id,
     host_of,
+    is_openai,
     json_bytes,
     plain_name,
     read_arguments,
@@ -387,7 +388,6 @@ SUFFIX = "/chat/completions"
 # many compatible servers know only the older one.
 _NEW_LIMIT = "max_completion_tokens"
 _OLD_LIMIT = "max_tokens"
-_VENDOR_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
 # The vendor refuses longer ids and names, and other characters in names. Other servers may need whole ids.
@@ -438,10 +438,8 @@ class ChatWire:
             ConfigurationError: it is not an http(s) address.
         """
         url = endpoint(api_url, SUFFIX)
-        host = host_of(url).partition(":")[0].lower()
-        is_vendor = _VENDOR_HOSTS.fullmatch(host) is not None
-        is_new = is_vendor or _NEW_LIMIT_MODELS.match(model)
-        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_vendor)
+        is_new = is_openai(url) or _NEW_LIMIT_MODELS.match(model)
+        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_openai(url))
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
         """Return the header that carries the key."""
@@ -454,7 +452,7 @@ class ChatWire:
             head["stream"] = True
             if self.stream_usage:
                 head["stream_options"] = {"include_usage": True}
-        optional = self.refused.kept(self._optional(request))
+        optional = self.refused.openai_fields(request, limit=self.limit_field, effort="reasoning_effort")
         calling = {name: optional.pop(name) for name in _CALLING if name in optional}
         head.update(optional)
         if request.output_schema is not None and self.output_schemas:
@@ -469,18 +467,6 @@ class ChatWire:
         make = partial(_entries, strict=self.demanding)
         entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
         return WireRequest(self.url, accept(stream=stream), head, "messages", entries, self.encoded)
-
-    def _optional(self, request: Request) -> dict[str, Any]:
-        """Return the optional fields that a server may refuse."""
-        choice = request.tool_choice.value if request.tool_choice is not None else None
-        return {
-            self.limit_field: self.refused.limit(request.max_output_tokens),
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "reasoning_effort": self.refused.effort(request.reasoning_effort),
-            "tool_choice": choice if request.tools else None,
-            "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
-        }
 
     def decoder(self, request: Request) -> ChatDecoder:
         """Return a decoder for one reply."""
@@ -504,7 +490,7 @@ class ChatWire:
         if request.max_output_tokens is not None and renames:
             other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
             return replace(self, limit_field=other)
-        sent = self.refused.kept(self._optional(request))
+        sent = self.refused.openai_fields(request, limit=self.limit_field, effort="reasoning_effort")
         users = request.provider_options.get("openai", {})
         refused = self.refused.after(error, sent, users, sent.get(self.limit_field))
         if refused is not None:

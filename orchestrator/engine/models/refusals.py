@@ -22,6 +22,8 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from orchestrator.engine.models.base import Request
+
 
 _FLAGS = re.IGNORECASE
 
@@ -283,6 +285,25 @@ class RefusedFields:
         return {
             name: value for name, value in fields.items() if value is not None and name not in self.fields
         }
+
+    def openai_fields(self, request: Request, *, limit: str, effort: str) -> dict[str, Any]:
+        """Return the optional fields of a request to an OpenAI protocol that the server has not refused.
+
+        Args:
+            request: the request.
+            limit: the protocol's name of the limit of the reply.
+            effort: the protocol's name of the level of reasoning.
+        """
+        choice = request.tool_choice.value if request.tool_choice is not None else None
+        fields = {
+            limit: self.limit(request.max_output_tokens),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            effort: self.effort(request.reasoning_effort),
+            "tool_choice": choice if request.tools else None,
+            "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
+        }
+        return self.kept(fields)
 
     def limit(self, wanted: int | None) -> int | None:
         """Return the reply limit, lowered if the server accepts only a lower one."""

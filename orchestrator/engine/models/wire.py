@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_CHARACTERS = 16
+_OPENAI_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 
 
 def plain_name(text: str, most: int) -> str:
@@ -283,6 +284,11 @@ def endpoint(api_url: str, suffix: str) -> str:
 def host_of(url: str) -> str:
     """Return host and port of an address, for error messages."""
     return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def is_openai(url: str) -> bool:
+    """Return whether an address is OpenAI's own, or of its models at Azure."""
+    return _OPENAI_HOSTS.fullmatch(host_of(url).partition(":")[0].lower()) is not None
 
 
 def read_json(raw: str | bytes) -> Any:

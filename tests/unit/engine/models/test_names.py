@@ -10,7 +10,7 @@ from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.gemini import GeminiWire, function_name
 from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ENCRYPTED_REASONING, ResponsesWire
+from orchestrator.engine.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
 from orchestrator.engine.models.wire import plain_name, short_id
 from tests.tables import table
 
