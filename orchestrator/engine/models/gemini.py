@@ -76,8 +76,8 @@ _SERVER_PARTS = ("toolCall", "toolResponse", "executableCode", "codeExecutionRes
 
 
 @dataclass(slots=True)
-class _Run:
-    """Consecutive pieces of one part, or one whole part.
+class _ReceivedPart:
+    """A part of the reply that is being received: a text in pieces, or a whole part.
 
     Attributes:
         call: the function call, if it is one.
@@ -108,16 +108,16 @@ class GeminiDecoder(ReplyDecoder):
         self._finish = ""
         self._usage: Mapping[str, Any] = {}
         self._has_candidate = False
-        self._runs: list[_Run] = []
+        self._received: list[_ReceivedPart] = []
 
     def feed(self, event: str, data: str) -> list[Piece]:
         """Decode one server-sent event."""
         if not data.strip():
             return []
-        chunk, known = read_event(data, self._where), len(self._runs)
+        chunk, known = read_event(data, self._where), len(self._received)
         values = dicts(chunk if isinstance(chunk, list) else [chunk])
         pieces = [piece for value in values for piece in self._take_event(event, value)]
-        has_call = any(run.call is not None for run in self._runs[known:])  # calls are not split
+        has_call = any(one.call is not None for one in self._received[known:])  # calls are not split
         return [*pieces, *([CallPiece(data)] if has_call else [])]
 
     def read(self, body: bytes) -> Response:
@@ -155,10 +155,10 @@ class GeminiDecoder(ReplyDecoder):
         finish = as_text(candidate.get("finishReason"))
         if finish == _MISSING_SIGNATURE:
             raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
-        known = len(self._runs)
+        known = len(self._received)
         parts = dicts(as_object(candidate.get("content")).get("parts"))
         pieces = [piece for part in parts for piece in self._take_part(part)]
-        goes_on = bool(pieces) or len(self._runs) > known
+        goes_on = bool(pieces) or len(self._received) > known
         self._finish = finish or ("" if goes_on else self._finish)
         return pieces
 
@@ -167,14 +167,14 @@ class GeminiDecoder(ReplyDecoder):
         is_thought = part.get("thought") is True
         call = part.get("functionCall")
         if isinstance(call, dict):
-            self._runs.append(_Run(signature=signature, call=call))
+            self._received.append(_ReceivedPart(signature=signature, call=call))
         elif any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
-            self._runs.append(_Run(is_thought=is_thought, texts=[text], raw=part))
+            self._received.append(_ReceivedPart(is_thought=is_thought, texts=[text], raw=part))
         elif text:
-            last = self._runs[-1] if self._runs else None
+            last = self._received[-1] if self._received else None
             if signature or last is None or not last.grows or last.is_thought != is_thought:
-                last = _Run(is_thought=is_thought, signature=signature)
-                self._runs.append(last)
+                last = _ReceivedPart(is_thought=is_thought, signature=signature)
+                self._received.append(last)
             last.texts.append(text)
         if not text:
             return []
@@ -193,19 +193,19 @@ class GeminiDecoder(ReplyDecoder):
         """Yield the parts, each thought before its subject, each signature directly before what it signs."""
         thought = ""
         ids: set[str] = set()
-        for run in self._runs:
-            text = "".join(run.texts)
-            if run.raw is not None:
-                yield Reasoning(thought + (text if run.is_thought else ""), {OPAQUE: {PART: run.raw}})
+        for one in self._received:
+            text = "".join(one.texts)
+            if one.raw is not None:
+                yield Reasoning(thought + (text if one.is_thought else ""), {OPAQUE: {PART: one.raw}})
                 thought = ""
                 continue
-            if run.is_thought:
+            if one.is_thought:
                 thought += text
                 continue
-            if thought or run.signature:
-                yield Reasoning(thought, {OPAQUE: {SIGNATURE: run.signature}} if run.signature else {})
+            if thought or one.signature:
+                yield Reasoning(thought, {OPAQUE: {SIGNATURE: one.signature}} if one.signature else {})
                 thought = ""
-            yield Text(text) if run.call is None else self._call(run.call, ids)
+            yield Text(text) if one.call is None else self._call(one.call, ids)
         if thought:
             yield Reasoning(thought)
 

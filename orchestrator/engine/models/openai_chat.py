@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
+from orchestrator.core.errors import InvalidRequestError, OverloadedError
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit, refusal_text
 from orchestrator.engine.models.schemas import openai_format
 from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
@@ -477,9 +477,7 @@ class ChatWire:
 
         That is the schema, usage in streams, a name of the limit, or another field.
         """
-        if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError):
-            return None
-        said = str(error).partition(": ")[2]
+        said = refusal_text(error)
         refuses = _UNSUPPORTED.search(said) is not None
         shapes = request.output_schema is not None and self.output_schemas
         if shapes and _SCHEMA_WORDS.search(said):

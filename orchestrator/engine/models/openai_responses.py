@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import (
     ConnectionFailedError,
-    InvalidRequestError,
-    ModelNotFoundError,
-    OverloadedError,
     ProviderError,
 )
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.refusals import RefusedFields
+from orchestrator.engine.models.refusals import RefusedFields, refusal_text
 from orchestrator.engine.models.schemas import allows_strict, openai_format
 from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
@@ -109,10 +106,13 @@ class Item:
         self.source = (event, part)
         return self.add(_PARAGRAPH + text if begins else text)
 
-    def rest(self) -> str:
+    def rest(self) -> list[Piece]:
         """Return the text of the finished item after its pieces: some servers send text only at the end."""
         text, given = self.text, "".join(self.pieces)
-        return self.add(text[len(given) :]) if text != given and text.startswith(given) else ""
+        if self.kind == CALL or text == given or not text.startswith(given):
+            return []
+        rest = self.add(text[len(given) :])
+        return [TextPiece(rest) if self.kind == MESSAGE else ReasoningPiece(rest)]
 
     def finish(self, raw: Mapping[str, Any]) -> None:
         """Store the item's final state. A second end changes nothing."""
@@ -213,14 +213,11 @@ def _place(item: Item) -> dict[str, Any]:
 
 
 def _received_call(item: Item, number: int, reply_id: str | None) -> Iterator[ToolCall]:
-    name, arguments = as_text(item.raw.get("name")), item.raw.get("arguments")
-    if not arguments:
-        arguments = "".join(item.pieces)
+    name, arguments = as_text(item.raw.get("name")), item.raw.get("arguments") or "".join(item.pieces)
     if name or arguments:
         call_id = as_text(item.raw.get("call_id")) or as_text(item.raw.get("id"))
-        yield ToolCall(
-            call_id or generated_id(number, reply_id, name, arguments), name, read_arguments(arguments)
-        )
+        call_id = call_id or generated_id(number, reply_id, name, arguments)
+        yield ToolCall(call_id, name, read_arguments(arguments))
 
 
 def _texts(parts: object) -> list[str]:
@@ -239,13 +236,7 @@ _INCOMPLETE = {
     "length": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
 }
-_ENDS = {
-    "response.completed",
-    "response.incomplete",
-    "response.failed",
-    "response.cancelled",
-    "response.done",
-}
+_ENDS = {f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled", "done")}
 _TEXT = {"response.output_text", "response.refusal"}
 _THOUGHTS = {"response.reasoning_summary_text", "response.reasoning_text", "response.reasoning"}
 _ARGUMENTS = "response.function_call_arguments"
@@ -303,7 +294,7 @@ class ResponsesDecoder(ReplyDecoder):
         self._is_bare = "incomplete_details" not in response
         self._items.take_output(response.get("output"))
         self.done = True
-        return [piece for item in self._items.listed for piece in _rest(item)]
+        return [piece for item in self._items.listed for piece in item.rest()]
 
     def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
         subject, _, verb = kind.rpartition(".")
@@ -335,7 +326,7 @@ class ResponsesDecoder(ReplyDecoder):
             return []
         item = self._items.find(kind, value)
         item.finish(raw)
-        return _rest(item)
+        return item.rest()
 
     def finish(self) -> tuple[list[Piece], Response]:
         """Return the whole reply; nothing was held back."""
@@ -355,12 +346,6 @@ class ResponsesDecoder(ReplyDecoder):
         if any(item.refused for item in self._items.listed):
             return FinishReason.REFUSAL
         return FinishReason.STOP
-
-
-def _rest(item: Item) -> list[Piece]:
-    if item.kind == CALL or not (rest := item.rest()):
-        return []
-    return [TextPiece(rest) if item.kind == MESSAGE else ReasoningPiece(rest)]
 
 
 # The vendor refuses longer ids and names, and other characters in names.
@@ -385,10 +370,8 @@ def _items(
 
 def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
     # The protocol has no flag for failed calls: the result's text says that it is an error.
-    output: str | list[dict[str, Any]] = result.content
-    if images and result.images:
-        text = [Text(result.content)] if result.content else []
-        output = _content([*text, *result.images])
+    text = [Text(result.content)] if result.content else []
+    output = _content([*text, *(result.images if images else ())])
     call_id = _id(result.call_id, strict=strict)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
@@ -444,8 +427,7 @@ def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) 
         "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
         "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
     }
-    ids = (place["id"] for place in places if place.get("call_id") == call.id and "id" in place)
-    item_id = next(ids, None)
+    item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
     return {**item, "id": item_id} if item_id else item
 
 
@@ -587,11 +569,7 @@ class ResponsesWire:
 
     def relax(self, request: Request, error: ModelError) -> ResponsesWire | None:
         """Return the wire without the extra that the server refused, if this request has it."""
-        # Not found: the vendor looked for past reasoning in its store.
-        kinds = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
-        if not isinstance(error, kinds):
-            return None
-        said = str(error).partition(": ")[2]
+        said = refusal_text(error)
         for extra, words in _REFUSALS:
             if extra in self.extras and self._sends(extra, request) and re.search(words, said, re.IGNORECASE):
                 # The cached JSON of messages may contain the extra.

@@ -227,7 +227,12 @@ def _count(digits: str) -> int:
     return int(digits.replace(",", "").replace("_", ""))
 
 
-_KINDS = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
+def refusal_text(error: ModelError) -> str:
+    """Return the server's words if this error may refuse a part of a request; else an empty text."""
+    # Not found: OpenAI looked for past reasoning in its store.
+    kinds = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
+    return str(error).partition(": ")[2] if isinstance(error, kinds) else ""
+
 
 _REFUSES = re.compile(
     r"not (be )?(support|permit|allow|accept|recogni|available|enabled|valid|compatible|applicable)"
@@ -334,9 +339,7 @@ class RefusedFields:
             users: the fields that the user added; they are never left out.
             limit: the reply limit of the request.
         """
-        if not isinstance(error, _KINDS):
-            return None
-        said = str(error).partition(": ")[2]
+        said = refusal_text(error)
         highest = highest_reply_limit(said)
         if highest is not None and (limit is None or highest < limit):
             return replace(self, reply_tokens=highest)

@@ -287,26 +287,22 @@ class _Connection:
             is_new = is_new or step.startswith("connection.connect")
 
         client = self._connected(url)
-        ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}"}
+        ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}", **UNCOMPRESSED}
         try:
-            built = client.build_request(
-                "POST",
-                url,
-                headers={**ours, **UNCOMPRESSED, **headers},
-                content=content,
-                extensions={"trace": watch},
+            request = client.build_request(
+                "POST", url, headers={**ours, **headers}, content=content, extensions={"trace": watch}
             )
         except httpx2.InvalidURL:
             raise ConfigurationError(f"the API address {url!r} is not valid") from None
         sent_at = self.clock.monotonic()
         try:
-            return await client.send(built, stream=True)
+            return await client.send(request, stream=True)
         except (httpx2.RemoteProtocolError, httpx2.NetworkError):
             if is_new or self.clock.monotonic() - sent_at > STALE_SECONDS:
                 raise
         # A kept connection that the server has closed in the meantime is no failure of the server:
         # llama.cpp closes each one after a stream, contrary to its headers.
-        return await client.send(built, stream=True)
+        return await client.send(request, stream=True)
 
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -323,8 +319,8 @@ class _Connection:
             # Loading the machine's certificates is slow. A context without them accepts no certificate.
             is_plain = url.lower().startswith("http:")
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
-            options = self._options
-            timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
+            reading, connecting = self._options.read_seconds, self._options.connect_seconds
+            timeout = httpx2.Timeout(reading, connect=connecting, pool=None)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
             # No redirects: the key must not be sent elsewhere. A server on this machine needs no proxy.
             try:

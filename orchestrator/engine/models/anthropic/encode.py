@@ -237,7 +237,7 @@ class _BlockEncoder:
         return {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-def _bridge(messages: Sequence[Message]) -> int | None:
+def _second_mark(messages: Sequence[Message]) -> int | None:
     """Return the last message of the previous request, if more blocks follow it than the vendor looks back.
 
     A mark there finds what the previous request left in the cache. Only the end of the conversation is read.
@@ -450,9 +450,9 @@ class AnthropicWire:
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
         entry = self._blocks().entry
         entries = [self.encoded.get(message, entry) for message in messages]
-        bridge = _bridge(messages) if mark else None
-        if bridge is not None:
-            entries[bridge] = b",".join(json_bytes(made) for made in entry(messages[bridge], mark))
+        place = _second_mark(messages) if mark else None
+        if place is not None:
+            entries[place] = b",".join(json_bytes(made) for made in entry(messages[place], mark))
         return entries
 
     def _blocks(self) -> _BlockEncoder:
@@ -475,16 +475,16 @@ class AnthropicWire:
         if highest is not None and highest < self._head(request, stream=False)["max_tokens"]:
             return replace(self, lowered=replace(self.lowered, reply_tokens=highest))
         used = self._used(request)
-        given_up = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
+        dropped = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
         is_vague = isinstance(error, InvalidRequestError) and not _NAMES_A_FIELD.search(said)
-        if given_up is None and Feature.FORMAT in used and is_vague and _UNSUPPORTED.search(said):
-            given_up = Feature.FORMAT
-        if given_up is None:
+        if dropped is None and Feature.FORMAT in used and is_vague and _UNSUPPORTED.search(said):
+            dropped = Feature.FORMAT
+        if dropped is None:
             return None
         effort = self.lowered.effort(request.reasoning_effort)
-        if given_up is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
+        if dropped is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
             return replace(self, lowered=lowered)
-        refused = self.refused | {given_up}
+        refused = self.refused | {dropped}
         return replace(self, refused=refused, encoded=EncodedMessages())
 
     def _used(self, request: Request) -> set[Feature]:
