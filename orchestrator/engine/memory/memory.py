@@ -134,9 +134,10 @@ class LongTermMemory:
             raise MemoryStoreError(
                 f"the text has {len(content):,} characters; a memory has {MOST_CHARS:,} at most: shorten it"
             )
-        if known := self._recalled_duplicate(content) or await asyncio.to_thread(
+        known = self._recalled_duplicate(content) or await asyncio.to_thread(
             self.store.same, MEMORIES, content
-        ):
+        )
+        if known:
             return Remembered(known, is_new=False, note=f"Memory {known.id} says this already.")
         note = ""
         if author is Author.MODEL and not self._trusts_model:
@@ -287,7 +288,6 @@ class LongTermMemory:
         Raises:
             MemoryStoreError: the file cannot be read.
         """
-        found = await self.documents(message[:QUERY_CHARS])
         documents = [
             {
                 "index": item.index,
@@ -295,37 +295,27 @@ class LongTermMemory:
                 "page": item.metadata.get("page") if isinstance(item.metadata.get("page"), int) else None,
                 "block": fenced(item.content[:DOCUMENT_CHARS]),
             }
-            for item in (one.memory for one in found)
+            for item in await self._nearest_documents(message[:QUERY_CHARS])
         ]
         return render("agent/relevant_documents", documents=documents) if documents else ""
 
-    async def documents(self, query: str, limit: int = RESULTS) -> tuple[Ranked, ...]:
-        """Return the pieces of documents nearest in meaning to a query, best first.
-
-        All indices of this embedder are searched.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+    async def _nearest_documents(self, query: str) -> list[Memory]:
+        """Return the nearest pieces of documents in all indices of this embedder, best first."""
         known = await asyncio.to_thread(self.store.indices)
-        names = [
-            one.name
-            for one in known
-            if one.name not in RESERVED_INDICES and one.model == self.embedder.model and one.vectors
-        ]
+        ours = [one for one in known if one.name not in RESERVED_INDICES and one.model == self.embedder.model]
+        names = [one.name for one in ours if one.vectors]
         if not names or not query.strip():
-            return ()
+            return []
         try:
             vector = await self._vector(query)
         except ModelError:
-            return ()
+            return []
         near: dict[int, float] = {}
         for name in names:
-            near |= await asyncio.to_thread(self.store.nearest, name, vector, limit)
-        best = sorted(near, key=lambda number: (-near[number], -number))[:limit]
+            near |= await asyncio.to_thread(self.store.nearest, name, vector, RESULTS)
+        best = sorted(near, key=lambda number: (-near[number], -number))[:RESULTS]
         found = await asyncio.to_thread(self.store.find, best)
-        least = self.embedder.least_similarity
-        return tuple(Ranked(item, near[item.id]) for item in found if near[item.id] >= least)
+        return [item for item in found if near[item.id] >= self.embedder.least_similarity]
 
     async def _vector(self, query: str) -> bytes:
         """Return the vector of a query.

@@ -206,7 +206,7 @@ def _utc(text: str) -> datetime:
 
 def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{str(value)[:80]!r} is no {kind.__name__}")
+        raise TypeError(f"{str(value)[:80]!r} is not of the type {kind.__name__}")
     return value
 
 

@@ -282,7 +282,7 @@ def facts(where: str, model: str) -> ModelFacts:
         known,
         row.output_tokens if row else min(DEFAULT_OUTPUT_TOKENS, known),
         images=_reads_images(model),
-        reasoning=reasons(model),
+        reasoning=accepts_effort(model),
         knowledge_cutoff=row.knowledge_cutoff if row else "",
         streaming=_NOT_STREAMING.match(_plain(model)) is None,
     )
@@ -389,7 +389,7 @@ def is_small(model: str, parameters: float | None = None) -> bool:
 _THINKING = re.compile(r"qwen3|-r1|thinking|reason")
 
 
-def thinks(model: str) -> bool:
+def is_reasoning_model(model: str) -> bool:
     """Return whether a model outside the vendors' families reasons before it answers, by its name.
 
     The replies of such models are long.
@@ -397,7 +397,7 @@ def thinks(model: str) -> bool:
     return _THINKING.search(model.strip().lower()) is not None
 
 
-def reasons(model: str) -> bool | None:
+def accepts_effort(model: str) -> bool | None:
     """Return whether a model reasons and accepts a reasoning effort; None if unknown."""
     if _NOT_REASONING.match(_plain(model)):
         return False

@@ -132,7 +132,7 @@ def _places(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return each program with its port. The port in `OLLAMA_HOST` is always included."""
     places = _chosen_places(environ.get(MODEL_PORTS, "").strip())
     named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
-    with suppress(ValueError):  # a port that is no number
+    with suppress(ValueError):  # a port that is not a number
         if named.port and is_loopback(named.hostname or ""):
             others = [one for one in places if one[0] != _OLLAMA and one[1] != named.port]
             return [(_OLLAMA, named.port), *others]
@@ -269,7 +269,7 @@ class Presence:
     window: int | None = None
 
 
-def look_for(  # noqa: PLR0913  partly keyword-only
+def find_model(  # noqa: PLR0913  partly keyword-only
     ref: ModelRef, api_url: str, wire: Wire, key: str | None, *, now: datetime, seconds: float
 ) -> Presence:
     """Ask a server about a model. The key is sent only to the address of the wire's server.

@@ -12,11 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import InvalidRequestError, OverloadedError
+from orchestrator.core.errors import OverloadedError
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit, refusal_text
+from orchestrator.engine.models.refusals import (
+    RefusedFields,
+    highest_reply_limit,
+    is_unsupported,
+    is_vague,
+    refusal_text,
+)
 from orchestrator.engine.models.schemas import openai_format
 from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
@@ -398,10 +404,6 @@ _MAX_NAME_CHARACTERS = 64
 _CALLING = ("tool_choice", "parallel_tool_calls")
 
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
-_UNSUPPORTED = re.compile(
-    r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected", re.IGNORECASE
-)
-_NAMES_A_FIELD = re.compile(r"['\"`]\w|\b(tools?|images?|vision|temperature|max_\w+|stream\w*|roles?)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,13 +480,12 @@ class ChatWire:
         That is the schema, usage in streams, a name of the limit, or another field.
         """
         said = refusal_text(error)
-        refuses = _UNSUPPORTED.search(said) is not None
         shapes = request.output_schema is not None and self.output_schemas
         if shapes and _SCHEMA_WORDS.search(said):
             return replace(self, output_schemas=False)
         if self.stream_usage and "stream_options" in said:
             return replace(self, stream_usage=False)
-        renames = refuses and _NEW_LIMIT in said and highest_reply_limit(said) is None
+        renames = is_unsupported(said) and _NEW_LIMIT in said and highest_reply_limit(said) is None
         if request.max_output_tokens is not None and renames:
             other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
             return replace(self, limit_field=other)
@@ -493,8 +494,7 @@ class ChatWire:
         refused = self.refused.after(error, sent, users, sent.get(self.limit_field))
         if refused is not None:
             return replace(self, refused=refused)
-        is_vague = isinstance(error, InvalidRequestError) and refuses and not _NAMES_A_FIELD.search(said)
-        return replace(self, output_schemas=False) if shapes and is_vague else None
+        return replace(self, output_schemas=False) if shapes and is_vague(error) else None
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:

@@ -300,7 +300,7 @@ class _Connection:
         except (httpx2.RemoteProtocolError, httpx2.NetworkError):
             if is_new or self.clock.monotonic() - sent_at > STALE_SECONDS:
                 raise
-        # A kept connection that the server has closed in the meantime is no failure of the server:
+        # A kept connection that the server has closed in the meantime is not a failure of the server:
         # llama.cpp closes each one after a stream, contrary to its headers.
         return await client.send(request, stream=True)
 
@@ -368,14 +368,14 @@ class HttpModel:
             options: time-outs and retries.
 
         Raises:
-            ConfigurationError: the key has characters that no key has.
+            ConfigurationError: the key has characters that keys never have.
         """
         self._name = name
         self._wire = wire
         key = (api_key or "").strip()
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise ConfigurationError(
-                f"the API key for {name} has characters that no key has; was it copied whole?"
+                f"the API key for {name} has characters that keys never have: check that it was copied completely"
             )
         self._on_wait = on_wait
         self._connection = _Connection(key, clock, random, options)

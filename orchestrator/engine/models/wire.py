@@ -336,7 +336,7 @@ def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     except ValueError:
         raise ConnectionFailedError(f"{where} answered with broken JSON") from None
     if not isinstance(value, dict):
-        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
+        raise ProviderError(f"{where} answered with JSON that is not a reply; check the API address")
     return value
 
 

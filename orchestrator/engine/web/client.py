@@ -210,7 +210,7 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
     """Return the kind and the decoded text of a page.
 
     Raises:
-        ToolError: the page is no text.
+        ToolError: the page is not text.
     """
     kind = _page_kind(content_type, data[:_START_BYTES])
     text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
@@ -341,7 +341,7 @@ class HttpWeb:
             )
         if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
             raise ConfigurationError(
-                "the key of web search has characters that no key has; was it copied whole?"
+                "the key of web search has characters that keys never have: check that it was copied completely"
             )
         self._allowed_private = allowed_private
         self._resolve = resolve
@@ -476,7 +476,7 @@ class HttpWeb:
         first = address
         for _ in range(self._options.max_redirects + 1):
             if hosts is not None and (address.host not in hosts or address.scheme != first.scheme):
-                raise ToolError(f"{address.host} is no host from which files are downloaded")
+                raise ToolError(f"files are not downloaded from {address.host}")
             headers = {"accept": accept}
             if bearer and address.place == first.place:
                 headers["authorization"] = f"Bearer {bearer}"

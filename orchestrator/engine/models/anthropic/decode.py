@@ -119,7 +119,7 @@ class MessagesDecoder(ReplyDecoder):
         if value.get("type") == "error" or value.get("error"):
             raise error_in_reply(value, self._where)
         if not isinstance(value.get("content"), list | str):
-            raise self._no_reply("with JSON that is no reply")
+            raise self._no_reply("with JSON that is not a reply")
         self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:

@@ -14,6 +14,7 @@ from orchestrator.engine.models.catalog import (
     ModelFacts,
     ModelRef,
     Provider,
+    accepts_effort,
     context_window,
     detect_provider,
     facts,
@@ -23,7 +24,6 @@ from orchestrator.engine.models.catalog import (
     model_at,
     parse_model,
     price_usd,
-    reasons,
 )
 from tests.tables import table
 
@@ -352,7 +352,7 @@ def test_what_is_no_price(text: str) -> None:
     ],
 )
 def test_which_models_take_an_effort(model: str, *, does: bool | None) -> None:
-    assert reasons(model) is does
+    assert accepts_effort(model) is does
     assert facts("", model).reasoning is does
 
 
