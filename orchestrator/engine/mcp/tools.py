@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.mcp.connection import MakeTransport
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.mcp.elicitation import AskPerson
@@ -227,9 +227,3 @@ class RecordedTools:
 
 def _key(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, sort_keys=True, default=str)
-
-
-if TYPE_CHECKING:
-
-    def _conform(tools: McpTools, recorded: RecordedTools) -> tuple[ForeignTools, ForeignTools]:
-        return tools, recorded

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_DIMENSIONS = 8_192
 _SAMPLED = 31
-"""Every how many distances one belongs to the sample."""
+"""One of this many distances is in the sample."""
 
 
 def packed(numbers: Sequence[float]) -> bytes:

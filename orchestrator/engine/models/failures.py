@@ -378,7 +378,7 @@ def error_in_reply(value: object, where: str) -> ModelError:
     return kind(message, status=status, waits={**reported.waits, **({"retry-after": named} if named else {})})
 
 
-def count_waits(error: ModelError, now: datetime) -> None:
+def set_resume_time(error: ModelError, now: datetime) -> None:
     """Convert the wait that an error inside a reply names to a time, because decoders have no clock."""
     if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
         error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)

@@ -353,9 +353,7 @@ _MAX_ID_CHARACTERS = 64
 _MAX_NAME_CHARACTERS = 64
 
 
-def _items(
-    message: Message, *, reasoning: bool = True, result_images: bool = True, strict: bool = False
-) -> list[dict[str, Any]]:
+def _items(message: Message, *, reasoning: bool, result_images: bool, strict: bool) -> list[dict[str, Any]]:
     """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
     if message.role is Role.ASSISTANT:
         return list(_assistant(message, reasoning=reasoning, strict=strict))

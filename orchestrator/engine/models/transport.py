@@ -18,7 +18,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
-from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
+from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
 from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 
@@ -273,7 +273,7 @@ class _Connection:
         """
         failure = error if isinstance(error, ModelError) else _connection_failure(host, error, self._options)
         failure.args = tuple(without_secrets(str(part), self.key) for part in failure.args)
-        count_waits(failure, self.clock.now())
+        set_resume_time(failure, self.clock.now())
         return failure
 
     async def _send(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
