@@ -19,8 +19,8 @@ from orchestrator.app.words import as_json_text, clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
+from orchestrator.engine.memory.items import as_json, edited
 from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
-from orchestrator.engine.memory.ranking import as_json, edited
 from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.repository_memory import Fact, RepositoryFacts
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.memory.store import Index
 
 _SHOWN_CHARS = 300

@@ -24,8 +24,7 @@ from orchestrator.bot.worker.task_rules import is_somebody_elses, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
-from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED, QUERY_CHARS, shown_block
-from orchestrator.engine.memory.ranking import (
+from orchestrator.engine.memory.items import (
     ALWAYS_INCLUDED,
     RESULTS,
     Author,
@@ -33,6 +32,7 @@ from orchestrator.engine.memory.ranking import (
     MemoryType,
     NewItem,
 )
+from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED, QUERY_CHARS, shown_block
 from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.candidates import SeenPulls
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
 
 MOST_READ = 3
 """The most ended pull requests whose feedback a cycle reads."""

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.core.messages import Usage
-from orchestrator.engine.memory.ranking import significant_words
+from orchestrator.engine.memory.items import significant_words
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import as_object, dicts, host_of

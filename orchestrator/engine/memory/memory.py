@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.memory.ranking import (
+from orchestrator.engine.memory.items import (
     LIFETIMES,
     RESULTS,
     TEXT_MATCH,
@@ -95,6 +95,8 @@ class LongTermMemory:
         trusts_model: whether the model acts for a person who is present. If not, it must not write
             instructions or corrections, its memories always expire, and it may only forget what a model
             wrote.
+
+    Every method may raise a `MemoryStoreError` if the file cannot be used.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class LongTermMemory:
         """Store a text. A text that is stored or was recalled already is not stored again.
 
         Args:
-            ttl: see `ranking.expiry`.
+            ttl: see `items.expiry`.
 
         Raises:
             MemoryStoreError: the text is empty or too long, or the file cannot store it.
@@ -187,9 +189,6 @@ class LongTermMemory:
         Args:
             indices: the indices of memories to search.
             matching: ids that count as found by their text, whatever their words are.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
         """
         texts, similarities, note = dict.fromkeys(matching, TEXT_MATCH), dict[int, float](), ""
         for index in indices:
@@ -228,11 +227,7 @@ class LongTermMemory:
         return texts, similarities, LEXICAL if self.embedder.is_lexical else ""
 
     async def recall_block(self, message: str) -> str:
-        """Return the memories for a message, under their heading; empty if there are none.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+        """Return the memories for a message, under their heading; empty if there are none."""
         found = await self.recall(message[:QUERY_CHARS])
         return shown_block(one.memory for one in found.memories)
 
@@ -244,7 +239,6 @@ class LongTermMemory:
 
         Raises:
             ModelError: there is no vector for a new item.
-            MemoryStoreError: the file cannot be used.
         """
         index = await asyncio.to_thread(self.store.index, REPOSITORY)
         if index is None and not items:
@@ -274,20 +268,12 @@ class LongTermMemory:
         )
 
     async def recall_with_documents(self, message: str) -> str:
-        """Return the memories, and the pieces of documents nearest to the message, each under a heading.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+        """Return the memories, and the pieces of documents nearest to the message, each under a heading."""
         blocks = await self.recall_block(message), await self.document_block(message)
         return "\n\n".join(filter(None, blocks))
 
     async def document_block(self, message: str) -> str:
-        """Return the pieces of documents nearest to a message, under their heading; empty if there are none.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+        """Return the pieces of documents nearest to a message, under their heading; empty if there are none."""
         documents = [
             {
                 "index": item.index,

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.ranking import (
+from orchestrator.engine.memory.items import (
     TEXT_MATCH,
     Author,
     Importance,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.engine.memory.ranking import NewItem
+    from orchestrator.engine.memory.items import NewItem
     from orchestrator.engine.memory.vectors import Matrix
 
 MEMORIES = "long_term_memory"

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, MemoryStoreError, ModelError
-from orchestrator.engine.memory.ranking import Author, NewItem
+from orchestrator.engine.memory.items import Author, NewItem
 from orchestrator.engine.memory.store import RESERVED_INDICES
 from orchestrator.engine.tools.base import (
     FROM_ONE,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
-from orchestrator.engine.memory.ranking import Author, Memory, NewItem, as_json, rank
+from orchestrator.engine.memory.items import Author, Memory, NewItem, as_json, rank
 from orchestrator.engine.memory.store import RESERVED_INDICES, Index
 from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.tools.base import (

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
-from orchestrator.engine.memory.ranking import (
+from orchestrator.engine.memory.items import (
     Author,
     Importance,
     MemoryType,
@@ -33,6 +32,7 @@ from orchestrator.engine.memory.ranking import (
     edited,
     from_json,
 )
+from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, MemoryStore
 from orchestrator.engine.memory.vectors import Matrix, packed, unpacked
 from orchestrator.engine.policy.secrets import Redactor
@@ -359,7 +359,7 @@ _WRITER = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from orchestrator.engine.memory.ranking import NewItem
+from orchestrator.engine.memory.items import NewItem
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.memory.vectors import packed
 now = datetime(2026, 11, 23, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import Author
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
 from orchestrator.engine.tools.documents import (

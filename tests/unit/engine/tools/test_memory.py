@@ -12,8 +12,8 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import ToolCall
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author, Importance, MemoryType
 from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
