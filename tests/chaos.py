@@ -45,7 +45,7 @@ PRELOADED = (
     "orchestrator.bot.forge.github.forge",
     "orchestrator.engine.profiles.catalog",
     "orchestrator.engine.models.transport",
-    "orchestrator.engine.models.openai_chat.encode",
+    "orchestrator.engine.models.openai_chat",
     "orchestrator.app.wiring.cycle_parts",
     "pathspec.patterns.gitignore.spec",
     "pydantic.type_adapter",

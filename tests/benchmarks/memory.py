@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import simsimd
 
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
+from orchestrator.engine.memory.items import NewItem
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,9 +35,9 @@ from orchestrator.core.messages import (
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request, Response, TextPiece
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.models.transport import HttpModel
 from orchestrator.engine.profiles.base import Profile

@@ -10,9 +10,9 @@ from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.transport import HttpModel
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply, render_whole
 

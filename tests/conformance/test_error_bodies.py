@@ -14,7 +14,7 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
-from orchestrator.engine.models.failures import count_waits, error_from_body, error_in_reply
+from orchestrator.engine.models.failures import error_from_body, error_in_reply, set_resume_time
 from tests.conformance.error_bodies import BODIES, Body, Meaning
 from tests.tables import table
 
@@ -33,7 +33,7 @@ def error_of(body: Body) -> ModelError:
     """The error that a session gets, with its time as the HTTP half makes it."""
     if body.status == 200:
         error = error_in_reply(body.body, "api.test")
-        count_waits(error, NOW)
+        set_resume_time(error, NOW)
         return error
     raw = body.body if isinstance(body.body, bytes) else json.dumps(body.body).encode()
     return error_from_body(body.status, {}, raw, NOW, "api.test")

@@ -83,8 +83,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
     from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.mcp.stdio import ServerReport
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.models.base import Request, Response
 
 _SECONDS = 20

@@ -32,7 +32,7 @@ _IMPORTED_LATE = (
     "jsonschema",
     "orchestrator.bot.forge.github.forge",
     "orchestrator.engine.models.transport",
-    "orchestrator.engine.models.openai_chat.encode",
+    "orchestrator.engine.models.openai_chat",
     "pathspec",
     "truststore",
 )

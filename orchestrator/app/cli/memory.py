@@ -19,16 +19,17 @@ from orchestrator.app.words import as_json_text, clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
+from orchestrator.engine.memory.items import as_json, edited
 from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, as_json, edited
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.repository_memory import Fact, RepositoryFacts
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.memory.store import Index
 
 _SHOWN_CHARS = 300
@@ -126,7 +127,7 @@ class _OpenMemory:
         Raises:
             ConfigurationError: there is no index with this name.
         """
-        names = [index.name for index in self.opened.indices()]
+        names = [index.name for index in self.opened.store.indices()]
         if name is not None and name not in names:
             raise ConfigurationError(f"there is no index {name!r}: {', '.join(names) or 'there are none'}")
         known = [MEMORIES] if self.shared is None else [REPOSITORY, MEMORIES]
@@ -249,7 +250,7 @@ async def _forgotten(view: _OpenMemory, number: int) -> Memory | None:
 
 
 async def _indices(view: _OpenMemory, options: argparse.Namespace) -> int:
-    for index in view.opened.indices():
+    for index in view.opened.store.indices():
         if options.json:
             print(as_json_text(_index_json(index)), file=view.out)
         else:
@@ -275,7 +276,9 @@ async def _stats(view: _OpenMemory, options: argparse.Namespace) -> int:
 def _figures(opened: LongTermMemory, name: str) -> dict[str, Any]:
     items = opened.store.listed(name)
     return {
-        **next((_index_json(index) for index in opened.indices() if index.name == name), {"name": name}),
+        **next(
+            (_index_json(index) for index in opened.store.indices() if index.name == name), {"name": name}
+        ),
         "by_type": dict(Counter(item.type.value for item in items)),
         "by_importance": dict(Counter(item.importance.value for item in items)),
         "by_author": dict(Counter(item.author.value for item in items)),
@@ -293,7 +296,7 @@ async def _export(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 async def _import(view: _OpenMemory, options: argparse.Namespace) -> int:
     lines = await asyncio.to_thread(_lines_of, options.file)
-    return _tell_count("stored", await view.opened.take_in(lines), view.out, as_json_line=options.json)
+    return _tell_count("stored", await view.opened.import_items(lines), view.out, as_json_line=options.json)
 
 
 def _lines_of(file: str) -> list[bytes]:
@@ -305,7 +308,7 @@ def _lines_of(file: str) -> list[bytes]:
 
 async def _embed(view: _OpenMemory, options: argparse.Namespace) -> int:
     names = view.indices(options.index)
-    count = sum([await view.opened.embed_anew(name) for name in names])
+    count = sum([await view.opened.recompute_vectors(name) for name in names])
     return _tell_count("embedded", count, view.out, as_json_line=options.json)
 
 

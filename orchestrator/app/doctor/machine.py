@@ -310,11 +310,11 @@ class _Model:
     @cached_property
     def presence(self) -> Presence:
         """What the server says of the model."""
-        from orchestrator.engine.models.listing import look_for
+        from orchestrator.engine.models.listing import find_model
 
         named = self.named
         now = self._context.clock.now()
-        return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
+        return find_model(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
 
     def _need(self) -> AddressedModel:
         """Return the model, or skip the probe if there is nothing to ask."""

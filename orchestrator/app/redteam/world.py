@@ -45,8 +45,8 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder
-from orchestrator.engine.memory.ranking import Author
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
+from orchestrator.engine.memory.items import Author, NewItem
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
 from orchestrator.engine.web.client import HttpWeb
 

@@ -54,7 +54,7 @@ from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.known_models import family_of
+from orchestrator.engine.models.catalog import family_of
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of

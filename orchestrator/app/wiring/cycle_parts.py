@@ -34,8 +34,13 @@ from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
-from orchestrator.engine.models.known_models import family_of, thinks
+from orchestrator.engine.models.catalog import (
+    DEFAULT_CONTEXT_TOKENS,
+    Provider,
+    facts,
+    family_of,
+    is_reasoning_model,
+)
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of
@@ -672,7 +677,7 @@ def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
     """Return the profile with the known properties of the chosen model."""
     if chosen.ref is None:
         return profile
-    if thinks(chosen.ref.name):
+    if is_reasoning_model(chosen.ref.name):
         # A reasoning model needs room for its reasoning, and tends to repeat itself at a low temperature.
         profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)

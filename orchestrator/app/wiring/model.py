@@ -21,13 +21,15 @@ from orchestrator.engine.models.catalog import (
     Provider,
     detect_provider,
     facts,
+    family_of,
     flat_price,
     is_official,
+    is_small,
     model_at,
+    parameters_named,
     parse_model,
     price_usd,
 )
-from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,15 +137,15 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
             return AnthropicWire.at(api_url, ref.name)
         case Provider.GEMINI:
-            from orchestrator.engine.models.gemini.encode import GeminiWire
+            from orchestrator.engine.models.gemini import GeminiWire
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
-            from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+            from orchestrator.engine.models.openai_responses import ResponsesWire
 
             return ResponsesWire.at(api_url, ref.name)
         case _:
-            from orchestrator.engine.models.openai_chat.encode import ChatWire
+            from orchestrator.engine.models.openai_chat import ChatWire
 
             return ChatWire.at(api_url, ref.name)
 
@@ -379,7 +381,7 @@ def replayed(run: str, home: Home) -> ChosenModel:
 
 def echo_model() -> ChosenModel:
     """Create a model that repeats its input, at no cost."""
-    from orchestrator.engine.models.echo import EchoModel
+    from orchestrator.engine.models.replay import EchoModel
 
     return ChosenModel(EchoModel(), lambda _usage: 0.0)
 

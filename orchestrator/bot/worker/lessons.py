@@ -24,9 +24,16 @@ from orchestrator.bot.worker.task_rules import is_somebody_elses, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
+from orchestrator.engine.memory.items import (
+    ALWAYS_INCLUDED,
+    RESULTS,
+    Author,
+    Importance,
+    MemoryType,
+    NewItem,
+)
 from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED, QUERY_CHARS, shown_block
-from orchestrator.engine.memory.ranking import ALWAYS_INCLUDED, RESULTS, Author, Importance, MemoryType
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, NewItem
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,8 +42,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.candidates import SeenPulls
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
 
 MOST_READ = 3
 """The most ended pull requests whose feedback a cycle reads."""
@@ -246,7 +253,7 @@ class Lessons:
                 now = replace(now, content=words)
             shown.append(now)
             others += not is_forced
-        memory.keep_apart(shown)
+        memory.mark_as_known(shown)
         documents = await memory.document_block(message) if self.recalls_documents else ""
         return "\n\n".join(filter(None, (shown_block(shown), documents)))
 

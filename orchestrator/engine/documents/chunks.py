@@ -13,12 +13,12 @@ CHUNK_CHARACTERS = 1_000
 """About 250 tokens: the input limit of small models for embeddings (all-MiniLM-L6: 256)."""
 
 OVERLAP_CHARACTERS = 150
-"""The maximum of characters repeated from the piece before, from the beginning of a sentence or a word."""
+"""Maximum number of characters repeated from the piece before, from the beginning of a sentence or a word."""
 
 _ENDS = (re.compile(r"\n\s*\n"), re.compile(r"[.!?:;][\"')\]]*\s"), re.compile(r"\s"))
 """Where a text is cut, the best place first: between paragraphs, sentences, words."""
 _LEAST_SHARE = 0.5
-"""The share of a piece in which it is not cut, so that it does not become too short."""
+"""A piece is not cut in the first part of this share, so that it does not become too short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,17 @@ class TextChunk:
     page: int
 
 
-def chunks_of(
-    pages: Iterable[tuple[int, str]], most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS
-) -> Iterator[TextChunk]:
-    """Cut numbered pages into pieces of at most `most` characters. No piece crosses the end of a page."""
-    number = 0
-    for page, text in pages:
-        for piece in pieces_of(text, most, overlap):
-            number += 1
-            yield TextChunk(piece, number, page)
+def chunks_of(pages: Iterable[tuple[int, str]]) -> Iterator[TextChunk]:
+    """Cut numbered pages into pieces. No piece crosses the end of a page."""
+    pieces = ((page, piece) for page, text in pages for piece in pieces_of(text))
+    for number, (page, piece) in enumerate(pieces, 1):
+        yield TextChunk(piece, number, page)
 
 
 def pieces_of(text: str, most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS) -> Iterator[str]:
-    """Cut one text into pieces that are not blank.
+    """Cut one text into pieces of at most `most` characters that are not blank.
 
-    Each but the first may begin with the end of the one before.
+    Each but the first may begin with the end of the one before, of at most `overlap` characters.
     """
     start = 0
     while start < len(text):

@@ -23,7 +23,7 @@ MAX_PAGES = 1_000
 MAX_CHARACTERS = 5_000_000
 
 MOST_PARTS = 10
-"""The number of requests in which a whole document is read: five minutes at most."""
+"""Maximum number of requests for a whole document, which then takes five minutes at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,6 @@ class PageRange:
     pages: int = MAX_PAGES
     characters: int = MAX_CHARACTERS
 
-
-ALL_PAGES = PageRange()
 
 _CHILD = Path(__file__).with_name("pdf_child.py")
 
@@ -63,7 +61,7 @@ class PdfPages:
 
 
 async def read_pdf(
-    name: str, data: bytes, wanted: PageRange = ALL_PAGES, *, seconds: float = READ_SECONDS
+    name: str, data: bytes, wanted: PageRange = PageRange(), *, seconds: float = READ_SECONDS
 ) -> PdfPages:
     """Extract the text of pages: as many of the requested ones as fit, at least one.
 

@@ -140,7 +140,10 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     """
     plain = {raw: PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
     names = list(plain.values())
-    longer = {raw: _with_digest(name, raw) for raw, name in plain.items()}
+    longer = {}
+    for raw, name in plain.items():
+        digest = hashlib.sha256("\0".join(raw).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+        longer[raw] = f"{name[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
     taken = {
         longer[raw] for raw, name in plain.items() if len(name) > MAX_NAME_CHARS or names.count(name) > 1
     }
@@ -148,11 +151,6 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     return {
         raw: longer[raw] if longer[raw] in taken or name in taken else name for raw, name in plain.items()
     }
-
-
-def _with_digest(name: str, raw: RawName) -> str:
-    digest = hashlib.sha256("\0".join(raw).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    return f"{name[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def is_mcp_tool(name: str) -> bool:

@@ -17,7 +17,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
-from orchestrator.engine.mcp.sign_in import PAGE_SECONDS
+from orchestrator.engine.mcp.remote import PAGE_SECONDS
 from orchestrator.engine.mcp.stdio import ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
 
@@ -176,7 +176,9 @@ class McpConnection:
             async with client:
                 self._client = client
                 self.found = await self._list_tools(client)
-                self.about = _about(client)
+                info = client.server_info
+                name = f"{info.name} {info.version}" if info else "a server without a name"
+                self.about = one_line(f"{name}, protocol {client.protocol_version}", limit=_REASON_CHARS)
                 async with _running(self._relist(client), self._subscribe(client)):
                     self._is_open = True
                     if not opened.done():
@@ -303,12 +305,6 @@ async def _running(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _about(client: Client) -> str:
-    info = client.server_info
-    name = f"{info.name} {info.version}" if info else "a server without a name"
-    return one_line(f"{name}, protocol {client.protocol_version}", limit=_REASON_CHARS)
-
-
 def _requested_methods(message: object) -> Iterator[str]:
     """Yield the methods that a message requests of the client.
 
@@ -392,9 +388,8 @@ def result_text(result: Mapping[str, Any]) -> str:
     """Return the answer of `tools/call` as a text for the model."""
     parts = [_block_text(block) for block in result.get("content") or () if isinstance(block, dict)]
     structured = result.get("structuredContent")
-    if structured is not None and not any(
-        block.get("type") == "text" for block in result.get("content") or ()
-    ):
+    has_text = any(block.get("type") == "text" for block in result.get("content") or ())
+    if structured is not None and not has_text:
         parts.append(json.dumps(structured, ensure_ascii=False))
     text = "\n\n".join(filter(None, parts)) or "(an empty answer)"
     return truncate_chars(text, MAX_RESULT_CHARS, Mode.HEAD_TAIL)
@@ -411,7 +406,8 @@ def _block_text(block: Mapping[str, Any]) -> str:
         case "image" | "audio":
             return _not_shown(block["type"], block.get("mimeType"), block.get("data"))
         case "resource_link":
-            return f"[{one_line(str(block.get('name', '')), limit=200)}: {one_line(str(block.get('uri', '')), limit=500)}]"
+            name, uri = str(block.get("name", "")), str(block.get("uri", ""))
+            return f"[{one_line(name, limit=200)}: {one_line(uri, limit=500)}]"
         case "resource":
             inner = block.get("resource") or {}
             uri = one_line(str(inner.get("uri", "")), limit=500)

@@ -53,6 +53,14 @@ class FieldKind(StrEnum):
     CHOICES = "several of, with commas between"
 
 
+_PLAIN_KINDS = {
+    "string": FieldKind.TEXT,
+    "integer": FieldKind.INTEGER,
+    "number": FieldKind.NUMBER,
+    "boolean": FieldKind.BOOLEAN,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class QuestionField:
     """One value that a server asks for.
@@ -163,13 +171,13 @@ def question_of(server: str, asked: Mapping[str, Any], clean: Callable[[str, str
         ValueError: the parameters are not a supported question.
     """
 
-    def words(text: object, limit: int = _LABEL_CHARS) -> str:
+    def shown(text: object, limit: int = _LABEL_CHARS) -> str:
         return one_line(clean("a question of an MCP server", str(text)), limit=limit, keep="`")
 
-    message = words(asked.get("message", ""), _MESSAGE_CHARS)
+    message = shown(asked.get("message", ""), _MESSAGE_CHARS)
     if asked.get("mode") == "url":
         page = str(asked.get("url", ""))
-        if not is_page(page) or page != words(page, _MESSAGE_CHARS):
+        if not is_page(page) or page != shown(page, _MESSAGE_CHARS):
             raise ValueError("a page must have an https:// address")
         return ServerQuestion(server, message, page=page)
     schema = asked.get("requestedSchema")
@@ -178,7 +186,7 @@ def question_of(server: str, asked: Mapping[str, Any], clean: Callable[[str, str
         raise ValueError(f"it must ask for an object with {MAX_FIELDS} fields at most")
     required = schema.get("required")
     needed = required if isinstance(required, list) else []
-    fields = tuple(_field(name, one, words, is_required=name in needed) for name, one in properties.items())
+    fields = tuple(_field(name, one, shown, is_required=name in needed) for name, one in properties.items())
     text = " ".join((message, *(one.label for one in fields))).casefold()
     secret = any(is_secret_name(one.name) for one in fields) or any(word in text for word in _SECRET_WORDS)
     return ServerQuestion(server, message, fields, wants_secret=secret)
@@ -194,10 +202,10 @@ def is_page(address: str) -> bool:
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
-def _field(name: str, given: object, words: Callable[[object], str], *, is_required: bool) -> QuestionField:
+def _field(name: str, given: object, shown: Callable[[object], str], *, is_required: bool) -> QuestionField:
     schema = given if isinstance(given, dict) else {}
-    kind, choices = _kind(schema, words)
-    label = words(": ".join(str(schema[key]) for key in ("title", "description") if schema.get(key)) or name)
+    kind, choices = _kind(schema, shown)
+    label = shown(": ".join(str(schema[key]) for key in ("title", "description") if schema.get(key)) or name)
     least, most = {
         FieldKind.TEXT: ("minLength", "maxLength"),
         FieldKind.CHOICES: ("minItems", "maxItems"),
@@ -234,27 +242,18 @@ def _with_default(field: QuestionField, default: object) -> QuestionField:
         return field
 
 
-def _kind(schema: Mapping[str, Any], words: Callable[[object], str]) -> tuple[FieldKind, dict[str, str]]:
-    match schema.get("type"):
-        case "string" if choices := _choices(schema, words):
-            return FieldKind.CHOICE, choices
-        case "string":
-            return FieldKind.TEXT, {}
-        case "integer":
-            return FieldKind.INTEGER, {}
-        case "number":
-            return FieldKind.NUMBER, {}
-        case "boolean":
-            return FieldKind.BOOLEAN, {}
-        case "array" if isinstance(items := schema.get("items"), dict) and (
-            choices := _choices(items, words)
-        ):
-            return FieldKind.CHOICES, choices
-        case _:
-            raise ValueError("a field must be a text, a number, a boolean or a choice")
+def _kind(schema: Mapping[str, Any], shown: Callable[[object], str]) -> tuple[FieldKind, dict[str, str]]:
+    kind, items = schema.get("type"), schema.get("items")
+    if kind == "string" and (choices := _choices(schema, shown)):
+        return FieldKind.CHOICE, choices
+    if kind == "array" and isinstance(items, dict) and (choices := _choices(items, shown)):
+        return FieldKind.CHOICES, choices
+    if not isinstance(kind, str) or kind not in _PLAIN_KINDS:
+        raise ValueError("a field must be a text, a number, a boolean or a choice")
+    return _PLAIN_KINDS[kind], {}
 
 
-def _choices(schema: Mapping[str, Any], words: Callable[[object], str]) -> dict[str, str]:
+def _choices(schema: Mapping[str, Any], shown: Callable[[object], str]) -> dict[str, str]:
     """Return the values by what a person types: the value, or its number if it cannot be shown unchanged."""
     plain = schema.get("enum")
     titled = schema.get("oneOf") or schema.get("anyOf")
@@ -264,7 +263,7 @@ def _choices(schema: Mapping[str, Any], words: Callable[[object], str]) -> dict[
     if len(values) > MAX_CHOICES:
         raise ValueError(f"a choice must have {MAX_CHOICES} values at most")
     return {
-        value if value == words(value) and "," not in value and value else str(number): value
+        value if value == shown(value) and "," not in value and value else str(number): value
         for number, value in enumerate(values, 1)
     }
 

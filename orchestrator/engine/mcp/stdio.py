@@ -33,7 +33,6 @@ from orchestrator.engine.mcp.base import REPOSITORY, McpError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from mcp.client import Transport
     from mcp.client._transport import TransportStreams
 
     from orchestrator.engine.environments.base import Launch, Sandbox
@@ -64,10 +63,6 @@ class ServerReport:
 
     stderr_tail: str = ""
     problem: str = ""
-
-    def note(self, text: str) -> None:
-        """Append a piece of its standard error."""
-        self.stderr_tail = (self.stderr_tail + text)[-_STDERR_CHARS:]
 
     @property
     def last_line(self) -> str:
@@ -157,7 +152,8 @@ class _RunningServer:
     async def listen(self) -> None:
         """Record its standard error until the end."""
         while piece := await self._stderr.read(_PIECE_BYTES):
-            self._report.note(piece.decode("utf-8", "replace"))
+            text = self._report.stderr_tail + piece.decode("utf-8", "replace")
+            self._report.stderr_tail = text[-_STDERR_CHARS:]
 
     async def watch(self) -> None:
         """Wait for its end; then ignore further output of processes that it left behind."""
@@ -207,9 +203,8 @@ def _remove_stale_pipes(folder: Path) -> None:
 @asynccontextmanager
 async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[_RunningServer]:
     """Start the program, and stop it at the end of the block."""
-    program, sandbox = start.program, None
-    if start.find_sandbox is not None:
-        sandbox = await asyncio.to_thread(start.find_sandbox)
+    program = start.program
+    sandbox = None if start.find_sandbox is None else await asyncio.to_thread(start.find_sandbox)
     async with AsyncExitStack() as stack:
         start.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = str(start.folder.resolve())
@@ -246,13 +241,9 @@ async def _until_closed(work: Awaitable[None]) -> None:
         await work
 
 
-def stdio_transport(start: ProgramStart, report: ServerReport) -> Transport:
-    """Return the transport to a server's program, which starts and stops it."""
-    return _streams(start, report)
-
-
 @asynccontextmanager
-async def _streams(start: ProgramStart, report: ServerReport) -> AsyncGenerator[TransportStreams]:
+async def stdio_transport(start: ProgramStart, report: ServerReport) -> AsyncGenerator[TransportStreams]:
+    """Start a server's program and connect to it; stop it at the end."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.mcp.connection import MakeTransport
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.mcp.elicitation import AskPerson
@@ -109,7 +109,9 @@ class McpTools:
         connection = McpConnection(
             server,
             setup.make_transport,
-            on_asked=lambda method: self._refuse(server.name, method),
+            on_asked=lambda method: self._emit_defence(
+                f"the MCP server {server.name} asked for {method}, which it does not get"
+            ),
             on_change=lambda: self._emit_change(offers[0]) if offers else None,
             ask=self.ask,
             clean=self.clean,
@@ -121,9 +123,14 @@ class McpTools:
         except (McpError, ConfigurationError) as error:
             self._warn(f"the MCP server {server.name} is not used: {error}")
             return None
-        drift = compare(connection.found, approved, server.pin)
-        self._emit_unapproved(server.name, drift)
-        offers.append(_Offer(connection, {one.name: one for one in drift.approved}))
+        changes = compare(connection.found, approved, server.pin)
+        if changes.waits:
+            self._emit_defence(
+                f"tools of the MCP server {server.name} wait for approval ({changes.in_words()}); "
+                f"see them and approve them with: pullwright mcp test {server.name}",
+                changes,
+            )
+        offers.append(_Offer(connection, {one.name: one for one in changes.approved}))
         return offers[0]
 
     def _tools(self, offer: _Offer, names: Mapping[tuple[str, str], str]) -> list[Tool]:
@@ -160,25 +167,15 @@ class McpTools:
             return one_line(str(error), limit=300)
         return tool
 
-    def _emit_unapproved(self, server: str, drift: DefinitionChanges) -> None:
-        """Emit which tools are not used, because their present definitions are not approved."""
-        if drift.waits:
-            message = (
-                f"tools of the MCP server {server} wait for approval ({drift.in_words()}); "
-                f"see them and approve them with: pullwright mcp test {server}"
-            )
-            self.emit(Guarded(Defence.MCP, message, tuple(drift.diff()[:_DETAILS])))
-
     def _emit_change(self, offer: _Offer) -> None:
         """Emit that the server changed its definitions during the session."""
-        changed = [raw for raw in offer.approved if not offer.is_as_approved(raw)]
-        if changed:
-            now = compare(offer.connection.found, offer.approved)
+        if any(not offer.is_as_approved(raw) for raw in offer.approved):
             message = f"the MCP server {offer.name} has changed tools that were approved; they are not called any more"
-            self.emit(Guarded(Defence.MCP, message, tuple(now.diff()[:_DETAILS])))
+            self._emit_defence(message, compare(offer.connection.found, offer.approved))
 
-    def _refuse(self, server: str, method: str) -> None:
-        self.emit(Guarded(Defence.MCP, f"the MCP server {server} asked for {method}, which it does not get"))
+    def _emit_defence(self, message: str, changes: DefinitionChanges | None = None) -> None:
+        details = tuple(changes.diff()[:_DETAILS]) if changes else ()
+        self.emit(Guarded(Defence.MCP, message, details))
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(self.clean("a message about an MCP server", message)))
@@ -230,9 +227,3 @@ class RecordedTools:
 
 def _key(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, sort_keys=True, default=str)
-
-
-if TYPE_CHECKING:
-
-    def _conform(tools: McpTools, recorded: RecordedTools) -> tuple[ForeignTools, ForeignTools]:
-        return tools, recorded

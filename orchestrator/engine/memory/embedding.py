@@ -13,16 +13,14 @@ from zlib import crc32
 
 from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.core.messages import Usage
+from orchestrator.engine.memory.items import significant_words
 from orchestrator.engine.memory.vectors import packed
-from orchestrator.engine.memory.words import significant_words
-from orchestrator.engine.models.payments import paying
-from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, size_of_text
-from orchestrator.engine.models.wire import dicts, host_of
+from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, paying, size_of_text
+from orchestrator.engine.models.wire import as_object, dicts, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.transport import JsonServer
 
 MOST_TEXTS = 100
@@ -35,25 +33,19 @@ _PIECE_CHARS = (3, 4, 5)
 
 
 class Embedder(Protocol):
-    """Computes vectors. Texts with similar meaning get vectors that are near to each other.
-
-    Attributes:
-        model: the name of the source of the vectors; vectors of two models cannot be compared.
-        least_similarity: two texts with less similar vectors are unrelated.
-        is_lexical: whether only the letters are compared, not the meaning.
-    """
+    """Computes vectors. Texts with similar meaning get vectors that are near to each other."""
 
     @property
     def model(self) -> str:
-        """See the class."""
+        """The name of the source of the vectors; vectors of two models cannot be compared."""
 
     @property
     def least_similarity(self) -> float:
-        """See the class."""
+        """Two texts with less similar vectors are unrelated."""
 
     @property
     def is_lexical(self) -> bool:
-        """See the class."""
+        """Whether only the letters are compared, not the meaning."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """Return a vector for each text, as `vectors.packed` does.
@@ -98,27 +90,26 @@ class ServerEmbedder:
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """Return a vector for each text; see `Embedder`."""
         vectors: list[bytes] = []
+        host = host_of(self._server.url)
+        wanted = {} if self._dimension is None else {"dimensions": self._dimension}
         for start in range(0, len(texts), MOST_TEXTS):
             some = [text[:MOST_CHARS] for text in texts[start : start + MOST_TEXTS]]
             most = sum(size_of_text(text) // BYTES_PER_TOKEN + 1 for text in some)
             with paying(self.model, most, self._price) as took:
-                said = await self._server.ask(self._question(some))
-                counted = count_of(said.get("usage") if isinstance(said, dict) else None, "prompt_tokens")
+                question = {"model": self._name, "input": some, "encoding_format": "float", **wanted}
+                said = await self._server.ask(question)
+                counted = count_of(as_object(said).get("usage"), "prompt_tokens")
                 took(Usage(counted or most))
-            vectors += _vectors(said, len(some), host_of(self._server.url))
+            vectors += _vectors(said, len(some), host)
         lengths = {len(vector) // 2 for vector in vectors}
         if len(lengths) > 1:
-            raise ProviderError(f"{host_of(self._server.url)} sent vectors of different lengths")
+            raise ProviderError(f"{host} sent vectors of different lengths")
         if self._dimension and lengths - {self._dimension}:
             raise ProviderError(
-                f"{host_of(self._server.url)} sent vectors of {min(lengths)} numbers, not of {self._dimension}: "
+                f"{host} sent vectors of {min(lengths)} numbers, not of {self._dimension}: "
                 "set embedding_dimension to what the model can give"
             )
         return tuple(vectors)
-
-    def _question(self, texts: list[str]) -> JsonObject:
-        wanted = {} if self._dimension is None else {"dimensions": self._dimension}
-        return {"model": self._name, "input": texts, "encoding_format": "float", **wanted}
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -127,7 +118,7 @@ class ServerEmbedder:
 
 def _vectors(said: Any, count: int, host: str) -> list[bytes]:
     """Parse the vectors of a reply, in the order of the texts."""
-    entries = dicts(said.get("data")) if isinstance(said, dict) else []
+    entries = dicts(as_object(said).get("data"))
     numbered = {entry.get("index", place): entry.get("embedding") for place, entry in enumerate(entries)}
     if set(numbered) != set(range(count)):
         raise ProviderError(
@@ -136,17 +127,13 @@ def _vectors(said: Any, count: int, host: str) -> list[bytes]:
     vectors = []
     for place in range(count):
         numbers = numbered[place]
-        if not isinstance(numbers, list) or not all(_is_number(one) for one in numbers):
+        if not isinstance(numbers, list) or not all(type(one) in {int, float} for one in numbers):
             raise ProviderError(f"{host} sent a vector that is not a list of numbers")
         try:
             vectors.append(packed([float(one) for one in numbers]))
         except (MemoryStoreError, OverflowError) as error:
             raise ProviderError(f"{host} sent an invalid vector: {error}") from None
     return vectors
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class LexicalEmbedder:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.memory.ranking import (
+from orchestrator.engine.memory.items import (
     LIFETIMES,
     RESULTS,
     TEXT_MATCH,
@@ -18,28 +18,22 @@ from orchestrator.engine.memory.ranking import (
     Importance,
     Memory,
     MemoryType,
+    NewItem,
     Ranked,
+    as_json,
     expiry,
+    from_json,
     rank,
 )
-from orchestrator.engine.memory.store import (
-    KEPT_FOR_US,
-    MEMORIES,
-    REPOSITORY,
-    NewItem,
-    as_json,
-    from_json,
-    plain,
-)
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, RESERVED_INDICES, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.memory.embedding import Embedder
-    from orchestrator.engine.memory.store import Index, MemoryStore
+    from orchestrator.engine.memory.store import MemoryStore
 
 CANDIDATES = 20
 """Maximum number of memories that each of both searches finds."""
@@ -101,6 +95,8 @@ class LongTermMemory:
         trusts_model: whether the model acts for a person who is present. If not, it must not write
             instructions or corrections, its memories always expire, and it may only forget what a model
             wrote.
+
+    Every method may raise a `MemoryStoreError` if the file cannot be used.
     """
 
     def __init__(
@@ -126,7 +122,7 @@ class LongTermMemory:
         """Store a text. A text that is stored or was recalled already is not stored again.
 
         Args:
-            ttl: see `ranking.expiry`.
+            ttl: see `items.expiry`.
 
         Raises:
             MemoryStoreError: the text is empty or too long, or the file cannot store it.
@@ -140,9 +136,10 @@ class LongTermMemory:
             raise MemoryStoreError(
                 f"the text has {len(content):,} characters; a memory has {MOST_CHARS:,} at most: shorten it"
             )
-        if known := self._recalled_duplicate(content) or await asyncio.to_thread(
+        known = self._recalled_duplicate(content) or await asyncio.to_thread(
             self.store.same, MEMORIES, content
-        ):
+        )
+        if known:
             return Remembered(known, is_new=False, note=f"Memory {known.id} says this already.")
         note = ""
         if author is Author.MODEL and not self._trusts_model:
@@ -177,13 +174,7 @@ class LongTermMemory:
             dimension = index.dimension
         else:
             item, dimension = replace(item, vector=vector), len(vector) // 2
-        if index is None:
-            await asyncio.to_thread(
-                self.store.create_index, MEMORIES, self.embedder.model, dimension, self.clock.now()
-            )
-        (number,) = await asyncio.to_thread(
-            lambda: self.store.add(MEMORIES, [item], model=self.embedder.model, dimension=dimension)
-        )
+        (number,) = await self._write(MEMORIES, [item], dimension)
         return number, missing
 
     async def recall(
@@ -198,9 +189,6 @@ class LongTermMemory:
         Args:
             indices: the indices of memories to search.
             matching: ids that count as found by their text, whatever their words are.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
         """
         texts, similarities, note = dict.fromkeys(matching, TEXT_MATCH), dict[int, float](), ""
         for index in indices:
@@ -211,10 +199,10 @@ class LongTermMemory:
         ranked = rank(found, texts, similarities, now, limit)
         for index in indices:
             await asyncio.to_thread(self.store.purge, index, now)
-        self.keep_apart(one.memory for one in ranked)
+        self.mark_as_known(one.memory for one in ranked)
         return Recalled(ranked, note)
 
-    def keep_apart(self, memories: Iterable[Memory]) -> None:
+    def mark_as_known(self, memories: Iterable[Memory]) -> None:
         """Do not store the content of these memories again in this session."""
         self._recalled |= {memory.id: memory for memory in memories}
 
@@ -239,11 +227,7 @@ class LongTermMemory:
         return texts, similarities, LEXICAL if self.embedder.is_lexical else ""
 
     async def recall_block(self, message: str) -> str:
-        """Return the memories for a message, under their heading; empty if there are none.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+        """Return the memories for a message, under their heading; empty if there are none."""
         found = await self.recall(message[:QUERY_CHARS])
         return shown_block(one.memory for one in found.memories)
 
@@ -255,7 +239,6 @@ class LongTermMemory:
 
         Raises:
             ModelError: there is no vector for a new item.
-            MemoryStoreError: the file cannot be used.
         """
         index = await asyncio.to_thread(self.store.index, REPOSITORY)
         if index is None and not items:
@@ -277,7 +260,6 @@ class LongTermMemory:
         await self.add_items(REPOSITORY, [item for key, item in wanted.items() if key not in kept])
 
     def _is_identical(self, memory: Memory, item: NewItem) -> bool:
-        """Return whether a stored memory is identical to this item."""
         return (
             memory.content == self.store.redact(item.content)
             and (memory.type, memory.importance, memory.author, memory.source, memory.expires_at)
@@ -286,21 +268,12 @@ class LongTermMemory:
         )
 
     async def recall_with_documents(self, message: str) -> str:
-        """Return the memories, and the pieces of documents nearest to the message, each under a heading.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
+        """Return the memories, and the pieces of documents nearest to the message, each under a heading."""
         blocks = await self.recall_block(message), await self.document_block(message)
         return "\n\n".join(filter(None, blocks))
 
     async def document_block(self, message: str) -> str:
-        """Return the pieces of documents nearest to a message, under their heading; empty if there are none.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
-        found = await self.documents(message[:QUERY_CHARS])
+        """Return the pieces of documents nearest to a message, under their heading; empty if there are none."""
         documents = [
             {
                 "index": item.index,
@@ -308,37 +281,27 @@ class LongTermMemory:
                 "page": item.metadata.get("page") if isinstance(item.metadata.get("page"), int) else None,
                 "block": fenced(item.content[:DOCUMENT_CHARS]),
             }
-            for item in (one.memory for one in found)
+            for item in await self._nearest_documents(message[:QUERY_CHARS])
         ]
         return render("agent/relevant_documents", documents=documents) if documents else ""
 
-    async def documents(self, query: str, limit: int = RESULTS) -> tuple[Ranked, ...]:
-        """Return the pieces of documents nearest in meaning to a query, best first.
-
-        All indices of this embedder are searched.
-
-        Raises:
-            MemoryStoreError: the file cannot be read.
-        """
-        known = await asyncio.to_thread(self.indices)
-        names = [
-            one.name
-            for one in known
-            if one.name not in KEPT_FOR_US and one.model == self.embedder.model and one.vectors
-        ]
+    async def _nearest_documents(self, query: str) -> list[Memory]:
+        """Return the nearest pieces of documents in all indices of this embedder, best first."""
+        known = await asyncio.to_thread(self.store.indices)
+        ours = [one for one in known if one.name not in RESERVED_INDICES and one.model == self.embedder.model]
+        names = [one.name for one in ours if one.vectors]
         if not names or not query.strip():
-            return ()
+            return []
         try:
             vector = await self._vector(query)
         except ModelError:
-            return ()
+            return []
         near: dict[int, float] = {}
         for name in names:
-            near |= await asyncio.to_thread(self.store.nearest, name, vector, limit)
-        best = sorted(near, key=lambda number: (-near[number], -number))[:limit]
+            near |= await asyncio.to_thread(self.store.nearest, name, vector, RESULTS)
+        best = sorted(near, key=lambda number: (-near[number], -number))[:RESULTS]
         found = await asyncio.to_thread(self.store.find, best)
-        least = self.embedder.least_similarity
-        return tuple(Ranked(item, near[item.id]) for item in found if near[item.id] >= least)
+        return [item for item in found if near[item.id] >= self.embedder.least_similarity]
 
     async def _vector(self, query: str) -> bytes:
         """Return the vector of a query.
@@ -373,7 +336,7 @@ class LongTermMemory:
                 (vector,) = await self.embedder.embed([self.store.redact(memory.content)])
         return await asyncio.to_thread(self.store.change, memory, vector)
 
-    async def embed_anew(self, index: str) -> int:
+    async def recompute_vectors(self, index: str) -> int:
         """Recompute the vectors of an index with this embedder; return how many there are.
 
         Raises:
@@ -386,10 +349,10 @@ class LongTermMemory:
         if await asyncio.to_thread(self.store.index, index) is None:
             raise MemoryStoreError(f"there is no index {index[:80]!r}")
         return await asyncio.to_thread(
-            self.store.embed_anew, index, self.embedder.model, len(vectors[0]) // 2, numbered
+            self.store.recompute_vectors, index, self.embedder.model, len(vectors[0]) // 2, numbered
         )
 
-    async def take_in(self, lines: Iterable[str | bytes]) -> int:
+    async def import_items(self, lines: Iterable[str | bytes]) -> int:
         """Import the lines of an `export`, with new ids and vectors; return the number of items.
 
         Items that are known or expired are skipped, and so are the repository's. All lines are parsed before
@@ -400,10 +363,10 @@ class LongTermMemory:
             ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
-        read = [(index, item) for index, item in read if index != REPOSITORY]
         now, stored = self.clock.now(), 0
-        for name in dict.fromkeys(index for index, _ in read):
-            items = [item for index, item in read if index == name and not _is_expired(item, now)]
+        living = [one for one in read if one[1].expires_at is None or one[1].expires_at >= now]
+        for name in dict.fromkeys(index for index, _ in living if index != REPOSITORY):
+            items = [item for index, item in living if index == name]
             stored += len(await self.add_items(name, await asyncio.to_thread(self._new_items, name, items)))
         return stored
 
@@ -417,11 +380,14 @@ class LongTermMemory:
             return ()
         vectors = await self.embedder.embed([self.store.redact(item.content) for item in items])
         whole = [replace(item, vector=vector) for item, vector in zip(items, vectors, strict=True)]
-        model, dimension = self.embedder.model, len(vectors[0]) // 2
+        return await self._write(index, whole, len(vectors[0]) // 2)
+
+    async def _write(self, index: str, items: Sequence[NewItem], dimension: int) -> tuple[int, ...]:
+        model, now = self.embedder.model, self.clock.now()
 
         def write() -> tuple[int, ...]:
-            self.store.create_index(index, model, dimension, self.clock.now())
-            return self.store.add(index, whole, model=model, dimension=dimension)
+            self.store.create_index(index, model, dimension, now)
+            return self.store.add(index, items, model=model, dimension=dimension)
 
         return await asyncio.to_thread(write)
 
@@ -437,13 +403,9 @@ class LongTermMemory:
         return await asyncio.to_thread(self.store.remove, [one.id for one in known if one.source == source])
 
     def export(self, index: str | None = None) -> list[JsonObject]:
-        """Return all items of an index, or of all, oldest first, in the form that `take_in` reads."""
-        names = [known.name for known in self.indices()] if index is None else [index]
+        """Return all items of an index, or of all, oldest first, in the form that `import_items` reads."""
+        names = [known.name for known in self.store.indices()] if index is None else [index]
         return [as_json(item) for name in names for item in reversed(self.store.listed(name))]
-
-    def indices(self) -> tuple[Index, ...]:
-        """Return all indices; see `MemoryStore.indices`."""
-        return self.store.indices()
 
     async def aclose(self) -> None:
         """Close the embedder and the file."""
@@ -462,10 +424,6 @@ def shown_block(memories: Iterable[Memory]) -> str:
         for memory in memories
     ]
     return render("agent/relevant_memories", memories=shown) if shown else ""
-
-
-def _is_expired(item: NewItem, now: datetime) -> bool:
-    return item.expires_at is not None and item.expires_at < now
 
 
 def _restricted(

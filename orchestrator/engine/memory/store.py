@@ -14,27 +14,33 @@ import re
 import sqlite3
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.ranking import TEXT_MATCH, Author, Importance, Memory, MemoryType
-from orchestrator.engine.memory.vectors import Matrix
-from orchestrator.engine.memory.words import significant_words
+from orchestrator.engine.memory.items import (
+    TEXT_MATCH,
+    Author,
+    Importance,
+    Memory,
+    MemoryType,
+    significant_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.memory.items import NewItem
+    from orchestrator.engine.memory.vectors import Matrix
 
 MEMORIES = "long_term_memory"
 """The index of the memories."""
 REPOSITORY = "repository_memory"
 """The index of a repository's memories on all machines: a copy, which `LongTermMemory.mirror` writes."""
-KEPT_FOR_US = frozenset({MEMORIES, REPOSITORY})
+RESERVED_INDICES = frozenset({MEMORIES, REPOSITORY})
 """Reserved indices. All others are for documents."""
 MOST_MEMORIES = 100_000
 MOST_DOCUMENT_ITEMS = 50_000
@@ -84,26 +90,15 @@ CREATE TRIGGER vector_changed AFTER UPDATE ON vectors BEGIN
     UPDATE indices SET changes = changes + 1 WHERE name = old.index_name;
 END;
 """
+_INSERT = (
+    "INSERT INTO items (index_name, created_at, content, digest, type, source, importance, author, expires_at,"
+    " metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    "UPDATE items SET content = ?, digest = ?, type = ?, source = ?, importance = ?, author = ?, expires_at = ?,"
+    " metadata = ? WHERE id = ?"
+)
 _SELECT = "SELECT id, index_name, content, type, source, importance, author, created_at, expires_at, metadata FROM items "
-
-
-@dataclass(frozen=True, slots=True)
-class NewItem:
-    """An item to store; see `Memory`.
-
-    Attributes:
-        vector: float16 numbers, as from `vectors.packed`; an item with None is found only by its text.
-    """
-
-    content: str
-    created_at: datetime
-    type: MemoryType = MemoryType.GENERAL
-    source: str = "conversation"
-    importance: Importance = Importance.NORMAL
-    author: Author = Author.PERSON
-    expires_at: datetime | None = None
-    metadata: JsonObject = field(default_factory=dict)
-    vector: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,36 +234,31 @@ class MemoryStore:
         with self._writing() as db:
             self._check_model(index, model, dimension)
             (count,) = db.execute("SELECT count(*) FROM items WHERE index_name = ?", (index,)).fetchone()
-            most = MOST_MEMORIES if index in KEPT_FOR_US else MOST_DOCUMENT_ITEMS
+            most = MOST_MEMORIES if index in RESERVED_INDICES else MOST_DOCUMENT_ITEMS
             if count + len(items) > most:
                 raise MemoryStoreError(f"the index {index} is full: it has {count:,} of {most:,} items")
             return tuple(self._insert(index, item, dimension) for item in items)
 
     def _insert(self, index: str, item: NewItem, dimension: int) -> int:
-        content = self.redact(item.content)
-        cursor = self._db.execute(
-            "INSERT INTO items (index_name, content, digest, type, source, importance, author, created_at,"
-            " expires_at, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                index,
-                content,
-                _digest(content),
-                item.type.value,
-                self.redact(item.source),
-                item.importance.value,
-                item.author.value,
-                _text_of(item.created_at),
-                None if item.expires_at is None else _text_of(item.expires_at),
-                self._json(item.metadata),
-            ),
-        )
+        cursor = self._db.execute(_INSERT, (index, _text_of(item.created_at), *self._fields(item)))
         number = int(cursor.lastrowid or 0)
         if item.vector is not None:
             self._insert_vector(index, number, item.vector, dimension)
         return number
 
-    def _json(self, metadata: JsonObject) -> str:
-        return json.dumps(_mapped(dict(metadata), self.redact), ensure_ascii=False)
+    def _fields(self, item: NewItem | Memory) -> tuple[str | bytes | None, ...]:
+        """Return the columns of an item, redacted, in the order of `_INSERT` and `_UPDATE`."""
+        content = self.redact(item.content)
+        return (
+            content,
+            _digest(content),
+            item.type.value,
+            self.redact(item.source),
+            item.importance.value,
+            item.author.value,
+            None if item.expires_at is None else _text_of(item.expires_at),
+            json.dumps(_mapped(dict(item.metadata), self.redact), ensure_ascii=False),
+        )
 
     def _insert_vector(self, index: str, number: int, vector: bytes, dimension: int) -> None:
         if len(vector) != 2 * dimension:
@@ -286,27 +276,13 @@ class MemoryStore:
             memory: the new values.
             vector: the new vector; None removes the old one if the content differs.
         """
-        content = self.redact(memory.content)
         with self._writing() as db:
             row = db.execute("SELECT index_name, content FROM items WHERE id = ?", (memory.id,)).fetchone()
             if row is None:
                 return False
-            db.execute(
-                "UPDATE items SET content = ?, digest = ?, type = ?, source = ?, importance = ?, author = ?,"
-                " expires_at = ?, metadata = ? WHERE id = ?",
-                (
-                    content,
-                    _digest(content),
-                    memory.type.value,
-                    self.redact(memory.source),
-                    memory.importance.value,
-                    memory.author.value,
-                    None if memory.expires_at is None else _text_of(memory.expires_at),
-                    self._json(memory.metadata),
-                    memory.id,
-                ),
-            )
-            if vector is not None or content != row[1]:
+            fields = self._fields(memory)
+            db.execute(_UPDATE, (*fields, memory.id))
+            if vector is not None or fields[0] != row[1]:
                 db.execute("DELETE FROM vectors WHERE id = ?", (memory.id,))
             if vector is not None:
                 (dimension,) = db.execute(
@@ -409,6 +385,8 @@ class MemoryStore:
 
         Additions by other processes are appended; after a removal everything is read again.
         """
+        from orchestrator.engine.memory.vectors import Matrix
+
         with self._reading() as db:
             db.execute("BEGIN")
             try:
@@ -440,7 +418,7 @@ class MemoryStore:
                 " use that model again, or recompute the vectors with 'pullwright memory embed'"
             )
 
-    def embed_anew(self, index: str, model: str, dimension: int, vectors: Mapping[int, bytes]) -> int:
+    def recompute_vectors(self, index: str, model: str, dimension: int, vectors: Mapping[int, bytes]) -> int:
         """Replace all vectors of an index by another model's; return how many items have one now.
 
         An item that was stored in the meantime has none until the next call.
@@ -483,84 +461,6 @@ class MemoryStore:
             yield
         except (sqlite3.Error, OSError) as error:
             raise MemoryStoreError(f"the memory {self.path} cannot be used: {error}") from None
-
-
-def as_json(memory: Memory) -> dict[str, Any]:
-    """Return a memory in the form of section 2.3.3 of the specification, with some more fields."""
-    return {
-        "memory_id": memory.id,
-        "content": memory.content,
-        "type": memory.type.value,
-        "source": memory.source,
-        "importance": memory.importance.value,
-        "ttl": None
-        if memory.expires_at is None
-        else round((memory.expires_at - memory.created_at).total_seconds()),
-        "created_at": _iso_time(memory.created_at),
-        "expires_at": None if memory.expires_at is None else _iso_time(memory.expires_at),
-        "index": memory.index,
-        "author": memory.author.value,
-        "metadata": dict(memory.metadata),
-    }
-
-
-def from_json(line: str | bytes) -> tuple[str, NewItem]:
-    """Parse a line of `as_json`; return the index, and the item without its vector.
-
-    Raises:
-        MemoryStoreError: it is not such a line.
-    """
-    try:
-        value = json.loads(line)
-        expires_at = value["expires_at"]
-        item = NewItem(
-            _checked(value["content"], str),
-            _utc(value["created_at"]),
-            MemoryType(value["type"]),
-            _checked(value["source"], str),
-            Importance(value["importance"]),
-            Author(value["author"]),
-            None if expires_at is None else _utc(expires_at),
-            _checked(value["metadata"], dict),
-        )
-        return _checked(value["index"], str), item
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise MemoryStoreError(
-            f"this is not a line of an export of memories: {type(error).__name__}: {str(error)[:200]}"
-        ) from None
-
-
-def edited(memory: Memory, field_name: str, value: str) -> Memory:
-    """Return a copy of the memory with another value in one field.
-
-    Raises:
-        MemoryStoreError: there is no such field, or the value is invalid.
-    """
-    try:
-        match field_name:
-            case "content":
-                return replace(memory, content=_not_blank(value))
-            case "source":
-                return replace(memory, source=_not_blank(value))
-            case "type":
-                return replace(memory, type=MemoryType(value))
-            case "importance":
-                return replace(memory, importance=Importance(value))
-            case "expires_at":
-                return replace(memory, expires_at=None if value == "never" else _utc(value))
-            case _:
-                fields = "content, type, source, importance, expires_at"
-                raise MemoryStoreError(
-                    f"{field_name[:80]!r} is not a field of a memory; use one of: {fields}"
-                )
-    except ValueError as error:
-        raise MemoryStoreError(f"{field_name}: {str(error)[:200]}") from None
-
-
-def _not_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return value
 
 
 def plain(content: str) -> str:
@@ -613,18 +513,3 @@ def _text_of(time: datetime) -> str:
 
 def _time_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def _iso_time(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _utc(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-
-
-def _checked(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{str(value)[:80]!r} is no {kind.__name__}")
-    return value

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MOST_DIMENSIONS = 8_192
-_BLOCK = 256
-"""Number of distances that are scanned together."""
 _SAMPLED = 31
-"""Every how many distances one belongs to the sample."""
+"""One of this many distances is in the sample."""
 
 
 def packed(numbers: Sequence[float]) -> bytes:
@@ -94,18 +92,7 @@ def _smallest(distances: memoryview[float], limit: int) -> list[int]:
     A sample gives an upper bound, below which there are at least `limit` distances. So only few have to be
     sorted.
     """
-    numbers = array("d", distances.tobytes())
-    sample = numbers[::_SAMPLED]
+    sample = distances[::_SAMPLED].tolist()
     bound = heapq.nsmallest(limit, sample)[-1] if len(sample) >= limit else math.inf
-    near: list[tuple[float, int]] = []
-    for start in range(0, len(numbers), _BLOCK):
-        near += [(number, start) for number in numbers[start : start + _BLOCK] if number <= bound]
-    last, _ = heapq.nsmallest(limit, near)[-1]
-    places = [
-        place
-        for start in {start for number, start in near if number <= last}
-        for place in range(start, min(start + _BLOCK, len(numbers)))
-        if numbers[place] <= last
-    ]
-    places.sort(key=lambda place: (numbers[place], -place))
-    return places[:limit]
+    near = [(distance, -place) for place, distance in enumerate(distances) if distance <= bound]
+    return [-place for _, place in heapq.nsmallest(limit, near)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orchestrator.core.messages import (
     FinishReason,
@@ -207,15 +207,7 @@ class Model(Protocol):
         """Close the connections."""
 
 
-@runtime_checkable
-class Several(Protocol):
-    """A model that delegates to several others."""
-
-    @property
-    def next_name(self) -> str:
-        """The `Model.name` of the model that gets the next request first."""
-
-
 def next_name(model: Model) -> str:
-    """Return the name of the model that gets the next request first."""
-    return model.next_name if isinstance(model, Several) else model.name
+    """Return the name of the model that gets the next request first; a `FallbackModel` may skip its first one."""
+    name: str = getattr(model, "next_name", model.name)
+    return name

@@ -27,10 +27,10 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.engine.models.refusals import is_other_limit, is_overflow
-from orchestrator.engine.models.wire import as_text, dicts, read_json
+from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import tzinfo
 
 
@@ -154,7 +154,7 @@ def _seconds_until(text: str | None, now: datetime) -> float | None:
         return number - now.timestamp() if number >= _EPOCH_SECONDS else number
     text = (text or "").strip()
     if _DURATION.fullmatch(text):
-        return sum(float(amount) * _unit_seconds(unit) for amount, unit in _PIECE.findall(text))
+        return sum(float(amount) * _unit_seconds(unit.lower()) for amount, unit in _PIECE.findall(text))
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             moment = parse(text)
@@ -165,8 +165,7 @@ def _seconds_until(text: str | None, now: datetime) -> float | None:
 
 
 def _unit_seconds(unit: str) -> float:
-    name = unit.lower()
-    return _UNIT_SECONDS["ms" if name.startswith(("ms", "milli")) else name[0]]
+    return _UNIT_SECONDS["ms" if unit.startswith(("ms", "milli")) else unit[0]]
 
 
 def _number(text: str | None) -> float | None:
@@ -346,8 +345,9 @@ def _error(
     message = _message(where, status, reported, hint)
     asked = {**reported.waits, **headers}
     may_not_retry = headers.get("x-should-retry") == "false"
-    if issubclass(kind, SpentQuotaError):
-        return kind(message, status=status, resume_at=_quota_resets(reported, asked, now))
+    if issubclass(kind, SpentQuotaError):  # without a time the user has to pay for more, or request more
+        midnight = midnight_pacific(now) if _is_daily(reported) else None
+        return kind(message, status=status, resume_at=_quota_time(asked, reported.message, now) or midnight)
     if issubclass(kind, RateLimitError) and may_not_retry:
         later = _quota_time(asked, reported.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
         return SpentQuotaError(message, status=status, resume_at=later)
@@ -356,11 +356,8 @@ def _error(
     return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
 
 
-def _quota_resets(reported: _ReportedError, headers: Mapping[str, str], now: datetime) -> datetime | None:
-    """Return when a spent quota is renewed; None if the user has to pay for more or request more."""
-    named = _quota_time(headers, reported.message, now)
-    is_daily = _matches(reported, _GOOGLE_DAILY_QUOTA) and not _matches(reported, _GOOGLE_NO_CREDIT)
-    return named or (midnight_pacific(now) if is_daily else None)
+def _is_daily(reported: _ReportedError) -> bool:
+    return _matches(reported, _GOOGLE_DAILY_QUOTA) and not _matches(reported, _GOOGLE_NO_CREDIT)
 
 
 def error_in_reply(value: object, where: str) -> ModelError:
@@ -370,7 +367,7 @@ def error_in_reply(value: object, where: str) -> ModelError:
     kind, hint = _kind(status, reported)
     message = _message(where, status, reported, hint)
     if issubclass(kind, SpentQuotaError):
-        if _matches(reported, _GOOGLE_DAILY_QUOTA) and not _matches(reported, _GOOGLE_NO_CREDIT):
+        if _is_daily(reported):
             return RateLimitError(message, status=status)  # the next request gets a status with the time
         return kind(message, status=status, resume_at=_date_in(reported.message))
     if not issubclass(kind, ResumableError):
@@ -381,7 +378,7 @@ def error_in_reply(value: object, where: str) -> ModelError:
     return kind(message, status=status, waits={**reported.waits, **({"retry-after": named} if named else {})})
 
 
-def count_waits(error: ModelError, now: datetime) -> None:
+def set_resume_time(error: ModelError, now: datetime) -> None:
     """Convert the wait that an error inside a reply names to a time, because decoders have no clock."""
     if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
         error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)
@@ -415,44 +412,33 @@ def _parse_error(value: object) -> _ReportedError:
         return _ReportedError(_one_line(str(outer)))
     error = outer.get("error") or outer.get("base_resp") or outer
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
-    metadata = inner.get("metadata")
-    upstream = metadata.get("raw") if isinstance(metadata, dict) else None
-    said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), upstream]
+    metadata = as_object(inner.get("metadata"))
+    headers = as_object(metadata.get("headers")).items()
+    upstream = {str(name).lower(): text for name, text in headers if isinstance(text, str)}
+    said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), metadata.get("raw")]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
     details = inner.get("details")
     more, delay = _read_details(details)
     retry = {"retry-after": delay} if delay else {}
-    kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
+    statuses = [str(inner.get(key)) for key in ("code", "status_code", "status", "raw_status_code")]
+    kinds += [*more, as_object(details).get("error_code")]
     return _ReportedError(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
-        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status", "raw_status_code")),
-        waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **_text_headers(metadata)},
+        status=next((int(word) for word in statuses if re.fullmatch(r"[45]\d\d", word)), None),
+        waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **upstream},
     )
-
-
-def _text_headers(metadata: object) -> dict[str, str]:
-    value = metadata.get("headers") if isinstance(metadata, dict) else None
-    if not isinstance(value, dict):
-        return {}
-    return {str(name).lower(): text for name, text in value.items() if isinstance(text, str)}
 
 
 def _waits(value: object) -> dict[str, str]:
     """Return the waits in fields of a body, each under the name of the equivalent header."""
-    fields = value if isinstance(value, dict) else {}
-    named = ((header, fields.get(name)) for name, header in _WAIT_FIELDS.items())
+    named = ((header, as_object(value).get(name)) for name, header in _WAIT_FIELDS.items())
     return {
         header: str(wait)
         for header, wait in named
         if isinstance(wait, int | float | str) and not isinstance(wait, bool)
     }
-
-
-def _status_inside(values: Iterable[object]) -> int | None:
-    numbers = (int(str(value)) for value in values if re.fullmatch(r"[45]\d\d", str(value)))
-    return next(numbers, None)
 
 
 def _one_line(text: str) -> str:

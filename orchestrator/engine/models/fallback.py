@@ -6,7 +6,8 @@ from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -30,7 +31,7 @@ from orchestrator.engine.models.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Usage
@@ -75,9 +76,6 @@ class Switch:
         return self.until == _NEVER
 
 
-OnSwitch: TypeAlias = "Callable[[Switch], None]"
-
-
 class FallbackModel:
     """Sends a request to the first model, and to the next ones in order while the earlier ones cannot answer.
 
@@ -97,7 +95,11 @@ class FallbackModel:
     """
 
     def __init__(
-        self, models: Sequence[PricedModel], *, clock: Clock, on_switch: OnSwitch | None = None
+        self,
+        models: Sequence[PricedModel],
+        *,
+        clock: Clock,
+        on_switch: Callable[[Switch], None] | None = None,
     ) -> None:
         self._models = tuple(models)
         self._clock = clock
@@ -113,7 +115,7 @@ class FallbackModel:
     @property
     def next_name(self) -> str:
         """The name of the model that gets the next request first."""
-        return next(iter(self.candidates()), self._models[0]).model.name
+        return next(iter(self._candidates()), self._models[0]).model.name
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD.
@@ -134,26 +136,29 @@ class FallbackModel:
 
     async def complete(self, request: Request) -> Response:
         """Try the models until one answers."""
-        attempt = _Attempt(self)
-        for one in attempt:
+        errors: dict[PricedModel, ModelError] = {}
+        models = self._candidates()
+        for one, following in zip_longest(models, models[1:]):
             try:
                 response = await one.model.complete(request)
             except ModelError as error:
-                switched = attempt.failed(one, error)
+                switched = self._switch(one, error, following)
+                errors[one] = error
                 if switched and request.on_retry:
                     request.on_retry(switched)
             else:
                 self._answers.append((response.usage, one))
                 return response
-        raise attempt.soonest()
+        raise self._first_ready(errors)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """Try the models until one answers, and yield `Switched` before each further one.
 
         Pieces of a broken stream are revoked by `Restarted`.
         """
-        attempt = _Attempt(self)
-        for one in attempt:
+        errors: dict[PricedModel, ModelError] = {}
+        models = self._candidates()
+        for one, following in zip_longest(models, models[1:]):
             shown = False
             try:
                 async with aclosing(one.model.stream(request)) as events:
@@ -167,29 +172,30 @@ class FallbackModel:
                             shown and not isinstance(event, Restarted)
                         )
             except ModelError as error:
-                switched = attempt.failed(one, error)
+                switched = self._switch(one, error, following)
+                errors[one] = error
             else:
                 raise ProviderError("the model's stream ended without a reply")
             if switched:
                 yield switched
                 if shown:
                     yield Restarted()
-        raise attempt.soonest()
+        raise self._first_ready(errors)
 
     async def aclose(self) -> None:
         """Close the connections of all models."""
         for one in self._models:
             await one.model.aclose()
 
-    def candidates(self) -> list[PricedModel]:
+    def _candidates(self) -> list[PricedModel]:
         """Return the models to try now, in order."""
         now = self._clock.now()
         until = {one: self._skipped[one][0] if one in self._skipped else now for one in self._models}
         ready = [one for one in self._models if until[one] <= now]
         return ready or [one for one in self._models if until[one] != _NEVER]
 
-    def leave(self, one: PricedModel, error: ModelError) -> datetime | None:
-        """Skip a model if its error requires it; return until when.
+    def _switch(self, one: PricedModel, error: ModelError, following: PricedModel | None) -> Switched | None:
+        """Skip a failed model; return the event to yield before the next one, None if there is none.
 
         Raises:
             ModelError: the error itself, if no other model should be tried.
@@ -197,31 +203,25 @@ class FallbackModel:
         is_first = one is self._models[0]
         if isinstance(error, ContentFilterError) or (is_first and not isinstance(error, _TEMPORARY_ERRORS)):
             raise error
-        now = self._clock.now()
+        now, until = self._clock.now(), None
         if isinstance(error, _PERMANENT_ERRORS):
             until = _NEVER
         elif isinstance(error, _TEMPORARY_ERRORS):
             named = error.resume_at
             least = now + timedelta(seconds=LEAST_SECONDS)
             until = max(named, least) if named else now + timedelta(seconds=UNNAMED_SECONDS)
-        else:
+        if until is not None:
+            self._skipped[one] = until, error
+        if following is None:
             return None
-        self._skipped[one] = until, error
-        return until
-
-    def soonest(self, errors: dict[PricedModel, ModelError]) -> ModelError:
-        """Return the error that ends first, among these and those of the skipped models."""
-        known = [
-            errors.get(one) or self._skipped[one][1]
-            for one in self._models
-            if one in errors or one in self._skipped
-        ]
-        return min(known, key=self._ready)
-
-    def tell(self, switch: Switch) -> None:
-        """Report that the next model is tried."""
         if self._on_switch:
-            self._on_switch(switch)
+            self._on_switch(Switch(one.model.name, following.model.name, error, until))
+        return Switched(error, following.model.name)
+
+    def _first_ready(self, errors: dict[PricedModel, ModelError]) -> ModelError:
+        """Return the error that ends first, among these and those of the skipped models."""
+        known = {one: error for one, (_, error) in self._skipped.items()} | errors
+        return min((known[one] for one in self._models if one in known), key=self._ready)
 
     def _ready(self, error: ModelError) -> datetime:
         """Return when a model with this error may be tried again."""
@@ -233,29 +233,3 @@ class FallbackModel:
             return _NEVER
         soon = UNNAMED_SECONDS if isinstance(error, RateLimitError) else 0.0
         return self._clock.now() + timedelta(seconds=soon)
-
-
-class _Attempt:
-    """One request and the models that remain to be tried for it."""
-
-    def __init__(self, models: FallbackModel) -> None:
-        self._models = models
-        self._left = models.candidates()
-        self._errors: dict[PricedModel, ModelError] = {}
-
-    def __iter__(self) -> Iterator[PricedModel]:
-        while self._left:
-            yield self._left.pop(0)
-
-    def failed(self, one: PricedModel, error: ModelError) -> Switched | None:
-        """Note a failure; return the event to yield before the next model, None if there is none."""
-        until = self._models.leave(one, error)
-        self._errors[one] = error
-        if not self._left:
-            return None
-        to = self._left[0].model.name
-        self._models.tell(Switch(one.model.name, to, error, until))
-        return Switched(error, to)
-
-    def soonest(self) -> ModelError:
-        return self._models.soonest(self._errors)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from shlex import quote as quoted
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from orchestrator.core.addresses import is_loopback
@@ -17,11 +17,13 @@ from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, 
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
-from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
+from orchestrator.engine.models.wire import as_object, dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    import httpx2
 
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.wire import Wire
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 15.0
 _SIZE_TIMEOUT_SECONDS = 3.0
-_NAMED = 8
+_SHOWN_NAMES = 8
 _MOST_NAME_CHARS = 300
 _MAKES_VECTORS = re.compile(r"embed|rerank|\bbge-|minilm", re.IGNORECASE)
 
@@ -43,7 +45,7 @@ def only_model(api_url: str, api_key: str | None) -> str:
     Raises:
         ConfigurationError: the server has none or several models, or cannot be queried.
     """
-    ask = f"name a model with --model: {host_of(_address(api_url))}"
+    ask = f"name a model with --model: {host_of(_list_url(api_url))}"
     listed = _model_list(api_url, api_key, _TIMEOUT_SECONDS)
     if isinstance(listed, str):
         raise ConfigurationError(f"{ask} {listed}")
@@ -130,7 +132,7 @@ def _places(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return each program with its port. The port in `OLLAMA_HOST` is always included."""
     places = _chosen_places(environ.get(MODEL_PORTS, "").strip())
     named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
-    with suppress(ValueError):  # a port that is no number
+    with suppress(ValueError):  # a port that is not a number
         if named.port and is_loopback(named.hostname or ""):
             others = [one for one in places if one[0] != _OLLAMA and one[1] != named.port]
             return [(_OLLAMA, named.port), *others]
@@ -178,30 +180,25 @@ def parameters_served(
         return None
     named = [entry for entry in listed if entry.get("id") == name] or listed
     meta = named[0].get("meta") if len(named) == 1 else None
-    count = meta.get("n_params") if isinstance(meta, dict) else None
+    count = as_object(meta).get("n_params")
     try:
         return float(count) if isinstance(count, int | float) and count > 0 else None
     except OverflowError:
         return None
 
 
-def _address(api_url: str) -> str:
-    return endpoint(api_url.removesuffix("/chat/completions"), "/models")
+def _list_url(api_url: str) -> str:
+    address = api_url.rstrip("/").removesuffix("/chat/completions").removesuffix("/responses")
+    return endpoint(address, "/models")
 
 
 def _model_list(api_url: str, api_key: str | None, seconds: float) -> list[JsonObject] | str:
     """Return the entries of the list, or a description of the failure."""
     import httpx2
 
-    from orchestrator.engine.models.transport import read_list
-
-    url, clock = _address(api_url), SystemClock()
-    end = clock.monotonic() + seconds
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        local = is_loopback(urlsplit(url).hostname or "")
-        with httpx2.Client(timeout=seconds, trust_env=not local) as client:
-            status, _, body = read_list(client, url, headers, host_of(url), lambda: clock.monotonic() > end)
+        status, _, body = _get(_list_url(api_url), headers, seconds)
         listed = read_json(body) if status == HTTPStatus.OK else None
     except (httpx2.HTTPError, ProviderError, ValueError) as error:
         return f"could not be asked for its models ({type(error).__name__})"
@@ -210,14 +207,50 @@ def _model_list(api_url: str, api_key: str | None, seconds: float) -> list[JsonO
     return list(dicts(listed.get("data")))
 
 
+def _get(url: str, headers: Mapping[str, str], seconds: float) -> tuple[int, dict[str, str], bytes]:
+    """Request a document; return status, headers and body. A server on this machine needs no proxy."""
+    import httpx2
+
+    is_local = is_loopback(urlsplit(url).hostname or "")
+    with httpx2.Client(timeout=seconds, trust_env=not is_local) as client:
+        return read_list(client, url, headers, seconds)
+
+
+def read_list(
+    client: httpx2.Client, url: str, headers: Mapping[str, str], seconds: float
+) -> tuple[int, dict[str, str], bytes]:
+    """Request a small document; return status, headers and body.
+
+    Args:
+        client: sends the request.
+        url: of the document.
+        headers: of the request.
+        seconds: time-out of the whole transfer.
+
+    Raises:
+        ProviderError: the document is too large, or late.
+        httpx2.HTTPError: no whole answer arrived.
+    """
+    from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, UNCOMPRESSED, oversized
+
+    clock, body = SystemClock(), bytearray()
+    end = clock.monotonic() + seconds
+    with client.stream("GET", url, headers={**headers, **UNCOMPRESSED}) as reply:
+        for chunk in reply.iter_bytes():
+            body += chunk
+            if len(body) > MAX_DOCUMENT_BYTES:
+                raise oversized(host_of(url), "a list", MAX_DOCUMENT_BYTES)
+            if clock.monotonic() > end:
+                raise ProviderError(f"{host_of(url)} takes too long for a list")
+        return reply.status_code, dict(reply.headers), bytes(body)
+
+
 def some_names(names: Sequence[str]) -> str:
     """Return the first of these names, and the number of the others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}" if names else "none"
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"{', '.join(names[:_SHOWN_NAMES])}{more}" if names else "none"
 
 
-_CHATS = "/chat/completions"
-_MESSAGES = "/messages"
 _SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 _NO_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -236,7 +269,7 @@ class Presence:
     window: int | None = None
 
 
-def look_for(  # noqa: PLR0913  partly keyword-only
+def find_model(  # noqa: PLR0913  partly keyword-only
     ref: ModelRef, api_url: str, wire: Wire, key: str | None, *, now: datetime, seconds: float
 ) -> Presence:
     """Ask a server about a model. The key is sent only to the address of the wire's server.
@@ -258,15 +291,12 @@ def look_for(  # noqa: PLR0913  partly keyword-only
     import httpx2
 
     from orchestrator.engine.models.failures import error_from_body
-    from orchestrator.engine.models.transport import read_list
 
     url = _url(ref, api_url, wire)
     headers = dict(wire.encode(Request("", [Message.user("?")]), stream=False).headers)
     headers |= wire.credentials(key) if key else {}
-    local = is_loopback(urlsplit(url).hostname or "")
     try:
-        with httpx2.Client(timeout=seconds, trust_env=not local) as client:
-            status, said_headers, body = read_list(client, url, headers, host_of(url))
+        status, said_headers, body = _get(url, headers, seconds)
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
         why = f"{host_of(url)} cannot be reached ({type(error).__name__})"
         raise ConnectionFailedError(f"{why}; is the address right, and the server running?") from None
@@ -283,27 +313,21 @@ def look_for(  # noqa: PLR0913  partly keyword-only
         said = None
     if not isinstance(said, dict):
         raise ProviderError(f"{host_of(url)} did not answer with a list of models; check the API address")
-    return _read_one(said) if one else _read_list(said, ref.name)
+    if one:
+        window = said.get("inputTokenLimit") or said.get("max_input_tokens")
+        return Presence(is_there=True, window=window if isinstance(window, int) else None)
+    found = {str(entry["id"]): entry for entry in dicts(said.get("data")) if entry.get("id")}
+    mine = found.get(ref.name) or found.get(f"{ref.name}:latest")  # as Ollama lists it
+    window = (mine or {}).get("context_length") or (mine or {}).get("max_model_len")
+    return Presence(mine is not None, tuple(sorted(found)), window if isinstance(window, int) else None)
 
 
 def _url(ref: ModelRef, api_url: str, wire: Wire) -> str:
     name = quote(ref.name.removeprefix("models/"), safe="")
     match ref.provider:
         case Provider.ANTHROPIC:
-            return wire.url.partition("?")[0].removesuffix(_MESSAGES) + f"/models/{name}"
+            return wire.url.partition("?")[0].removesuffix("/messages") + f"/models/{name}"
         case Provider.GEMINI:
             return wire.url.partition("?")[0].rpartition(":")[0]
         case _:
-            return endpoint(api_url.rstrip("/").removesuffix(_CHATS).removesuffix("/responses"), "/models")
-
-
-def _read_one(said: dict[str, Any]) -> Presence:
-    window = said.get("inputTokenLimit") or said.get("max_input_tokens")
-    return Presence(is_there=True, window=window if isinstance(window, int) else None)
-
-
-def _read_list(said: dict[str, Any], name: str) -> Presence:
-    found = {str(entry["id"]): entry for entry in dicts(said.get("data")) if entry.get("id")}
-    mine = found.get(name) or found.get(f"{name}:latest")  # as Ollama lists it
-    window = (mine or {}).get("context_length") or (mine or {}).get("max_model_len")
-    return Presence(mine is not None, tuple(sorted(found)), window if isinstance(window, int) else None)
+            return _list_url(api_url)

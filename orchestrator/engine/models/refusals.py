@@ -22,11 +22,14 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from orchestrator.engine.models.base import Request
+
 
 _FLAGS = re.IGNORECASE
 
 
-def _words(*patterns: str) -> re.Pattern[str]:
+def any_of(*patterns: str) -> re.Pattern[str]:
+    """Return a pattern that matches any of these, whatever the case."""
     return re.compile("|".join(patterns), _FLAGS)
 
 
@@ -45,13 +48,13 @@ _SUMS = (
 )
 
 # The refusal calls a single request too large, whatever the limit.
-_REQUEST_TOO_LARGE = _words(
+_REQUEST_TOO_LARGE = any_of(
     r"\brequest_too_large\b",
     r"request( body| entity| payload)? (is )?too large",
     r"tokens_limit_reached",
     r"long[ -]context (requests|beta)",
 )
-_RATE_LIMIT = _words(
+_RATE_LIMIT = any_of(
     r"rate.?limit",
     r"\bper[ -](min(ute)?|hour|day|second|month)\b",
     r"\b[RT]P[MDS]\b",
@@ -63,7 +66,7 @@ _RATE_LIMIT = _words(
     r"try again (in|later)",
     r"\b(daily|weekly|monthly|hourly)\b",
 )
-_REPLY_LIMIT = _words(
+_REPLY_LIMIT = any_of(
     r"max_?(completion|output|new)?_?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
     r"(must be|should be|too large|at most|<=|above maximum|less than|supported range|valid range|exceeds"
     r"|greater than|> ?\d)",
@@ -72,7 +75,7 @@ _REPLY_LIMIT = _words(
     r"maximum allowed number of output tokens",
     r"maximum tokens you requested exceeds",
 )
-_OTHER_LIMIT = _words(
+_OTHER_LIMIT = any_of(
     r"(?<!tokens of )(image|picture|photo|audio|video|pdf|file|document|attachment)s?\b(?! and text)"
     r".{0,40}(exceed|too (large|big|long|many)|maximum|dimension|at most)",
     r"(too (many|much)|at most \d+|maximum of \d+|up to \d+) "
@@ -80,8 +83,8 @@ _OTHER_LIMIT = _words(
     r"\b(tools|functions|stop|metadata|tool_choice)\b['\"`\]]*:? ?(array|list|string|object) too (long|large)",
     r"(?<!depends on the )number of (tools|functions|images|stop)",
 )
-_FIELD_LENGTH = _words(r"string_above_max_length", r"(string|array) too long", r"array_above_max_length")
-_CONVERSATION_FIELD = _words(
+_FIELD_LENGTH = any_of(r"string_above_max_length", r"(string|array) too long", r"array_above_max_length")
+_CONVERSATION_FIELD = any_of(
     r"^(input|instructions|prompt|system|messages)$",
     r"^(messages|input)(\[\d+\]|\.\d+)?\.?(content|output|parts)?(\[\d+\]|\.\d+)*(\.(text|output|input_text))?$",
 )
@@ -89,7 +92,7 @@ _QUOTED = re.compile(r"['\"`]([A-Za-z_][\w.\[\]]*)['\"`]")
 
 _SUBJECT = r"(prompt|inputs?(?! should be)|request|messages?|conversation|sequence|content|query|context|tokens?|body|payload)"
 _BEYOND = r"(exceed\w*|over|beyond|(is |are )?(longer|greater|larger|more) than|too (long|large|big|many)|超)"
-_TOO_LONG = _words(
+_TOO_LONG = any_of(
     r"context.{0,10}(window|length|limit|size)",
     r"context the overflows",
     r"\b(prompt|input|text|message|conversation|request(?! header| line| ur[il])|query|token|sequence)s?\b"
@@ -127,7 +130,7 @@ _TOO_LONG = _words(
     r"(prompt|输入|上下文|提示词|消息|文本|对话|tokens?).{0,20}超(过|出).{0,20}(长度|窗口|最大|上限)",
 )
 # A message may mention the context window for other reasons, so it must also say that a limit is exceeded.
-_EXCEEDED = _words(
+_EXCEEDED = any_of(
     _BEYOND,
     r"maxim|\bmax|reduce|shorten|decrease|shorter|smaller|range of input|limit|only|must (be|have) less|should not"
     r"|overflow|full\b|not enough|but (the|this|your) model|> ?\d|too_long|超|过长|太长",
@@ -212,7 +215,7 @@ def _is_reply_limit(text: str) -> bool:
 
 
 # The same words in a refusal of a too long input: "`inputs` tokens + `max_new_tokens` must be <= 4096".
-_IS_ABOUT_INPUT = _words(
+_IS_ABOUT_INPUT = any_of(
     r"\+ `?max_",
     r"decrease input length",
     r"`?max_\w+`? exceed context",
@@ -225,7 +228,27 @@ def _count(digits: str) -> int:
     return int(digits.replace(",", "").replace("_", ""))
 
 
-_KINDS = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
+def refusal_text(error: ModelError) -> str:
+    """Return the server's words if this error may refuse a part of a request; else an empty text."""
+    # Not found: OpenAI looked for past reasoning in its store.
+    kinds = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
+    return str(error).partition(": ")[2] if isinstance(error, kinds) else ""
+
+
+_UNSUPPORTED = any_of("not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected")
+_NAMES_A_FIELD = any_of(r"['\"`]\w|\b(tools?|images?|vision|temperature|max_\w+|stream\w*|roles?|messages)\b")
+
+
+def is_unsupported(said: str) -> bool:
+    """Return whether an error says that something is not supported, or not known."""
+    return _UNSUPPORTED.search(said) is not None
+
+
+def is_vague(error: ModelError) -> bool:
+    """Return whether an error refuses a part of the request without naming it."""
+    said = refusal_text(error) if isinstance(error, InvalidRequestError) else ""
+    return is_unsupported(said) and not _NAMES_A_FIELD.search(said)
+
 
 _REFUSES = re.compile(
     r"not (be )?(support|permit|allow|accept|recogni|available|enabled|valid|compatible|applicable)"
@@ -284,6 +307,25 @@ class RefusedFields:
             name: value for name, value in fields.items() if value is not None and name not in self.fields
         }
 
+    def openai_fields(self, request: Request, *, limit: str, effort: str) -> dict[str, Any]:
+        """Return the optional fields of a request to an OpenAI protocol that the server has not refused.
+
+        Args:
+            request: the request.
+            limit: the protocol's name of the limit of the reply.
+            effort: the protocol's name of the level of reasoning.
+        """
+        choice = request.tool_choice.value if request.tool_choice is not None else None
+        fields = {
+            limit: self.limit(request.max_output_tokens),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            effort: self.effort(request.reasoning_effort),
+            "tool_choice": choice if request.tools else None,
+            "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
+        }
+        return self.kept(fields)
+
     def limit(self, wanted: int | None) -> int | None:
         """Return the reply limit, lowered if the server accepts only a lower one."""
         if self.reply_tokens is None:
@@ -313,9 +355,7 @@ class RefusedFields:
             users: the fields that the user added; they are never left out.
             limit: the reply limit of the request.
         """
-        if not isinstance(error, _KINDS):
-            return None
-        said = str(error).partition(": ")[2]
+        said = refusal_text(error)
         highest = highest_reply_limit(said)
         if highest is not None and (limit is None or highest < limit):
             return replace(self, reply_tokens=highest)

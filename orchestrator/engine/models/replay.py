@@ -1,18 +1,21 @@
-"""A model that returns recorded replies in order, so that a run can be repeated without a key."""
+"""Models without a server: one returns recorded replies, the other echoes its input."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import JournalError
-from orchestrator.engine.models.base import Completed, TextPiece
+from orchestrator.core.messages import FinishReason, Message, Role, Usage
+from orchestrator.engine.models.base import Completed, Response, TextPiece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from orchestrator.engine.models.base import Request, Response, StreamEvent
+    from orchestrator.engine.models.base import Request, StreamEvent
 
 PIECE_CHARACTERS = 200
+MAX_ECHO_CHARACTERS = 2_000
+"""Largest part of a message that is echoed."""
 
 
 class ReplayModel:
@@ -48,3 +51,25 @@ class ReplayModel:
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
+
+
+class EchoModel(ReplayModel):
+    """Answers each request with a hypothesis line and the newest user message. It calls no tool.
+
+    A session can be tried with it without a key or a network.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("echo:offline", ())
+
+    async def complete(self, request: Request) -> Response:
+        """Return the newest user message, at most `MAX_ECHO_CHARACTERS` of it."""
+        users = (one.text for one in reversed(request.messages) if one.role is Role.USER)
+        said = next((text for text in users if text.strip()), "")
+        more = len(said) - MAX_ECHO_CHARACTERS
+        cut = f" [{more:,} more characters]" if more > 0 else ""
+        text = (
+            "Hypothesis: the user tries the program out without a model.\n\n"
+            f"No model is asked here. You said: {said[:MAX_ECHO_CHARACTERS]}{cut}"
+        )
+        return Response(Message.assistant(text), FinishReason.STOP, Usage(), self.name)

@@ -1,15 +1,18 @@
 """Structured output: each vendor supports a subset of JSON Schema for replies.
 
-OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas Anthropic:
-https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+- OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+- Anthropic: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.engine.models.wire import plain_name
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.engine.models.base import OutputSchema
 
 _NAME_LENGTH = 64
@@ -36,10 +39,9 @@ def openai_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
         output: the schema.
         demanding: require every property, and let optional ones be null, as strict mode demands.
     """
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:_NAME_LENGTH]
     schema = all_required(output.schema) if demanding else output.schema
-    strict = allows_strict(schema)
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": strict}}
+    named = {"name": plain_name(output.name, _NAME_LENGTH), "schema": schema, "strict": allows_strict(schema)}
+    return {"type": "json_schema", "json_schema": named}
 
 
 def all_required(schema: Any) -> Any:
@@ -87,10 +89,15 @@ def _is_strict(schema: object) -> bool:
         return False
     if kinds == "array" and "items" not in schema:
         return False
-    below = [schema[key] for key in ("items",) if key in schema] + list(schema.get("anyOf", ()))
+    return all(_is_strict(part) for part in _parts(schema))
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[Any]:
+    yield from [schema["items"]] if "items" in schema else []
+    for key in ("anyOf", "allOf"):
+        yield from schema.get(key, ())
     for key in ("properties", "$defs"):
-        below += schema.get(key, {}).values()
-    return all(_is_strict(part) for part in below)
+        yield from schema.get(key, {}).values()
 
 
 # Keywords that the vendor refuses. They may be dropped, because the reply is validated later anyway.
@@ -171,8 +178,4 @@ def _is_anthropic(schema: Any) -> bool:
     is_object = "object" in ((kinds,) if isinstance(kinds, str) else kinds)
     if is_object and schema.get("additionalProperties") is not False:
         return False
-    below = [*schema.get("anyOf", ()), *schema.get("allOf", ())]
-    below += [schema["items"]] if "items" in schema else []
-    for key in ("properties", "$defs"):
-        below += schema.get(key, {}).values()
-    return all(_is_anthropic(part) for part in below)
+    return all(_is_anthropic(part) for part in _parts(schema))

@@ -1,4 +1,4 @@
-"""The only module that talks to model servers: HTTP client, streams, retries, waits and time-outs."""
+"""Sends requests to model servers: HTTP client, streams, retries, waits and time-outs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
-from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
+from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
 from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-    from datetime import datetime
 
     import httpx2
 
@@ -54,11 +53,11 @@ LEAST_PIECE_CHARACTERS = 32
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 5
 
-_UNCOMPRESSED = {"accept-encoding": "identity"}
+UNCOMPRESSED = {"accept-encoding": "identity"}
 """Requests an uncompressed body. A compressed one is accepted nevertheless, within the size limits."""
 
 
-def _oversized(host: str, what: str, most: int) -> ProviderError:
+def oversized(host: str, what: str, most: int) -> ProviderError:
     """Return the error for an oversized reply. The request is not sent again."""
     return ProviderError(f"{host} sent {what} of more than {most:,} bytes; the rest was not read")
 
@@ -72,7 +71,7 @@ def _connection_failure(host: str, error: Exception, options: HttpOptions) -> Mo
         case TimeoutError():
             said = f"no whole reply from {host} within {options.total_seconds:g} s"
         case httpx2.SSEError():
-            return _oversized(host, "an event", MAX_EVENT_BYTES)
+            return oversized(host, "an event", MAX_EVENT_BYTES)
         case httpx2.ConnectTimeout():
             return NotConnectedError(f"cannot connect to {host} within {options.connect_seconds:g} s")
         case httpx2.ConnectError():
@@ -95,12 +94,6 @@ async def _drain(events: AsyncGenerator[object]) -> None:
                 pass
     except (httpx2.TransportError, httpx2.DecodingError, TimeoutError):
         pass  # the reply is complete; the connection is closed instead of kept
-
-
-def _is_document(response: httpx2.Response) -> bool:
-    """Return whether the server answered a stream request with a JSON document or a web page."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind.endswith(("json", "html"))
 
 
 async def _read_start(response: httpx2.Response) -> bytes:
@@ -126,39 +119,8 @@ async def _read_document(response: httpx2.Response, host: str) -> bytes:
         async for chunk in chunks:
             body += chunk
             if len(body) > MAX_DOCUMENT_BYTES:
-                raise _oversized(host, "a reply", MAX_DOCUMENT_BYTES)
+                raise oversized(host, "a reply", MAX_DOCUMENT_BYTES)
     return bytes(body)
-
-
-def read_list(
-    client: httpx2.Client,
-    url: str,
-    headers: Mapping[str, str],
-    host: str,
-    is_late: Callable[[], bool] = lambda: False,
-) -> tuple[int, dict[str, str], bytes]:
-    """Request a small document; return status, headers and body.
-
-    Args:
-        client: sends the request; its time-out applies to each piece of the body.
-        url: of the document.
-        headers: of the request.
-        host: the server's name in messages.
-        is_late: returns whether the whole transfer takes too long; called after each piece.
-
-    Raises:
-        ProviderError: the document is too large, or late.
-        httpx2.HTTPError: no whole answer arrived.
-    """
-    body = bytearray()
-    with client.stream("GET", url, headers={**headers, **_UNCOMPRESSED}) as reply:
-        for chunk in reply.iter_bytes():
-            body += chunk
-            if len(body) > MAX_DOCUMENT_BYTES:
-                raise _oversized(host, "a list", MAX_DOCUMENT_BYTES)
-            if is_late():
-                raise ProviderError(f"{host} takes too long for a list")
-        return reply.status_code, dict(reply.headers), bytes(body)
 
 
 class _BoundedText:
@@ -180,7 +142,7 @@ class _BoundedText:
         async for text in self._response.aiter_text():
             seen += len(text)
             if seen > MAX_STREAM_BYTES:
-                raise _oversized(self._host, "a stream", MAX_STREAM_BYTES)
+                raise oversized(self._host, "a stream", MAX_STREAM_BYTES)
             yield text
 
 
@@ -219,10 +181,6 @@ class _Attempts:
         self._failures = 0
         self._relaxations = 0
         self._waited_seconds = 0.0
-
-    def now(self) -> datetime:
-        """Return the time of day."""
-        return self._clock.now()
 
     async def within(self, work: Awaitable[T]) -> T:
         """Await within the remaining time of the call. Nothing is ever yielded inside this time-out."""
@@ -270,20 +228,55 @@ _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
 class _Connection:
-    """Sends requests to one server.
+    """Sends requests to one server, and keeps its key out of all errors.
 
     Args:
-        options: time-outs.
-        clock: used to distinguish a connection that was closed before from one that broke.
+        clock: for waits, and to distinguish a connection that was closed before from one that broke.
+        random: see `HttpModel`.
     """
 
-    def __init__(self, options: HttpOptions, clock: Clock) -> None:
-        self._options = options
-        self._clock = clock
+    def __init__(
+        self, key: str, clock: Clock, random: Callable[[], float], options: HttpOptions | None
+    ) -> None:
+        self.key = key
+        self.clock = clock
+        self._random = random
+        self._options = options or HttpOptions()
         self.client: httpx2.AsyncClient | None = None
 
-    async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
-        """Send JSON and wait for the head of the response. The caller closes the response."""
+    def attempts(self) -> _Attempts:
+        """Begin a call."""
+        return _Attempts(self._options, self.clock, self._random)
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], content: bytes, attempts: _Attempts
+    ) -> httpx2.Response:
+        """Send JSON; return the successful response with its body unread. The caller closes it.
+
+        Raises:
+            ModelError: the server answered with an error.
+            httpx2.TransportError: the connection failed; see `failure`.
+        """
+        response = await attempts.within(self._send(url, headers, content))
+        if response.is_success:
+            return response
+        async with aclosing(response):
+            # Some servers echo the key in their errors.
+            body = without_bytes(await attempts.within(_read_start(response)), self.key)
+        now = self.clock.now()
+        raise error_from_body(response.status_code, dict(response.headers), body, now, host_of(url))
+
+    def failure(self, host: str, error: Exception) -> ModelError:
+        """Return the error to report for a failed attempt.
+
+        The key is removed: the HTTP library's message may contain the header that it cannot send.
+        """
+        failure = error if isinstance(error, ModelError) else _connection_failure(host, error, self._options)
+        failure.args = tuple(without_secrets(str(part), self.key) for part in failure.args)
+        set_resume_time(failure, self.clock.now())
+        return failure
+
+    async def _send(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
         import httpx2
 
         is_new = False
@@ -294,26 +287,22 @@ class _Connection:
             is_new = is_new or step.startswith("connection.connect")
 
         client = self._connected(url)
-        ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}"}
+        ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}", **UNCOMPRESSED}
         try:
-            built = client.build_request(
-                "POST",
-                url,
-                headers={**ours, **_UNCOMPRESSED, **headers},
-                content=content,
-                extensions={"trace": watch},
+            request = client.build_request(
+                "POST", url, headers={**ours, **headers}, content=content, extensions={"trace": watch}
             )
         except httpx2.InvalidURL:
             raise ConfigurationError(f"the API address {url!r} is not valid") from None
-        sent_at = self._clock.monotonic()
+        sent_at = self.clock.monotonic()
         try:
-            return await client.send(built, stream=True)
+            return await client.send(request, stream=True)
         except (httpx2.RemoteProtocolError, httpx2.NetworkError):
-            if is_new or self._clock.monotonic() - sent_at > STALE_SECONDS:
+            if is_new or self.clock.monotonic() - sent_at > STALE_SECONDS:
                 raise
-        # A kept connection that the server has closed in the meantime is no failure of the server:
+        # A kept connection that the server has closed in the meantime is not a failure of the server:
         # llama.cpp closes each one after a stream, contrary to its headers.
-        return await client.send(built, stream=True)
+        return await client.send(request, stream=True)
 
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -330,8 +319,8 @@ class _Connection:
             # Loading the machine's certificates is slow. A context without them accepts no certificate.
             is_plain = url.lower().startswith("http:")
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
-            options = self._options
-            timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
+            reading, connecting = self._options.read_seconds, self._options.connect_seconds
+            timeout = httpx2.Timeout(reading, connect=connecting, pool=None)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
             # No redirects: the key must not be sent elsewhere. A server on this machine needs no proxy.
             try:
@@ -379,21 +368,18 @@ class HttpModel:
             options: time-outs and retries.
 
         Raises:
-            ConfigurationError: the key has characters that no key has.
+            ConfigurationError: the key has characters that keys never have.
         """
         self._name = name
         self._wire = wire
-        self._key = (api_key or "").strip()
-        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
+        key = (api_key or "").strip()
+        if not (key.isascii() and key.isprintable()) or " " in key:
             raise ConfigurationError(
-                f"the API key for {name} has characters that no key has; was it copied whole?"
+                f"the API key for {name} has characters that keys never have: check that it was copied completely"
             )
-        self._clock = clock
-        self._random = random
         self._on_wait = on_wait
-        self._options = options or HttpOptions()
-        self._connection = _Connection(self._options, clock)
-        self._users = 0  # running replies
+        self._connection = _Connection(key, clock, random, options)
+        self._running = 0  # replies
         self._closing = False
 
     def __repr__(self) -> str:
@@ -406,7 +392,7 @@ class HttpModel:
 
     async def aclose(self) -> None:
         """Close the connections after the running replies. A later request opens new ones."""
-        self._closing = self._users > 0
+        self._closing = self._running > 0
         if not self._closing:
             await self._connection.aclose()
 
@@ -416,15 +402,11 @@ class HttpModel:
             async for event in events:
                 if isinstance(event, Completed):
                     return event.response
-                if isinstance(event, Waiting | Relaxed):
-                    self._tell(request, event)
+                if request.on_retry and isinstance(event, Waiting | Relaxed):
+                    request.on_retry(event)
+                elif self._on_wait and isinstance(event, Waiting):
+                    self._on_wait(event.seconds, event.error)
         raise AssertionError("_ask ends with Completed or raises")
-
-    def _tell(self, request: Request, event: Waiting | Relaxed) -> None:
-        if request.on_retry:
-            request.on_retry(event)
-        elif self._on_wait and isinstance(event, Waiting):
-            self._on_wait(event.seconds, event.error)
 
     def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
         """Send a request and yield the reply in pieces. The last event is `Completed`."""
@@ -432,13 +414,13 @@ class HttpModel:
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
         """Repeat the request until there is a reply, or no further attempt makes sense."""
-        attempts = _Attempts(self._options, self._clock, self._random)
-        self._users += 1
+        attempts = self._connection.attempts()
+        self._running += 1
         try:
             while True:
                 wire, shown = self._wire, False
                 said: list[Piece] | Response | ModelError = []
-                exchange = _Exchange(self._connection, self._key, wire, request, attempts, stream=stream)
+                exchange = _Exchange(self._connection, wire, request, attempts, stream=stream)
                 async with aclosing(exchange):
                     while isinstance(said, list):
                         for piece in said:
@@ -458,11 +440,11 @@ class HttpModel:
                 else:
                     seconds = attempts.plan(said)
                     yield Waiting(seconds, said)
-                    await self._clock.sleep(seconds)
+                    await self._connection.clock.sleep(seconds)
                 if shown:
                     yield Restarted()
         finally:
-            self._users -= 1
+            self._running -= 1
             if self._closing:
                 await self.aclose()
 
@@ -490,11 +472,7 @@ class JsonServer:
         options: HttpOptions | None = None,
     ) -> None:
         self.url = url
-        self._key = (api_key or "").strip()
-        self._clock = clock
-        self._random = random
-        self._options = options or HttpOptions()
-        self._connection = _Connection(self._options, clock)
+        self._connection = _Connection((api_key or "").strip(), clock, random, options)
 
     async def ask(self, value: JsonObject) -> Any:
         """Send a document and return the server's.
@@ -502,37 +480,30 @@ class JsonServer:
         Raises:
             ModelError: the server gave none.
         """
-        attempts = _Attempts(self._options, self._clock, self._random)
+        attempts = self._connection.attempts()
         content = json_bytes(value)
         while True:
             said = await self._try(content, attempts)
             if not isinstance(said, ModelError):
                 return said
-            await self._clock.sleep(attempts.plan(said))
+            await self._connection.clock.sleep(attempts.plan(said))
 
     async def _try(self, content: bytes, attempts: _Attempts) -> Any:
         """Send the document once; a failure is returned, as in `_Exchange`."""
         import httpx2
 
-        host = host_of(self.url)
-        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        failure: ModelError
+        host, key = host_of(self.url), self._connection.key
+        headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            reply = await attempts.within(self._connection.post(self.url, headers, content))
-            async with aclosing(reply):
-                if not reply.is_success:
-                    body = without_bytes(await attempts.within(_read_start(reply)), self._key)
-                    return error_from_body(reply.status_code, dict(reply.headers), body, attempts.now(), host)
-                body = without_bytes(await attempts.within(_read_document(reply, host)), self._key)
-            return read_json(body)
-        except ModelError as error:
-            failure = error
+            async with aclosing(
+                await self._connection.post(self.url, headers, content, attempts)
+            ) as response:
+                body = await attempts.within(_read_document(response, host))
+            return read_json(without_bytes(body, key))
         except ValueError:
-            failure = ProviderError(f"{host} did not answer with JSON; check the address")
-        except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
-            failure = _connection_failure(host, error, attempts.options)
-        failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
-        return failure
+            return ProviderError(f"{host} did not answer with JSON; check the address")
+        except (ModelError, httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+            return self._connection.failure(host, error)
 
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -546,69 +517,55 @@ class _Exchange:
     which holds the request with the key.
     """
 
-    def __init__(  # noqa: PLR0913  one caller
-        self,
-        connection: _Connection,
-        key: str,
-        wire: Wire,
-        request: Request,
-        attempts: _Attempts,
-        *,
-        stream: bool,
+    def __init__(
+        self, connection: _Connection, wire: Wire, request: Request, attempts: _Attempts, *, stream: bool
     ) -> None:
         self._connection = connection
-        self._key = key
         self._wire = wire
         self._request = request
         self._attempts = attempts
         self._stream = stream
         self._host = host_of(wire.url)
         self._decoder = wire.decoder(request)
-        self._http: httpx2.Response | None = None
+        self._response: httpx2.Response | None = None
         self._events: AsyncGenerator[httpx2.ServerSentEvent] | None = None
         self._said_characters = 0
-        self._whole: Response | None = None
+        self._reply: Response | None = None
 
     async def next(self) -> list[Piece] | Response | ModelError:
         """Return the next pieces of the reply; after the last ones the whole reply, or the error."""
         import httpx2
 
-        if self._whole is not None:
-            return self._whole
-        failure: ModelError
+        if self._reply is not None:
+            return self._reply
         try:
             return await self._next()
-        except ModelError as error:
-            failure = error
-            count_waits(failure, self._attempts.now())
-        except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
-            failure = _connection_failure(self._host, error, self._attempts.options)
+        except (ModelError, httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+            failure = self._connection.failure(self._host, error)
         try:
             # The reply may be complete although the connection broke.
             return self._finish()
         except ModelError:
-            # The HTTP library's message may contain the header that it cannot send.
-            failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
             return failure
 
     async def _next(self) -> list[Piece] | Response:
+        key = self._connection.key
         if self._events is None:
-            self._http = await self._open()
-            if not self._stream or _is_document(self._http):
-                body = await self._attempts.within(_read_document(self._http, self._host))
-                return self._wire.decoder(self._request).read(without_bytes(body, self._key))
-            self._events = _events(self._http, self._host)
+            response = self._response = await self._open()
+            media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            # Some servers answer a request for a stream with a JSON document or a web page.
+            if not self._stream or media_type.endswith(("json", "html")):
+                body = await self._attempts.within(_read_document(response, self._host))
+                return self._wire.decoder(self._request).read(without_bytes(body, key))
+            self._events = _events(response, self._host)
         event = await self._attempts.within(anext(self._events, None))
         if event is None:
             return self._finish()
-        # Some servers echo the key in their errors.
-        pieces = self._decoder.feed(
-            event.event, without_secrets(event.data, self._key) if self._key else event.data
-        )
+        pieces = self._decoder.feed(event.event, without_secrets(event.data, key) if key else event.data)
         for piece in pieces:
             self._said_characters += max(len(piece.text), LEAST_PIECE_CHARACTERS)
         if self._said_characters > MAX_SAID_CHARACTERS:
-            raise _oversized(self._host, "a reply", MAX_SAID_CHARACTERS)
+            raise oversized(self._host, "a reply", MAX_SAID_CHARACTERS)
         if self._decoder.done:
             await _drain(self._events)
             pieces = [*pieces, *self._finish()]
@@ -616,18 +573,12 @@ class _Exchange:
 
     async def _open(self) -> httpx2.Response:
         sent = self._wire.encode(self._request, stream=self._stream)
-        headers = {**sent.headers, **(self._wire.credentials(self._key) if self._key else {})}
-        response = await self._attempts.within(self._connection.post(sent.url, headers, sent.content))
-        if not response.is_success:
-            async with aclosing(response):
-                body = without_bytes(await self._attempts.within(_read_start(response)), self._key)
-            raise error_from_body(
-                response.status_code, dict(response.headers), body, self._attempts.now(), self._host
-            )
-        return response
+        key = self._connection.key
+        headers = {**sent.headers, **(self._wire.credentials(key) if key else {})}
+        return await self._connection.post(sent.url, headers, sent.content, self._attempts)
 
     def _finish(self) -> list[Piece]:
-        held, self._whole = self._decoder.finish()
+        held, self._reply = self._decoder.finish()
         return held
 
     async def aclose(self) -> None:
@@ -636,8 +587,8 @@ class _Exchange:
             if self._events is not None:
                 await self._events.aclose()
         finally:
-            if self._http is not None:
-                await self._http.aclose()
+            if self._response is not None:
+                await self._response.aclose()
 
 
 def _events(response: httpx2.Response, host: str) -> AsyncGenerator[httpx2.ServerSentEvent]:

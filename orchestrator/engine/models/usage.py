@@ -1,15 +1,17 @@
-"""Token counts of requests and replies, as servers report them or estimated."""
+"""Token counts of requests and replies, reported or estimated, and who pays for requests outside of a conversation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from orchestrator.core.messages import JsonObject, Message
     from orchestrator.engine.models.base import Request
@@ -195,3 +197,41 @@ def _uncounted_tokens(read: tuple[int, int, int], made: tuple[int, int], rest: i
     more_read, more_made = min(possible)
     both = cached + written
     return (both if more_read and both <= rest else more_read), more_made
+
+
+class Payer(Protocol):
+    """An object with a budget that pays for requests."""
+
+    def pay(
+        self, model: str, most_tokens: int, price: Callable[[Usage], float | None]
+    ) -> AbstractContextManager[Callable[[Usage], None]]:
+        """Reserve the most that a request may cost while it runs.
+
+        Call the yielded function with the real usage.
+
+        Raises:
+            ModelError: the budget has no room for it.
+        """
+
+
+_PAYER: ContextVar[Payer | None] = ContextVar("payer", default=None)
+
+
+@contextmanager
+def paid_by(payer: Payer) -> Iterator[None]:
+    """Charge all requests inside the block to this payer, also those of tasks that are created there."""
+    token = _PAYER.set(payer)
+    try:
+        yield
+    finally:
+        _PAYER.reset(token)
+
+
+def paying(
+    model: str, most_tokens: int, price: Callable[[Usage], float | None]
+) -> AbstractContextManager[Callable[[Usage], None]]:
+    """Reserve a request's cost with the current payer (see `Payer`). Outside of sessions nothing counts."""
+    payer = _PAYER.get()
+    if payer is None:
+        return nullcontext(lambda _usage: None)
+    return payer.pay(model, most_tokens, price)

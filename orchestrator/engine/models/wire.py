@@ -29,19 +29,13 @@ if TYPE_CHECKING:
 
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
-_NOT_DOTTED = re.compile(r"[^a-zA-Z0-9_.:-]")
 _DIGEST_CHARACTERS = 16
+_OPENAI_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 
 
 def plain_name(text: str, most: int) -> str:
     """Return a name of at most `most` letters, digits, `_` and `-`, and of at least one."""
     return _NOT_PLAIN.sub("_", text)[:most] or "_"
-
-
-def dotted_name(text: str, most: int) -> str:
-    """Return a name that may also have dots and colons, and begins with a letter or `_`."""
-    name = _NOT_DOTTED.sub("_", text)
-    return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:most]
 
 
 def short_id(text: str, most: int) -> str:
@@ -88,6 +82,11 @@ class WireRequest:
         """The body as a value, for inspection."""
         value: dict[str, Any] = json.loads(self.content)
         return value
+
+
+def accept(*, stream: bool) -> dict[str, str]:
+    """Return the header that requests a stream of events, or one document."""
+    return {"accept": "text/event-stream" if stream else "application/json"}
 
 
 def json_bytes(value: Any) -> bytes:
@@ -171,7 +170,10 @@ class ReplyDecoder(ABC):
         Raises:
             ModelError: the body is an error, or is not a reply.
         """
-        self._take_document(read_reply(body, self._where))
+        self._take_document(_read_reply(body, self._where))
+        return self._finish_document()
+
+    def _finish_document(self) -> Response:
         self.done = True
         return self.finish()[1]
 
@@ -191,6 +193,10 @@ class ReplyDecoder(ABC):
     def _take_document(self, value: Mapping[str, Any]) -> None:
         """Decode a whole reply."""
 
+    def _take_names(self, reply_id: object, model: object) -> None:
+        self._id = as_text(reply_id) or self._id
+        self._model = as_text(model) or self._model
+
     def _cut_off(self) -> ConnectionFailedError:
         return ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
 
@@ -205,8 +211,20 @@ class ReplyDecoder(ABC):
         return Response(message, finish, usage, self._model, self._id, is_counted)
 
 
+def merge_options(head: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Add a user's fields to a request: objects are merged, lists appended, other values replaced."""
+    for name, value in options.items():
+        ours = head.get(name)
+        if isinstance(ours, dict) and isinstance(value, dict):
+            head[name] = {**ours, **value}
+        elif isinstance(ours, list) and isinstance(value, list):
+            head[name] = [*ours, *(one for one in value if one not in ours)]
+        else:
+            head[name] = value
+
+
 def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
-    """Return the finish reason: a complete reply with calls ended for them, whatever the server says."""
+    """Return the finish reason; that of a complete reply with calls is the calls, whatever the server says."""
     complete = finish in {FinishReason.STOP, FinishReason.OTHER}
     has_calls = any(isinstance(part, ToolCall) for part in parts)
     return FinishReason.TOOL_CALLS if complete and has_calls else finish
@@ -268,6 +286,11 @@ def host_of(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
+def is_openai(url: str) -> bool:
+    """Return whether an address is OpenAI's own, or of its models at Azure."""
+    return _OPENAI_HOSTS.fullmatch(host_of(url).partition(":")[0].lower()) is not None
+
+
 def read_json(raw: str | bytes) -> Any:
     """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
 
@@ -278,10 +301,8 @@ def read_json(raw: str | bytes) -> Any:
     """
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
-        if (
-            _SURROGATE_ESCAPE
-            not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
-        ):
+        encoded = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
+        if _SURROGATE_ESCAPE not in encoded.lower():
             return value
         text = json.dumps(value, ensure_ascii=False)
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
@@ -306,13 +327,7 @@ def read_event(data: str, where: str) -> Any:
         raise ConnectionFailedError(f"{where} sent broken JSON in its stream") from None
 
 
-def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
-    """Parse the body of a successful reply.
-
-    Raises:
-        ConnectionFailedError: the JSON is cut or broken, so that another attempt makes sense.
-        ProviderError: the body is not a reply at all, such as a web page.
-    """
+def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
         raise ProviderError(f"{where} answered with {what}; check the API address")
@@ -321,13 +336,18 @@ def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     except ValueError:
         raise ConnectionFailedError(f"{where} answered with broken JSON") from None
     if not isinstance(value, dict):
-        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
+        raise ProviderError(f"{where} answered with JSON that is not a reply; check the API address")
     return value
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
     """Return the JSON objects in a list; nothing if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a field that should be an object; empty if it is missing or something else."""
+    return value if isinstance(value, dict) else {}
 
 
 def as_text(value: object) -> str:

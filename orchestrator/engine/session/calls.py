@@ -26,7 +26,7 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
-from orchestrator.engine.models.payments import paid_by
+from orchestrator.engine.models.usage import paid_by
 from orchestrator.engine.session.budget import SidePayments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, interrupted

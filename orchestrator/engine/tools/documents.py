@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, MemoryStoreError, ModelError
-from orchestrator.engine.memory.ranking import Author
-from orchestrator.engine.memory.store import KEPT_FOR_US, NewItem
+from orchestrator.engine.memory.items import Author, NewItem
+from orchestrator.engine.memory.store import RESERVED_INDICES
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -92,7 +92,7 @@ def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonOb
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
-        if index in KEPT_FOR_US:
+        if index in RESERVED_INDICES:
             return Failed("This index holds the memories. Choose another index name for documents.")
         found = await read_whole_pdf(path, await _read_pdf_bytes(context, path))
         numbered = [(number, text) for number, text in enumerate(found.texts, found.first) if text]

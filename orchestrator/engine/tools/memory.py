@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
-from orchestrator.engine.memory.store import as_json
+from orchestrator.engine.memory.items import Author, Importance, MemoryType, as_json
 from orchestrator.engine.tools.base import (
     TEXT,
     Failed,
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.ranking import Memory
 
 LONGEST_TTL_SECONDS = 100 * 366 * 86_400
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
-from orchestrator.engine.memory.ranking import Author, Memory, rank
-from orchestrator.engine.memory.store import KEPT_FOR_US, Index, NewItem, as_json
+from orchestrator.engine.memory.items import Author, Memory, NewItem, as_json, rank
+from orchestrator.engine.memory.store import RESERVED_INDICES, Index
 from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.tools.base import (
     FROM_ONE,
@@ -95,7 +95,7 @@ def _executor(
     memory: LongTermMemory, do: _Do
 ) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        if arguments.get("index_name") in KEPT_FOR_US:
+        if arguments.get("index_name") in RESERVED_INDICES:
             return Failed("This index holds the memories: use remember, recall_memories and forget_memory.")
         try:
             return Ok(json.dumps(await do(memory, arguments), ensure_ascii=False, indent=1))
@@ -122,7 +122,7 @@ async def _delete(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
 
 
 async def _list(memory: LongTermMemory, _arguments: Mapping[str, Any]) -> Any:
-    known = await asyncio.to_thread(memory.indices)
+    known = await asyncio.to_thread(memory.store.indices)
     return {
         "indices": [
             {"index_name": one.name, "model": one.model, "dimension": one.dimension, "items": one.items}

@@ -130,7 +130,7 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> We
         allowed_private: places (`host:port`) that may be opened although they are private.
 
     Raises:
-        ToolError: it is no address of the public web.
+        ToolError: it is not an address of the public web.
     """
     text = url.strip()
     if len(text) > MAX_URL_CHARACTERS:
@@ -201,7 +201,7 @@ def _parsed(text: str) -> httpx2.URL:
     try:
         return httpx2.URL(text)
     except httpx2.InvalidURL as error:
-        raise ToolError(f"this is no valid address: {error}") from None
+        raise ToolError(f"this is not a valid address: {error}") from None
 
 
 def _check_host(host: str) -> None:
@@ -213,7 +213,7 @@ def _check_host(host: str) -> None:
         return
     labels = host.split(".")
     if len(host) > _MAX_HOST_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ToolError("the host in the address is no valid name")
+        raise ToolError("the host in the address is not a valid name")
     # The system would read 127.1, 2130706433 and 0x7f.1 as IP addresses.
     if _NUMBER.fullmatch(labels[-1]):
         raise ToolError("the host is an unusual spelling of an IP address: write it as four plain numbers")

@@ -129,11 +129,8 @@ def _brave_rows(reply: JsonObject) -> Any:
 
 def _exa_snippet(row: Row) -> str:
     highlights = row.get("highlights")
-    return (
-        " … ".join(part for part in highlights if isinstance(part, str))
-        if isinstance(highlights, list)
-        else ""
-    )
+    listed = highlights if isinstance(highlights, list) else []
+    return " … ".join(part for part in listed if isinstance(part, str))
 
 
 # https://docs.tavily.com/documentation/api-reference/endpoint/search
@@ -178,13 +175,6 @@ ENGINES: Mapping[str, SearchEngine] = MappingProxyType({"tavily": TAVILY, "brave
 """The engines by their names in the configuration."""
 
 
-def _engine_named(name: str) -> SearchEngine:
-    """Return the engine of this name."""
-    if name not in ENGINES:
-        raise ConfigurationError(f"unknown search engine {name[:50]!r}: known are {', '.join(ENGINES)}")
-    return ENGINES[name]
-
-
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT_TYPES = re.compile(
     r"text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|toml|javascript|x-javascript|ecmascript|ndjson|x-ndjson|jsonl"
@@ -220,7 +210,7 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
     """Return the kind and the decoded text of a page.
 
     Raises:
-        ToolError: the page is no text.
+        ToolError: the page is not text.
     """
     kind = _page_kind(content_type, data[:_START_BYTES])
     text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
@@ -339,7 +329,10 @@ class HttpWeb:
             ConfigurationError: the engine is unknown or has no key, or the key has invalid characters.
         """
         if isinstance(engine, str):
-            engine = _engine_named(engine)
+            if engine not in ENGINES:
+                known = ", ".join(ENGINES)
+                raise ConfigurationError(f"unknown search engine {engine[:50]!r}: known are {known}")
+            engine = ENGINES[engine]
         self._engine = engine
         self._key = (api_key or "").strip()
         if engine and not self._key:
@@ -348,7 +341,7 @@ class HttpWeb:
             )
         if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
             raise ConfigurationError(
-                "the key of web search has characters that no key has; was it copied whole?"
+                "the key of web search has characters that keys never have: check that it was copied completely"
             )
         self._allowed_private = allowed_private
         self._resolve = resolve
@@ -408,7 +401,7 @@ class HttpWeb:
         async with lock:
             page = self._pages.pop(address.url, None)
             if page is None:
-                page = await self._with_time_limit(address.host, self._follow(address))
+                page = await self._with_time_limit(address.host, self._page(address))
             self._keep(address.url, page)
             return page
 
@@ -431,19 +424,10 @@ class HttpWeb:
     async def _download(
         self, address: WebAddress, hosts: frozenset[str], bearer: str, max_bytes: int
     ) -> tuple[int, bytes]:
-        first, scheme = address.place, address.scheme
-        for _ in range(self._options.max_redirects + 1):
-            if address.host not in hosts or address.scheme != scheme:
-                raise ToolError(f"{address.host} is no host from which files are downloaded")
-            headers = {"authorization": f"Bearer {bearer}"} if bearer and address.place == first else {}
-            async with self._open(address, "GET", {"accept": "*/*", **headers}) as response:
-                location = response.headers.get("location", "")
-                if response.status_code not in _REDIRECTS or not location:
-                    if response.status_code != HTTPStatus.OK:
-                        return response.status_code, b""
-                    return HTTPStatus.OK, await self._body(address.host, response, max_bytes)
-            address = joined(address, location, self._allowed_private)
-        raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
+        async with self._following(address, "*/*", hosts=hosts, bearer=bearer) as (last, response):
+            is_there = response.status_code == HTTPStatus.OK
+            data = await self._body(last.host, response, max_bytes) if is_there else b""
+            return response.status_code, data
 
     def _keep(self, url: str, page: WebPage) -> None:
         """Cache a page as the most recently used, and drop the oldest ones beyond the limits."""
@@ -479,27 +463,43 @@ class HttpWeb:
             )
         raise ToolError(failure)
 
-    async def _follow(self, address: WebAddress) -> WebPage:
-        """Fetch a page and follow its redirects; each is checked like the first address."""
+    @asynccontextmanager
+    async def _following(
+        self, address: WebAddress, accept: str, *, hosts: frozenset[str] | None = None, bearer: str = ""
+    ) -> AsyncIterator[tuple[WebAddress, httpx2.Response]]:
+        """Follow the redirects of an address, each checked like the first; yield the last address and response.
+
+        Args:
+            hosts: if given, no other host is asked, and the scheme must stay.
+            bearer: token sent to the place of the first address only.
+        """
+        first = address
         for _ in range(self._options.max_redirects + 1):
-            async with self._open(address, "GET", {"accept": _ACCEPT}) as response:
+            if hosts is not None and (address.host not in hosts or address.scheme != first.scheme):
+                raise ToolError(f"files are not downloaded from {address.host}")
+            headers = {"accept": accept}
+            if bearer and address.place == first.place:
+                headers["authorization"] = f"Bearer {bearer}"
+            async with self._open(address, "GET", headers) as response:
                 location = response.headers.get("location", "")
                 if response.status_code not in _REDIRECTS or not location:
-                    return await self._page(address, response)
+                    yield address, response
+                    return
             try:
                 address = joined(address, location, self._allowed_private)
             except ToolError as error:
                 raise ToolError(f"{address.host} redirects to an address that is refused: {error}") from None
         raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
 
-    async def _page(self, address: WebAddress, response: httpx2.Response) -> WebPage:
-        if not response.is_success:
-            raise _no_page(address, response.status_code)
-        declared = response.headers.get("content-type", "")
-        _page_kind(declared, b"")  # refuse a video, for example, before its body is read
-        data = await self._body(address.host, response)
+    async def _page(self, address: WebAddress) -> WebPage:
+        async with self._following(address, _ACCEPT) as (last, response):
+            if not response.is_success:
+                raise _no_page(last, response.status_code)
+            declared = response.headers.get("content-type", "")
+            _page_kind(declared, b"")  # refuse a video, for example, before its body is read
+            data = await self._body(last.host, response)
         kind, text = await asyncio.to_thread(page_text, declared, data)
-        return WebPage(address.url, kind, text)
+        return WebPage(last.url, kind, text)
 
     async def _ask(
         self, engine: SearchEngine, address: WebAddress, query: str, most: int
@@ -513,7 +513,7 @@ class HttpWeb:
         async with self._open(address, method, headers, params=params, content=body) as response:
             return response.status_code, await self._body(address.host, response)
 
-    async def _body(self, host: str, response: httpx2.Response, most: int | None = None) -> bytes:
+    async def _body(self, host: str, response: httpx2.Response, most: int = 0) -> bytes:
         """Read and decompress the body piece by piece, so that a small one cannot become a huge one."""
         most = most or self._options.max_bytes
         if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
@@ -543,12 +543,7 @@ class HttpWeb:
         import httpx2
 
         ips = (await public_ips(address, self._resolve))[:_MAX_CONNECT_TRIES]
-        sent = {
-            "host": address.authority,
-            "accept-encoding": _ENCODINGS,
-            "user-agent": _USER_AGENT,
-            **headers,
-        }
+        ours = {"host": address.authority, "accept-encoding": _ENCODINGS, "user-agent": _USER_AGENT}
         for place, ip in enumerate(ips, 1):
             # A new client for each attempt: a pooled connection is found by its IP address, for whatever name it was opened.
             async with self._client() as client:
@@ -556,7 +551,7 @@ class HttpWeb:
                     method,
                     f"{address.scheme}://{bracketed(ip)}:{address.port}{address.target}",
                     params=params,
-                    headers=sent,
+                    headers={**ours, **headers},
                     content=content,
                     extensions={"sni_hostname": address.host},
                 )

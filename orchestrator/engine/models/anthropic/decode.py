@@ -13,6 +13,7 @@ from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import count_of
 from orchestrator.engine.models.wire import (
     ReplyDecoder,
+    as_object,
     as_text,
     dicts,
     finish_with_calls,
@@ -101,17 +102,14 @@ class MessagesDecoder(ReplyDecoder):
                 return []  # the reply is complete
             raise error_in_reply(chunk, self._where)
         if kind == "message_start":
-            message = chunk.get("message")
-            return self._start(message if isinstance(message, dict) else {})
+            return self._start(as_object(chunk.get("message")))
         if kind == "content_block_start":
-            block = chunk.get("content_block")
-            return self._open(chunk.get("index"), block) if isinstance(block, dict) else []
+            block = as_object(chunk.get("content_block"))
+            return self._open(chunk.get("index"), block) if block else []
         if kind == "content_block_delta":
-            delta = chunk.get("delta")
-            return self._grow(chunk.get("index"), delta) if isinstance(delta, dict) else []
+            return self._grow(chunk.get("index"), as_object(chunk.get("delta")))
         if kind == "message_delta":
-            delta = chunk.get("delta")
-            self._take_stop(delta if isinstance(delta, dict) else {})
+            self._take_stop(as_object(chunk.get("delta")))
             self._count(chunk.get("usage"))
         elif kind == "message_stop":
             self.done = True
@@ -121,7 +119,7 @@ class MessagesDecoder(ReplyDecoder):
         if value.get("type") == "error" or value.get("error"):
             raise error_in_reply(value, self._where)
         if not isinstance(value.get("content"), list | str):
-            raise self._no_reply("with JSON that is no reply")
+            raise self._no_reply("with JSON that is not a reply")
         self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:
@@ -134,14 +132,14 @@ class MessagesDecoder(ReplyDecoder):
             return self._take_message(message)
         if (other := as_text(message.get("id"))) and self._id and other != self._id:
             raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
-        self._take_names(message)
+        self._take_names(message.get("id"), message.get("model"))
         self._count(message.get("usage"))
         return []
 
     def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
         """Decode a whole reply, or the beginning of one."""
         self._begun = True
-        self._take_names(message)
+        self._take_names(message.get("id"), message.get("model"))
         self._count(message.get("usage"))
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
@@ -149,19 +147,14 @@ class MessagesDecoder(ReplyDecoder):
         self._take_stop(message)
         return pieces
 
-    def _take_names(self, message: Mapping[str, Any]) -> None:
-        self._id = as_text(message.get("id")) or self._id
-        self._model = as_text(message.get("model")) or self._model
-
     def _take_stop(self, delta: Mapping[str, Any]) -> None:
         self._stop = as_text(delta.get("stop_reason")) or self._stop
-        details = delta.get("stop_details")
-        if isinstance(details, dict):
+        if details := as_object(delta.get("stop_details")):
             self._explanation = as_text(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
         # A stream's counts are totals, so the last one is used. Some servers end with a prompt count of zero.
-        for name, value in usage.items() if isinstance(usage, dict) else ():
+        for name, value in as_object(usage).items():
             if isinstance(value, int | float):
                 known = 0 if name == "output_tokens" else self._usage.get(name, 0)
                 self._usage[name] = count_of(usage, name) or known
@@ -201,7 +194,9 @@ class MessagesDecoder(ReplyDecoder):
                 block.json_pieces.append(piece)
                 return [CallPiece(piece)]
         elif not wanted and block.kind not in _READ:
-            block.start = {**block.start, **_joined(block.start, delta)}
+            for name in delta.keys() - {"type"}:  # unknown: texts are appended, all else is replaced
+                value, known = delta[name], as_text(block.start.get(name))
+                block.start = {**block.start, name: known + value if isinstance(value, str) else value}
         return self._add_text(block, as_text(delta.get(block.kind))) if wanted else []
 
     @staticmethod
@@ -265,25 +260,14 @@ class MessagesDecoder(ReplyDecoder):
         return usage if usage.total_tokens else None
 
 
-def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a block's fields after an unknown delta: texts are appended, all else is replaced."""
-    fields = {name: value for name, value in delta.items() if name != "type"}
-    return {
-        name: as_text(start.get(name)) + value if isinstance(value, str) else value
-        for name, value in fields.items()
-    }
-
-
 def _usage(counts: Mapping[str, Any]) -> Usage:
     """Return the vendor's counts, whose `input_tokens` exclude cached ones."""
-    prompt, read, written, made, thought = (
-        count_of(counts, name)
-        for name in (
-            "input_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-            "output_tokens",
-            "thinking_tokens",
-        )
+    read = count_of(counts, "cache_read_input_tokens")
+    written = count_of(counts, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=count_of(counts, "input_tokens") + read + written,
+        output_tokens=count_of(counts, "output_tokens"),
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=count_of(counts, "thinking_tokens"),
     )
-    return Usage(prompt + read + written, made, read, written, thought)

@@ -16,11 +16,12 @@ from orchestrator.core.errors import InvalidRequestError, OverloadedError, Provi
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
+from orchestrator.engine.models.refusals import RefusedFields, any_of, highest_reply_limit, is_vague
 from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     WireRequest,
+    accept,
     endpoint,
     host_of,
     json_bytes,
@@ -84,16 +85,6 @@ class ModelTraits:
         """Whether the vendor's own rules apply."""
         return self.version is not None
 
-    @property
-    def takes_schema(self) -> bool:
-        """Whether a reply can be constrained to a schema."""
-        return self.since(4, 5)
-
-    @property
-    def takes_forced_tools(self) -> bool:
-        """Whether `tool_choice` may demand a call."""
-        return not self.since(5, 1)
-
     def output_tokens(self, effort: str | None) -> int:
         """Return the output limit if none is configured; the protocol requires one."""
         if self.version is None:
@@ -120,7 +111,9 @@ class ModelTraits:
         if level in _OFF:
             return self._without()
         if self.since(4, 6):
-            fields: dict[str, Any] = {"output_config": {"effort": self._level(level)}}
+            if level == "xhigh" and self.version in {(4, 6), _NEWEST}:
+                level = "high"
+            fields: dict[str, Any] = {"output_config": {"effort": level}}
             if not forced:
                 # Later models omit the text unless it is requested; 4.6 does not have this option.
                 shown = {"display": "summarized"} if self.since(4, 7) else {}
@@ -134,10 +127,6 @@ class ModelTraits:
         if able and may_budget and not forced and budget >= _LEAST_BUDGET_TOKENS:
             fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
         return fields
-
-    def _level(self, level: str) -> str:
-        is_first = self.version in {(4, 6), _NEWEST}
-        return "high" if level == "xhigh" and is_first else level
 
     def _without(self) -> dict[str, Any]:
         if not self.is_claude:
@@ -236,7 +225,7 @@ class _BlockEncoder:
         return {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-def _bridge(messages: Sequence[Message]) -> int | None:
+def _second_mark(messages: Sequence[Message]) -> int | None:
     """Return the last message of the previous request, if more blocks follow it than the vendor looks back.
 
     A mark there finds what the previous request left in the cache. Only the end of the conversation is read.
@@ -304,31 +293,25 @@ class Feature(StrEnum):
     THINKING = "thinking"
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
 # In this order: the first feature that the request uses and the error names is dropped.
 _REFUSALS = {
-    Feature.CACHE: _words(r"cache.?control"),
-    Feature.PAST_REASONING: _words(
+    Feature.CACHE: any_of(r"cache.?control"),
+    Feature.PAST_REASONING: any_of(
         r"invalid.{0,20}signature|signature.{0,40}(invalid|required|verif)|different conversation"
         r"|thinking.{0,60}cannot be modified"
     ),
-    Feature.CARRIED_BLOCKS: _words(
+    Feature.CARRIED_BLOCKS: any_of(
         r"input tag|any of the expected tags|(unknown|unsupported|invalid|unexpected) (content )?(block|type)"
     ),
-    Feature.PARALLEL: _words(r"disable_parallel_tool_use|parallel.?tool"),
-    Feature.FORCED_TOOLS: _words(r"tool_?choice"),
-    Feature.FORMAT: _words(  # a tool's schema must not be dropped
+    Feature.PARALLEL: any_of(r"disable_parallel_tool_use|parallel.?tool"),
+    Feature.FORCED_TOOLS: any_of(r"tool_?choice"),
+    Feature.FORMAT: any_of(  # a tool's schema must not be dropped
         r"^(?!.*(input_schema|tools\.\d)).*(output_config.{0,3}format|output_format|json.?schema|\bschema"
         r"|grammar|structured)"
     ),
-    Feature.SAMPLING: _words(r"temperature|top_p"),
-    Feature.THINKING: _words(r"thinking|effort|budget_tokens|output_config(?!.{0,3}format)"),
+    Feature.SAMPLING: any_of(r"temperature|top_p"),
+    Feature.THINKING: any_of(r"thinking|effort|budget_tokens|output_config(?!.{0,3}format)"),
 }
-_UNSUPPORTED = _words(r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected")
-_NAMES_A_FIELD = _words(r"['\"`]\w|\b(tools?|images?|max_\w+|stream\w*|roles?|messages)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,10 +377,7 @@ class AnthropicWire:
             head["system"] = [system] if mark else request.system
         if mark:
             head["cache_control"] = mark
-        headers = {
-            "accept": "text/event-stream" if stream else "application/json",
-            "anthropic-version": API_VERSION,
-        }
+        headers = {**accept(stream=stream), "anthropic-version": API_VERSION}
         if betas:
             headers["anthropic-beta"] = ",".join([betas] if isinstance(betas, str) else map(str, betas))
         return WireRequest(
@@ -419,7 +399,7 @@ class AnthropicWire:
             head.update(traits.thinking(effort, limit, may_budget=may_budget, forced=forced))
         if Feature.SAMPLING not in self.refused:
             head.update(traits.sampling(request.temperature, request.top_p, head.get("thinking")))
-        may_shape = traits.takes_schema and Feature.FORMAT not in self.refused
+        may_shape = traits.since(4, 5) and Feature.FORMAT not in self.refused
         if request.output_schema and may_shape and (shape := anthropic_format(request.output_schema.schema)):
             head["output_config"] = {**head.get("output_config", {}), "format": shape}
         return head
@@ -439,8 +419,9 @@ class AnthropicWire:
 
     def _tool_choice(self, request: Request) -> dict[str, Any]:
         choice = request.tool_choice
-        forces = ModelTraits.of(self.model).takes_forced_tools and Feature.FORCED_TOOLS not in self.refused
-        if choice is ToolChoice.REQUIRED and not forces:
+        # Claude 5.1 and later refuse to be forced.
+        refuses = ModelTraits.of(self.model).since(5, 1) or Feature.FORCED_TOOLS in self.refused
+        if choice is ToolChoice.REQUIRED and refuses:
             choice = ToolChoice.AUTO
         one_call = request.parallel_tool_calls is False and choice is not ToolChoice.NONE
         one_call = one_call and Feature.PARALLEL not in self.refused
@@ -452,9 +433,9 @@ class AnthropicWire:
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
         entry = self._blocks().entry
         entries = [self.encoded.get(message, entry) for message in messages]
-        bridge = _bridge(messages) if mark else None
-        if bridge is not None:
-            entries[bridge] = b",".join(json_bytes(made) for made in entry(messages[bridge], mark))
+        place = _second_mark(messages) if mark else None
+        if place is not None:
+            entries[place] = b",".join(json_bytes(made) for made in entry(messages[place], mark))
         return entries
 
     def _blocks(self) -> _BlockEncoder:
@@ -477,16 +458,15 @@ class AnthropicWire:
         if highest is not None and highest < self._head(request, stream=False)["max_tokens"]:
             return replace(self, lowered=replace(self.lowered, reply_tokens=highest))
         used = self._used(request)
-        given_up = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
-        is_vague = isinstance(error, InvalidRequestError) and not _NAMES_A_FIELD.search(said)
-        if given_up is None and Feature.FORMAT in used and is_vague and _UNSUPPORTED.search(said):
-            given_up = Feature.FORMAT
-        if given_up is None:
+        dropped = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
+        if dropped is None and Feature.FORMAT in used and is_vague(error):
+            dropped = Feature.FORMAT
+        if dropped is None:
             return None
         effort = self.lowered.effort(request.reasoning_effort)
-        if given_up is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
+        if dropped is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
             return replace(self, lowered=lowered)
-        refused = self.refused | {given_up}
+        refused = self.refused | {dropped}
         return replace(self, refused=refused, encoded=EncodedMessages())
 
     def _used(self, request: Request) -> set[Feature]:

@@ -13,8 +13,8 @@ from orchestrator.app.cli import main
 from orchestrator.app.cli.arguments import DONE, FAILED, NOTHING, USAGE
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author, Importance, MemoryType
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from tests.doubles.embedding_server import EmbeddingServer
 

@@ -106,11 +106,11 @@ def test_a_profile_comes_with_its_model_window_and_price(
 
 def test_a_vendors_key_goes_to_no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "vendor-0123456789")
-    assert vars(anthropic_profile(model="m", api_url=LOCAL).model)["_key"] == ""
+    assert vars(anthropic_profile(model="m", api_url=LOCAL).model)["_connection"].key == ""
     monkeypatch.setenv("PULLWRIGHT_API_KEY", "other-0123456789")
-    assert vars(anthropic_profile(model="m", api_url=LOCAL).model)["_key"] == "other-0123456789"
+    assert vars(anthropic_profile(model="m", api_url=LOCAL).model)["_connection"].key == "other-0123456789"
     assert (
-        vars(anthropic_profile(model="m", api_url=LOCAL, api_key="mine-0123456789").model)["_key"]
+        vars(anthropic_profile(model="m", api_url=LOCAL, api_key="mine-0123456789").model)["_connection"].key
         == "mine-0123456789"
     )
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_done_is_said(
 
 
 def sent_key(model: object) -> str:
-    return str(vars(model)["_key"])
+    return str(vars(model)["_connection"].key)
 
 
 @pytest.mark.parametrize(

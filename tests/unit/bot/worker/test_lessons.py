@@ -22,8 +22,8 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError
 from orchestrator.core.events import Defence, Event, Guarded, Warned
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import MemoryType
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import MemoryType
 from orchestrator.engine.memory.store import REPOSITORY, MemoryStore
 from tests.doubles.github.reviews import answer_in, review, say
 from tests.doubles.github.server import START

@@ -13,8 +13,7 @@ import pytest
 
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, McpServer, ServerAddress
 from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.remote import remote_transport
-from orchestrator.engine.mcp.sign_in import _Callback, signing_in
+from orchestrator.engine.mcp.remote import _Callback, remote_transport, signing_in
 from tests.doubles.mcp_http import McpHttp
 
 if TYPE_CHECKING:

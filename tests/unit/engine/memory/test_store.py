@@ -23,17 +23,17 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
-from orchestrator.engine.memory.store import (
-    MEMORIES,
-    REPOSITORY,
-    MemoryStore,
+from orchestrator.engine.memory.items import (
+    Author,
+    Importance,
+    MemoryType,
     NewItem,
     as_json,
     edited,
     from_json,
 )
+from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, MemoryStore
 from orchestrator.engine.memory.vectors import Matrix, packed, unpacked
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
@@ -288,7 +288,7 @@ def test_another_text_loses_the_vector_of_the_old_one(store: MemoryStore) -> Non
 
 def test_an_index_takes_another_model_as_a_whole(store: MemoryStore) -> None:
     first, second = keep(store, item("first", [1, 0, 0]), item("second", [0, 1, 0]))
-    assert store.embed_anew(MEMORIES, "larger", 2, {first: packed([1, 0]), 99: packed([1, 1])}) == 1
+    assert store.recompute_vectors(MEMORIES, "larger", 2, {first: packed([1, 0]), 99: packed([1, 1])}) == 1
     assert list(store.nearest(MEMORIES, packed([1, 0]), 5)) == [first]
     assert store.vector(second) is None
     with pytest.raises(MemoryStoreError, match="has vectors of larger"):
@@ -359,7 +359,8 @@ _WRITER = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
+from orchestrator.engine.memory.items import NewItem
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.memory.vectors import packed
 now = datetime(2026, 11, 23, tzinfo=UTC)
 with MemoryStore(Path(sys.argv[1]), str) as store:
@@ -410,7 +411,7 @@ async def test_a_copy_follows_what_it_copies_also_under_another_embedder(tmp_pat
         LongTermMemory(MemoryStore(tmp_path / "m.db", str), LexicalEmbedder(), ManualClock(NOW))
     ) as memory:
         await memory.mirror({})
-        assert memory.indices() == ()
+        assert memory.store.indices() == ()
         await memory.mirror(first)
         before = {one.metadata[MIRRORED]: one.id for one in memory.store.listed(REPOSITORY)}
         changed = {"b": first["b"], "a": replace(first["a"], importance=Importance.CRITICAL)}
@@ -421,7 +422,7 @@ async def test_a_copy_follows_what_it_copies_also_under_another_embedder(tmp_pat
         assert await memory.forget(after["b"], Author.MODEL) is None
         other = LongTermMemory(memory.store, OtherEmbedder(), ManualClock(NOW))
         await other.mirror(first)
-        (index,) = other.indices()
+        (index,) = other.store.indices()
         assert (index.model, index.items, index.vectors) == ("others", 2, 2)
         assert (await other.recall("rule", indices=(REPOSITORY,))).note.startswith("Only words were compared")
         await other.mirror({})

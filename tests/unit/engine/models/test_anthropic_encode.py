@@ -28,7 +28,7 @@ from orchestrator.core.messages import (
 from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
 from orchestrator.engine.models.anthropic.encode import CACHE_MARK, AnthropicWire
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.openai_chat.decode import REASONING_FIELD
+from orchestrator.engine.models.openai_chat import REASONING_FIELD
 from tests.tables import table
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")

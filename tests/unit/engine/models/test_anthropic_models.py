@@ -11,7 +11,7 @@ from orchestrator.core.messages import Message, Reasoning, Role, ToolCall, ToolD
 from orchestrator.engine.models.anthropic.decode import SIGNATURE
 from orchestrator.engine.models.anthropic.encode import AnthropicWire, ModelTraits
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.openai_chat.decode import REASONING_FIELD
+from orchestrator.engine.models.openai_chat import REASONING_FIELD
 from orchestrator.engine.models.schemas import anthropic_format
 from tests.tables import table
 

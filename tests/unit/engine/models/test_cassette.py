@@ -19,8 +19,8 @@ from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Completed, OutputSchema, Request, TextPiece
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.transport import HttpModel
 
 vcr: Any = importlib.import_module("vcr")  # has no types

@@ -10,18 +10,21 @@ from orchestrator.core.messages import Usage
 from orchestrator.engine.models.catalog import (
     DEFAULT_CONTEXT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
+    KNOWN,
     ModelFacts,
     ModelRef,
     Provider,
+    accepts_effort,
     context_window,
     detect_provider,
     facts,
+    family_of,
     flat_price,
+    known_model,
     model_at,
     parse_model,
     price_usd,
 )
-from orchestrator.engine.models.known_models import KNOWN, family_of, known_model, reasons
 from tests.tables import table
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)
@@ -305,7 +308,7 @@ def test_families(model: str, family: str | None) -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
-    names = ("catalog", "gemini.encode", "openai_chat.encode", "replay", "transport")
+    names = ("catalog", "gemini", "openai_chat", "replay", "transport")
     modules = ", ".join(f"orchestrator.engine.models.{name}" for name in names)
     code = f"import sys, {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -349,7 +352,7 @@ def test_what_is_no_price(text: str) -> None:
     ],
 )
 def test_which_models_take_an_effort(model: str, *, does: bool | None) -> None:
-    assert reasons(model) is does
+    assert accepts_effort(model) is does
     assert facts("", model).reasoning is does
 
 

@@ -17,7 +17,7 @@ from orchestrator.engine.models.base import (
     Request,
     Response,
 )
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from tests.tables import table
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")

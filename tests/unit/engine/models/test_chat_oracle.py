@@ -23,7 +23,7 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from orchestrator.core.errors import (
 )
 from orchestrator.engine.models.failures import (
     MAX_MESSAGE_CHARACTERS,
-    count_waits,
     error_from_body,
     error_in_reply,
     is_transient,
     midnight_pacific,
     resume_time,
+    set_resume_time,
 )
 from tests.tables import table
 
@@ -244,7 +244,7 @@ def test_the_wait_in_words_inside_a_reply(words: str, seconds: float | None) -> 
     error = error_in_reply(said(words, code="rate_limit_exceeded"), "api.test")
     assert isinstance(error, ResumableError)
     assert error.resume_at is None
-    count_waits(error, NOW)
+    set_resume_time(error, NOW)
     assert error.resume_at == (None if seconds is None else NOW + timedelta(seconds=seconds))
 
 

@@ -43,9 +43,9 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 from orchestrator.engine.models.fallback import FallbackModel, PricedModel, Switch
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.transport import HttpModel
 from tests.doubles.model_server import ModelServer, cut, fail, reply
 from tests.tables import table

@@ -18,8 +18,15 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE
-from orchestrator.engine.models.gemini.encode import DUMMY_SIGNATURE, GeminiWire, Levels, generation_of
+from orchestrator.engine.models.gemini import (
+    DUMMY_SIGNATURE,
+    OPAQUE,
+    PART,
+    SIGNATURE,
+    GeminiWire,
+    Levels,
+    generation_of,
+)
 from tests.tables import table
 
 API = "https://generativelanguage.googleapis.com/v1beta"

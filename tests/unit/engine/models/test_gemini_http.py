@@ -20,7 +20,7 @@ from orchestrator.engine.models.base import (
     StreamEvent,
     TextPiece,
 )
-from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.transport import HttpModel
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 

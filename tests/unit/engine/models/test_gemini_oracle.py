@@ -27,8 +27,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.engine.models.gemini.decode import OPAQUE, SIGNATURE
-from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.gemini import OPAQUE, SIGNATURE, GeminiWire
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
-from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE
-from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.gemini import OPAQUE, PART, SIGNATURE, GeminiWire
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
     Waiting,
 )
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.transport import HttpModel, HttpOptions
 from tests.doubles.model_server import (
     Ending,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.messages import JsonObject, Message, Role, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ENCRYPTED_REASONING, ResponsesWire
-from orchestrator.engine.models.wire import dotted_name, plain_name, short_id
+from orchestrator.engine.models.gemini import GeminiWire, function_name
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
+from orchestrator.engine.models.wire import plain_name, short_id
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_other_servers_keep_what_they_gave() -> None:
 @table("text", ["", "a", "a" * 64, "ä.b", "call:1", "\ud800" * 70])
 def test_names_and_ids_that_fit_stay(text: str) -> None:
     assert plain_name(plain_name(text, 64), 64) == plain_name(text, 64)
-    assert dotted_name(dotted_name(text, 64), 64) == dotted_name(text, 64)
+    assert function_name(function_name(text)) == function_name(text)
     assert short_id(short_id(text, 40), 40) == short_id(text, 40)
 
 

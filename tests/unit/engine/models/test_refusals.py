@@ -13,9 +13,9 @@ from orchestrator.core.errors import InvalidRequestError, ModelError, ModelNotFo
 from orchestrator.core.messages import Message, Text, ToolDefinition
 from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Completed, Relaxed, Request, ToolChoice
-from orchestrator.engine.models.gemini.encode import GeminiWire
-from orchestrator.engine.models.openai_chat.encode import ChatWire
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.refusals import (
     changed_fields,
     highest_reply_limit,

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from orchestrator.core.errors import ProviderError
-from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, read_list
+from orchestrator.engine.models.listing import read_list
+from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES
 from tests.doubles.sse_server import Answer, SseServer
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ from orchestrator.core.errors import ModelError
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.transport import HttpModel
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 
 async def ask(model):
     try:
@@ -137,4 +138,4 @@ def test_a_list_of_models_is_bounded_too() -> None:
         httpx2.Client(transport=httpx2.MockTransport(answer)) as client,
         pytest.raises(ProviderError, match="sent a list of more than"),
     ):
-        read_list(client, "http://h/v1/models", {}, "h")
+        read_list(client, "http://h/v1/models", {}, seconds=60)

@@ -17,7 +17,7 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.openai_responses.encode import Extra, ResponsesWire
+from orchestrator.engine.models.openai_responses import Extra, ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.tables import table
 

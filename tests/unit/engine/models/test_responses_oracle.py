@@ -37,7 +37,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.transport import HttpModel
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import AnswerItem, SseServer, json_answer, sse_answer, sse_event

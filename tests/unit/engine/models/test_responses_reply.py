@@ -31,8 +31,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 from orchestrator.engine.models.failures import is_transient
-from orchestrator.engine.models.openai_responses.decode import FOLLOWING, ITEM
-from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.openai_responses import FOLLOWING, ITEM, ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import sse_event
 from tests.tables import table

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.engine.models.known_models import is_small, parameters_named, thinks
+from orchestrator.engine.models.catalog import is_reasoning_model, is_small, parameters_named
 from orchestrator.engine.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.tables import table
@@ -72,7 +72,7 @@ def test_a_vendor_s_own_model_is_never_small(name: str, served: float | None, sm
     ],
 )
 def test_a_model_that_thinks_is_known_by_its_name(name: str, thinking: bool) -> None:  # noqa: FBT001
-    assert thinks(name) is thinking
+    assert is_reasoning_model(name) is thinking
 
 
 class _Models(Loopback):

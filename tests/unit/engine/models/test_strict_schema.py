@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.engine.models.base import OutputSchema, Request
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.schemas import all_required, allows_strict
 from tests.tables import table
 

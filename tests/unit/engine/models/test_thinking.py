@@ -9,7 +9,7 @@ from orchestrator.engine.models.base import (
     ReasoningPiece,
     TextPiece,
 )
-from orchestrator.engine.models.openai_chat.decode import ThinkSplitter
+from orchestrator.engine.models.openai_chat import ThinkSplitter
 from tests.tables import table
 
 if TYPE_CHECKING:

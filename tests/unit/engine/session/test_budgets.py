@@ -24,7 +24,7 @@ from orchestrator.core.messages import ToolDefinition, ToolResult, Usage
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.models.base import Completed, Response, Restarted, TextPiece, Waiting
 from orchestrator.engine.models.fallback import FallbackModel, PricedModel
-from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.transport import HttpModel
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS
 from orchestrator.engine.session.config import Host, SessionConfig

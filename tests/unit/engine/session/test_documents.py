@@ -13,10 +13,10 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import EMBEDDING_AGENT, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import ToolResult, Usage
 from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.items import RESULTS, NewItem
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.offline import OfflineEmbedder
-from orchestrator.engine.memory.ranking import RESULTS
-from orchestrator.engine.memory.store import MemoryStore, NewItem
+from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.session.config import Host, SessionConfig

@@ -13,8 +13,8 @@ from orchestrator.core.errors import ConfigurationError, MemoryStoreError
 from orchestrator.core.events import InputReceived, MessageAdded, Warned
 from orchestrator.core.messages import Image, Message, Role, Text
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author, MemoryType
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import Author, MemoryType
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.history import TurnKind, history_of

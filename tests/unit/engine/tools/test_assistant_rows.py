@@ -12,9 +12,9 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.items import Importance, MemoryType, NewItem
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import Importance, MemoryType
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import JsonServer
 from orchestrator.engine.tools.documents import document_tools
@@ -118,7 +118,7 @@ async def test_vectors_of_each_provider_are_stored_with_model_and_dimension(
             MemoryStore(tmp_path / "memory.db", str), ServerEmbedder(asked, model), ManualClock()
         )
         stored = await memory.remember("The pump needs oil")
-        (index,) = memory.indices()
+        (index,) = memory.store.indices()
         found = await memory.recall("oil for the pump")
         await memory.aclose()
     place = server.root.removeprefix("http://")

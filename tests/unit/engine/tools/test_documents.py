@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.ranking import Author
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
 from orchestrator.engine.tools.documents import (
@@ -75,7 +75,7 @@ async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: Lon
     assert "is not a valid name of an index" in await failure(
         process_pdf_document(memory), context, **no_name
     )
-    assert memory.indices() == ()
+    assert memory.store.indices() == ()
 
 
 @pytest.mark.parametrize("tool", [process_pdf_document, vector_db_add_pdf_document])
@@ -101,7 +101,7 @@ async def test_a_document_goes_into_an_index_in_pieces_with_their_pages(
     ]
     assert pieces[1].content.startswith("This is sentence number 0 of")
     assert pieces[2].content.endswith("number 39 of the page.")
-    (index,) = memory.indices()
+    (index,) = memory.store.indices()
     assert (index.items, index.vectors) == (3, 3)
 
     (tmp_path / "docs/a.pdf").write_bytes(pdf(["Another title"]))

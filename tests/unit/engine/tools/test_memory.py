@@ -12,8 +12,8 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import ToolCall
 from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.items import Author, Importance, MemoryType
 from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
-from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
@@ -220,7 +220,7 @@ async def test_an_export_is_taken_in_by_another_file(tmp_path: Path) -> None:
     assert len(lines) == 2
     later = ManualClock(START + timedelta(days=1))
     other = LongTermMemory(MemoryStore(tmp_path / "b.db", str), LexicalEmbedder(), later)
-    assert await other.take_in([*lines, "", *lines]) == 1
-    assert await other.take_in(lines) == 0
+    assert await other.import_items([*lines, "", *lines]) == 1
+    assert await other.import_items(lines) == 0
     assert [one.memory.content for one in (await other.recall("mocks")).memories] == ["Never use mocks"]
     await other.aclose()

@@ -157,7 +157,7 @@ async def test_private_hosts_are_refused_however_they_are_written(host: str) -> 
         ("http://example.org\\@127.0.0.1/", "backslashes"),
         ("http://example.org/\r\nX: y", "cannot be seen"),
         ("http:///path", "no host"),
-        ("http://[::1/", "no valid address"),
+        ("http://[::1/", "not a valid address"),
         ("https://example.org/" + "a" * 3000, "longer than"),
     ],
 )

@@ -1,29 +1,54 @@
-"""Chat Completions: decodes whole replies and streams, of the vendor and of compatible servers."""
+"""OpenAI Chat Completions: encodes requests and decodes replies, for the vendor and for compatible servers.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import base64
+import json
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import OverloadedError
-from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
-from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.refusals import (
+    RefusedFields,
+    highest_reply_limit,
+    is_unsupported,
+    is_vague,
+    refusal_text,
+)
+from orchestrator.engine.models.schemas import openai_format
 from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
+    EncodedMessages,
     ReplyDecoder,
+    WireRequest,
+    accept,
+    as_object,
     as_text,
     dicts,
+    endpoint,
     finish_with_calls,
     generated_id,
+    host_of,
+    is_openai,
+    json_bytes,
+    plain_name,
     read_arguments,
-    read_json,
+    short_id,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from orchestrator.core.messages import Part
+    from orchestrator.core.errors import ModelError
+    from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
     from orchestrator.engine.models.base import Piece, Request
 
 
@@ -87,6 +112,10 @@ class _Call:
     extra: Any = None
 
 
+def _is_whole(arguments: object) -> bool:
+    return INVALID_ARGUMENTS not in read_arguments(arguments)
+
+
 @dataclass(slots=True)
 class _CallPieces:
     """The tool calls of a reply, received in pieces."""
@@ -94,18 +123,11 @@ class _CallPieces:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[int, _Call] = field(default_factory=dict)
 
-    def take_whole(self, message: Mapping[str, Any]) -> str:
-        """Add the calls of a whole message: each entry is a separate call. Return the same as `take`."""
-        entries = dicts(message.get("tool_calls"))
-        return self.take(
-            {**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]}
-        )
-
     def take(self, delta: Mapping[str, Any]) -> str:
         """Add the pieces of calls in a chunk of a stream; return the text of their arguments."""
         pieces = dicts(delta.get("tool_calls"))
-        legacy = delta.get("function_call")
-        if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
+        legacy = as_object(delta.get("function_call"))
+        if legacy and (legacy.get("name") or self.calls) and not pieces:
             pieces = [{"function": legacy}]
         texts = []
         for piece in pieces:
@@ -142,7 +164,7 @@ class _CallPieces:
             known = same_id or (self.calls[-1] if self.calls else None)
         if known is not None:
             other_id = bool(call_id and known.id and call_id != known.id)
-            again = bool(name and not call_id and known.arguments and _is_complete(known.arguments))
+            again = bool(name and not call_id and known.arguments and _is_whole(known.arguments))
             if not other_id and not again:
                 return known
         call = _Call()
@@ -166,13 +188,6 @@ class _CallPieces:
             if call.extra:
                 extras[call_id] = call.extra
         return calls, extras
-
-
-def _is_complete(arguments: object) -> bool:
-    try:
-        return not isinstance(arguments, str) or isinstance(read_json(arguments), dict)
-    except ValueError:
-        return False
 
 
 # Keys of `Reasoning.opaque`, whose values `encode` sends back with the next request.
@@ -229,16 +244,14 @@ class ChatDecoder(ReplyDecoder):
         self._take(value)
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        self._id = as_text(chunk.get("id")) or self._id
-        self._model = as_text(chunk.get("model")) or self._model
-        groq = chunk.get("x_groq")
-        usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
+        self._take_names(chunk.get("id"), chunk.get("model"))
+        usage = chunk.get("usage") or as_object(chunk.get("x_groq")).get("usage")
         pieces: list[Piece] = []
         repeats = self._has_choice
         for choice in self._reply_choices(dicts(chunk.get("choices"))):
             usage = usage or choice.get("usage")
             pieces += self._take_choice(choice, repeats=repeats)
-        self._usage = usage if isinstance(usage, dict) else self._usage
+        self._usage = as_object(usage) or self._usage
         return pieces
 
     def _reply_choices(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -264,11 +277,10 @@ class ChatDecoder(ReplyDecoder):
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             # A whole message; in a stream some servers repeat it at the end.
-            message = choice.get("message")
-            delta = message if isinstance(message, dict) and not repeats else {}
-            made = self._calls.take_whole(delta)
-        else:
-            made = self._calls.take(delta)
+            delta = {} if repeats else as_object(choice.get("message"))
+            calls = dicts(delta.get("tool_calls"))
+            delta = {**delta, "tool_calls": [{**call, "index": n} for n, call in enumerate(calls)]}
+        made = self._calls.take(delta)
         self._has_choice = True
         pieces = [*self._take_text(delta), *([CallPiece(made)] if made else [])]
         # Content after a finish reason needs another one, or the end mark.
@@ -293,7 +305,7 @@ class ChatDecoder(ReplyDecoder):
         self._keep(pieces)
         return pieces
 
-    def _keep(self, pieces: list[Piece]) -> None:
+    def _keep(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             (self._text if isinstance(piece, TextPiece) else self._reasoning).append(piece.text)
 
@@ -327,11 +339,10 @@ class ChatDecoder(ReplyDecoder):
 
 def _is_error(value: Mapping[str, Any]) -> bool:
     """Return whether a value is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
-    status = value.get("base_resp")
-    if isinstance(status, dict) and status.get("status_code") and not value.get("choices"):
+    if value.get("error") or value.get("object") == "error":
         return True
-    failed = value.get("success") is False and not value.get("choices")
-    return bool(value.get("error")) or value.get("object") == "error" or failed
+    failed = value.get("success") is False or as_object(value.get("base_resp")).get("status_code")
+    return bool(failed) and not value.get("choices")
 
 
 def _content_pieces(content: object) -> Iterator[Piece]:
@@ -375,3 +386,189 @@ class _Details:
 
 
 _GROWING = frozenset({"text", "summary", "data"})
+
+
+SUFFIX = "/chat/completions"
+
+# The vendor's host and its reasoning models know only the newer name of the output limit;
+# many compatible servers know only the older one.
+_NEW_LIMIT = "max_completion_tokens"
+_OLD_LIMIT = "max_tokens"
+_NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
+
+# The vendor refuses longer ids and names, and other characters in names. Other servers may need whole ids.
+_MAX_ID_CHARACTERS = 40
+_MAX_NAME_CHARACTERS = 64
+
+# Sent only with tools, and after them.
+_CALLING = ("tool_choice", "parallel_tool_calls")
+
+_SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWire:
+    """One model behind one Chat Completions address.
+
+    Attributes:
+        limit_field: the field name of the output limit.
+        output_schemas: whether the server accepts `response_format`.
+        stream_usage: whether the server accepts `stream_options`.
+        demanding: whether the server accepts only schemas that require every property, and refuses long ids
+            and unusual names of calls.
+        refused: other fields that the server has refused.
+        encoded: cache of the messages' JSON.
+
+    A request's provider options for `openai` are added to the body unchanged; `tools` are appended to the
+    request's.
+    """
+
+    url: str
+    model: str
+    limit_field: str = _OLD_LIMIT
+    output_schemas: bool = True
+    stream_usage: bool = True
+    demanding: bool = False
+    refused: RefusedFields = field(default_factory=RefusedFields)
+    encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
+
+    @classmethod
+    def at(cls, api_url: str, model: str) -> ChatWire:
+        """Create the wire for an address that a user configured (see `endpoint`).
+
+        Raises:
+            ConfigurationError: it is not an http(s) address.
+        """
+        url = endpoint(api_url, SUFFIX)
+        is_new = is_openai(url) or _NEW_LIMIT_MODELS.match(model)
+        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_openai(url))
+
+    def credentials(self, api_key: str) -> Mapping[str, str]:
+        """Return the header that carries the key."""
+        return {"authorization": f"Bearer {api_key}"}
+
+    def encode(self, request: Request, *, stream: bool) -> WireRequest:
+        """Encode a request as Chat Completions JSON. The messages come last; see `WireRequest`."""
+        head: dict[str, Any] = {"model": self.model}
+        if stream:
+            head["stream"] = True
+            if self.stream_usage:
+                head["stream_options"] = {"include_usage": True}
+        optional = self.refused.openai_fields(request, limit=self.limit_field, effort="reasoning_effort")
+        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        head.update(optional)
+        if request.output_schema is not None and self.output_schemas:
+            head["response_format"] = openai_format(request.output_schema, demanding=self.demanding)
+        head.update(request.provider_options.get("openai", {}))
+        if request.tools:
+            more = head.get("tools")
+            head["tools"] = [_tool(tool) for tool in request.tools]
+            head["tools"] += more if isinstance(more, list) else []
+            head.update(calling)
+        system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
+        make = partial(_entries, strict=self.demanding)
+        entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
+        return WireRequest(self.url, accept(stream=stream), head, "messages", entries, self.encoded)
+
+    def decoder(self, request: Request) -> ChatDecoder:
+        """Return a decoder for one reply."""
+        return ChatDecoder(request, model=self.model, where=host_of(self.url))
+
+    def relax(self, request: Request, error: ModelError) -> ChatWire | None:
+        """Return the wire without what the server refused.
+
+        That is the schema, usage in streams, a name of the limit, or another field.
+        """
+        said = refusal_text(error)
+        shapes = request.output_schema is not None and self.output_schemas
+        if shapes and _SCHEMA_WORDS.search(said):
+            return replace(self, output_schemas=False)
+        if self.stream_usage and "stream_options" in said:
+            return replace(self, stream_usage=False)
+        renames = is_unsupported(said) and _NEW_LIMIT in said and highest_reply_limit(said) is None
+        if request.max_output_tokens is not None and renames:
+            other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
+            return replace(self, limit_field=other)
+        sent = self.refused.openai_fields(request, limit=self.limit_field, effort="reasoning_effort")
+        users = request.provider_options.get("openai", {})
+        refused = self.refused.after(error, sent, users, sent.get(self.limit_field))
+        if refused is not None:
+            return replace(self, refused=refused)
+        return replace(self, output_schemas=False) if shapes and is_vague(error) else None
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
+    """Return a message as entries of the vendor's list: each tool result is a separate one."""
+    if message.role is Role.ASSISTANT:
+        return [_assistant(message, strict=strict)]
+    # The protocol has no flag for failed calls: the result's text says that it is an error.
+    results = [
+        {"role": "tool", "tool_call_id": _id(part.call_id, strict=strict), "content": part.content}
+        for part in message.parts
+        if isinstance(part, ToolResult)
+    ]
+    # It has no images in results either: they follow as the user's.
+    pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
+    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+    if not others and results:
+        return results
+    return [*results, {"role": "user", "content": _user_content(others)}]
+
+
+def _user_content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
+    """Return a user message's content: plain text as a string, as some servers accept nothing else."""
+    if all(isinstance(part, Text) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    return [{"type": "text", "text": part.text} if isinstance(part, Text) else _image(part) for part in parts]
+
+
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
+
+
+def _assistant(message: Message, *, strict: bool) -> dict[str, Any]:
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+    if not calls:
+        return entry
+    extras = _carried_reasoning(message.parts, entry)
+    entry["tool_calls"] = [
+        {
+            "id": _id(call.id, strict=strict),
+            "type": "function",
+            "function": {
+                "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
+                "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+            },
+            **({"extra_content": extras[call.id]} if call.id in extras else {}),
+        }
+        for call in calls
+    ]
+    return entry
+
+
+def _id(call_id: str, *, strict: bool) -> str:
+    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
+
+
+def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:
+    """Add reasoning under its original field names; return what belongs to the calls, by id.
+
+    It is sent only beside tool calls: there some models need it, elsewhere some servers reject it.
+    """
+    extras: dict[str, Any] = {}
+    for part in parts:
+        if not isinstance(part, Reasoning):
+            continue
+        if REASONING_DETAILS in part.opaque:
+            entry["reasoning_details"] = part.opaque[REASONING_DETAILS]
+        elif REASONING_FIELD in part.opaque:
+            entry[part.opaque[REASONING_FIELD]] = part.text
+        extras.update(part.opaque.get(EXTRA_CONTENT, {}))
+    return extras

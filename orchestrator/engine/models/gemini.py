@@ -1,4 +1,4 @@
-"""Gemini's generateContent and streamGenerateContent: encodes requests.
+"""Gemini's generateContent and streamGenerateContent: encodes requests and decodes replies.
 
 https://ai.google.dev/api/generate-content
 """
@@ -12,19 +12,231 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
-from orchestrator.core.errors import ConfigurationError, InvalidRequestError
-from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE, GeminiDecoder
+from orchestrator.core.errors import ConfigurationError, ContentFilterError, InvalidRequestError
+from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece, ToolChoice
+from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.refusals import RefusedFields
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, dotted_name, endpoint, host_of
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    ReplyDecoder,
+    WireRequest,
+    accept,
+    as_object,
+    as_text,
+    dicts,
+    endpoint,
+    finish_with_calls,
+    generated_id,
+    host_of,
+    merge_options,
+    read_arguments,
+    read_event,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import Message
-    from orchestrator.engine.models.base import Request
+    from orchestrator.core.messages import Message, Part
+    from orchestrator.engine.models.base import Piece, Request
+
+
+OPAQUE = "gemini"
+"""The key of `Reasoning.opaque` for this protocol's object, which has one of the next two keys."""
+SIGNATURE = "signature"  # the thought signature of the text or call that follows
+PART = "part"  # a part that is sent back unchanged: a signed thought, a search by the server
+
+# https://ai.google.dev/api/generate-content#FinishReason
+_FILTERED = [
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT",
+    "IMAGE_RECITATION",
+    "MODEL_ARMOR",
+    "ESCALATION",
+    "PUP_LIMITED_DISABLED",
+]
+_FINISH = {
+    **dict.fromkeys(_FILTERED, FinishReason.CONTENT_FILTER),
+    "STOP": FinishReason.STOP,
+    "MAX_TOKENS": FinishReason.LENGTH,
+    "CONTINUATION": FinishReason.LENGTH,
+}
+_MISSING_SIGNATURE = "MISSING_THOUGHT_SIGNATURE"
+
+# Parts that the server creates when it uses its own tools; it needs them back.
+_SERVER_PARTS = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
+
+
+@dataclass(slots=True)
+class _ReceivedPart:
+    """A part of the reply that is being received: a text in pieces, or a whole part.
+
+    Attributes:
+        call: the function call, if it is one.
+        raw: the received part, if it is sent back unchanged.
+    """
+
+    is_thought: bool = False
+    signature: str = ""
+    texts: list[str] = field(default_factory=list)
+    call: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether more text may be added: a signed part is never merged with another."""
+        return not self.signature and self.call is None and self.raw is None
+
+
+class GeminiDecoder(ReplyDecoder):
+    """Decodes one reply.
+
+    The protocol has no end mark, and more may follow a finish reason: a reply ends only with its stream.
+    Content after a finish reason needs another finish reason; otherwise the stream was cut off.
+    """
+
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        super().__init__(request, model=model, where=where)
+        self._finish = ""
+        self._usage: Mapping[str, Any] = {}
+        self._has_candidate = False
+        self._received: list[_ReceivedPart] = []
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Decode one server-sent event."""
+        if not data.strip():
+            return []
+        chunk, known = read_event(data, self._where), len(self._received)
+        values = dicts(chunk if isinstance(chunk, list) else [chunk])
+        pieces = [piece for value in values for piece in self._take_event(event, value)]
+        has_call = any(one.call is not None for one in self._received[known:])  # calls are not split
+        return [*pieces, *([CallPiece(data)] if has_call else [])]
+
+    def read(self, body: bytes) -> Response:
+        """Decode a whole reply, or the JSON list of a stream without `alt=sse`."""
+        if body.lstrip()[:1] != b"[":
+            return super().read(body)
+        self.feed("", body.decode("utf-8", "replace"))
+        return self._finish_document()
+
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        self._take_event("", value)
+
+    def _finish_document(self) -> Response:
+        if not self._has_candidate:
+            raise self._no_reply("without a reply in it (no candidates)")
+        return super()._finish_document()
+
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        del event  # the vendor's events have no names
+        if chunk.get("error"):
+            if self._finish:
+                return []  # the reply is complete
+            raise error_in_reply(chunk, self._where)
+        self._take_names(chunk.get("responseId"), chunk.get("modelVersion"))
+        self._usage = as_object(chunk.get("usageMetadata")) or self._usage  # each chunk has the totals so far
+        candidates = [one for one in dicts(chunk.get("candidates")) if one.get("index") in (None, 0)]
+        feedback = as_object(chunk.get("promptFeedback"))
+        if not candidates and (reason := as_text(feedback.get("blockReason"))):
+            said = ": ".join(filter(None, (reason, as_text(feedback.get("blockReasonMessage")))))
+            raise ContentFilterError(f"{self._where} refused the prompt: {said}")
+        return [piece for candidate in candidates for piece in self._take_candidate(candidate)]
+
+    def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
+        self._has_candidate = True
+        finish = as_text(candidate.get("finishReason"))
+        if finish == _MISSING_SIGNATURE:
+            raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
+        known = len(self._received)
+        parts = dicts(as_object(candidate.get("content")).get("parts"))
+        pieces = [piece for part in parts for piece in self._take_part(part)]
+        goes_on = bool(pieces) or len(self._received) > known
+        self._finish = finish or ("" if goes_on else self._finish)
+        return pieces
+
+    def _take_part(self, part: dict[str, Any]) -> list[Piece]:
+        signature, text = as_text(part.get("thoughtSignature")), as_text(part.get("text"))
+        is_thought = part.get("thought") is True
+        call = part.get("functionCall")
+        if isinstance(call, dict):
+            self._received.append(_ReceivedPart(signature=signature, call=call))
+        elif any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
+            self._received.append(_ReceivedPart(is_thought=is_thought, texts=[text], raw=part))
+        elif text:
+            last = self._received[-1] if self._received else None
+            if signature or last is None or not last.grows or last.is_thought != is_thought:
+                last = _ReceivedPart(is_thought=is_thought, signature=signature)
+                self._received.append(last)
+            last.texts.append(text)
+        if not text:
+            return []
+        return [ReasoningPiece(text) if is_thought else TextPiece(text)]
+
+    def finish(self) -> tuple[list[Piece], Response]:
+        """Return the whole reply; nothing was held back."""
+        if not self._has_candidate or not (self._finish or self.done):
+            raise self._cut_off()
+        parts = tuple(self._parts())
+        # A call of an unknown tool has a separate finish reason.
+        finish = finish_with_calls(_FINISH.get(self._finish or "STOP", FinishReason.OTHER), parts)
+        return [], self._response(parts, finish, _read_usage(self._usage))
+
+    def _parts(self) -> Iterator[Part]:
+        """Yield the parts, each thought before its subject, each signature directly before what it signs."""
+        thought = ""
+        ids: set[str] = set()
+        for one in self._received:
+            text = "".join(one.texts)
+            if one.raw is not None:
+                yield Reasoning(thought + (text if one.is_thought else ""), {OPAQUE: {PART: one.raw}})
+                thought = ""
+                continue
+            if one.is_thought:
+                thought += text
+                continue
+            if thought or one.signature:
+                yield Reasoning(thought, {OPAQUE: {SIGNATURE: one.signature}} if one.signature else {})
+                thought = ""
+            yield Text(text) if one.call is None else self._call(one.call, ids)
+        if thought:
+            yield Reasoning(thought)
+
+    def _call(self, call: Mapping[str, Any], ids: set[str]) -> ToolCall:
+        """Return a call; `ids` are those of the calls before it. The vendor sends ids only sometimes."""
+        name, arguments = as_text(call.get("name")), read_arguments(call.get("args"))
+        given = as_text(call.get("id"))
+        if not given or given in ids:
+            given = generated_id(len(ids), self._id, name, arguments)
+        ids.add(given)
+        return ToolCall(given, name, arguments)
+
+
+def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
+    """Return the vendor's counts; None if nothing was counted.
+
+    https://ai.google.dev/api/generate-content#UsageMetadata: the candidates' tokens exclude thoughts, and the
+    prompt's exclude the input of the server's own tools.
+    """
+    prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
+    thoughts = count_of(usage, "thoughtsTokenCount")
+    output = count_of(usage, "candidatesTokenCount") + thoughts
+    output = output or max(count_of(usage, "totalTokenCount") - prompt, 0) * bool(prompt)
+    if not prompt and not output:
+        return None
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=output,
+        cached_input_tokens=min(count_of(usage, "cachedContentTokenCount"), prompt),
+        reasoning_tokens=thoughts,
+    )
 
 
 _NUMBERED = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
@@ -45,10 +257,6 @@ class Levels(Enum):
     ALL = "all"
     TWO = "low and high"  # every model with levels has these
     NONE = "none"
-
-    def fewer(self, model: str) -> Levels:
-        """Return the levels to try after a refusal."""
-        return Levels.TWO if self is Levels.ALL and generation_of(model) >= (3, 0) else Levels.NONE
 
 
 def generation_of(model: str) -> tuple[int, int]:
@@ -92,6 +300,7 @@ DUMMY_SIGNATURE = "skip_thought_signature_validator"
 https://ai.google.dev/gemini-api/docs/thought-signatures (questions and answers)
 """
 
+_NOT_DOTTED = re.compile(r"[^a-zA-Z0-9_.:-]")
 _MAX_NAME_CHARACTERS = 128
 """Length of a function's name: https://ai.google.dev/api/caching#FunctionDeclaration"""
 
@@ -183,17 +392,14 @@ class GeminiWire:
         head.update(self._tool_fields(request))
         if config := self._generation_config(request):
             head["generationConfig"] = config
-        for name, value in request.provider_options.get("gemini", {}).items():
-            if name == "safety_settings":
-                head["safetySettings"] = value
-            elif name != "grounding":
-                head[name] = _joined(head.get(name), value)
+        options = dict(request.provider_options.get("gemini", {}))
+        options.pop("grounding", None)
+        if "safety_settings" in options:
+            options["safetySettings"] = options.pop("safety_settings")
+        merge_options(head, options)
         entries = [self.encoded.get(message, self._entries) for message in request.messages]
-        if stream:
-            url, accept = self._method("streamGenerateContent", "alt=sse", self.query), "text/event-stream"
-        else:
-            url, accept = self.url, "application/json"
-        return WireRequest(url, {"accept": accept}, head, "contents", entries, self.encoded)
+        url = self._method("streamGenerateContent", "alt=sse", self.query) if stream else self.url
+        return WireRequest(url, accept(stream=stream), head, "contents", entries, self.encoded)
 
     def _generation_config(self, request: Request) -> dict[str, Any]:
         config: dict[str, Any] = self.refused.kept(self._numbers(request))
@@ -228,14 +434,12 @@ class GeminiWire:
             tools.append({"googleSearch": {}})
             if request.tools and self._is_new:
                 config["includeServerSideToolInvocations"] = True  # required if there are both kinds of tools
-        fields = {"tools": tools, "toolConfig": config}
-        return {name: value for name, value in fields.items() if value}
+        return {**({"tools": tools} if tools else {}), **({"toolConfig": config} if config else {})}
 
     def _entries(self, message: Message) -> Iterator[dict[str, Any]]:
         """Yield a message as entries of the vendor's list; nothing if it has no content."""
         if message.role is Role.ASSISTANT:
-            said = list(_model_parts(message, needs_signature=self._is_new))
-            groups = [("model", said)]
+            groups = [("model", list(_model_parts(message, needs_signature=self._is_new)))]
         else:
             # Results are separate, because the vendor treats a text beside them as a new turn.
             results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -249,7 +453,7 @@ class GeminiWire:
         key = "error" if result.is_error else "output"
         response: dict[str, Any] = {
             "id": result.call_id,
-            "name": _name(result.name),
+            "name": function_name(result.name),
             "response": {key: result.content},
         }
         inside = [image for image in result.images if self._is_new and image.media_type in _RESPONSE_PICTURES]
@@ -272,28 +476,23 @@ class GeminiWire:
         said = str(error).partition(": ")[2]
         config = self._generation_config(request)
         if "thinkingConfig" in config and _THINKING_WORDS.search(said):
-            return replace(self, levels=self.levels.fewer(self.model))
+            has_two = self.levels is Levels.ALL and self._is_new
+            return replace(self, levels=Levels.TWO if has_two else Levels.NONE)
         if "responseJsonSchema" in config and _SCHEMA_WORDS.search(said):
             return replace(self, output_schemas=False)
         sent = self.refused.kept(self._numbers(request))
         calling = _CALLING in self._tool_fields(request).get("toolConfig", {})
         users = request.provider_options.get("gemini", {})
         named = {**sent, **({_CALLING: True} if calling and "toolConfig" not in users else {})}
-        mine = users.get("generationConfig")
-        refused = self.refused.after(
-            error, named, mine if isinstance(mine, dict) else {}, sent.get("maxOutputTokens")
-        )
+        theirs = as_object(users.get("generationConfig"))
+        refused = self.refused.after(error, named, theirs, sent.get("maxOutputTokens"))
         return None if refused is None else replace(self, refused=refused)
 
 
-def _joined(ours: object, theirs: object) -> object:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return {**ours, **theirs}
-    return [*ours, *theirs] if isinstance(ours, list) and isinstance(theirs, list) else theirs
-
-
-def _name(text: str) -> str:
-    return dotted_name(text, _MAX_NAME_CHARACTERS)
+def function_name(text: str) -> str:
+    """Return the name with only the characters that the vendor accepts; it begins with a letter or `_`."""
+    name = _NOT_DOTTED.sub("_", text)
+    return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:_MAX_NAME_CHARACTERS]
 
 
 def _picture(image: Image) -> dict[str, Any]:
@@ -325,7 +524,13 @@ def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[st
         if isinstance(part, Text) and part.text:
             entry: dict[str, Any] = {"text": part.text}
         elif isinstance(part, ToolCall):
-            entry = {"functionCall": {"id": part.id, "name": _name(part.name), "args": dict(part.arguments)}}
+            entry = {
+                "functionCall": {
+                    "id": part.id,
+                    "name": function_name(part.name),
+                    "args": dict(part.arguments),
+                }
+            }
             signature = signature or (DUMMY_SIGNATURE if needs_signature else "")
             needs_signature = False
         else:

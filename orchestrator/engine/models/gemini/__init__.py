@@ -1,1 +1,0 @@
-"""Gemini's generateContent."""
