@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.documents import pdf_extract_text
-from orchestrator.engine.tools.file_suite import file_suite
+from orchestrator.engine.tools.file_suite import file_suite, pdf_extract_text
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.shell import shell_execute
 

@@ -344,7 +344,7 @@ class ShiftedLines:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._index = LineIndex([_bare(line) for line in lines])
+        self._index = LineIndex([bare(line) for line in lines])
 
     def places(self, old: Sequence[str], start: int = 0) -> list[tuple[int, Shift]]:
         """Find lines that differ from `old` only by one shift and in punctuation; at most `MOST_PLACES`.
@@ -355,7 +355,7 @@ class ShiftedLines:
             old: at least one line.
             start: the first place that counts.
         """
-        wanted = [_bare(line) for line in old]
+        wanted = [bare(line) for line in old]
         if not any(wanted):
             return []
         candidates = list(islice(self._index.places(wanted, start, start), _MOST_CANDIDATES + 1))
@@ -369,7 +369,8 @@ class ShiftedLines:
         return list(islice(found, MOST_PLACES))
 
 
-def _bare(line: str) -> str:
+def bare(line: str) -> str:
+    """Return a line with plain punctuation, without blanks at both ends."""
     return plain_punctuation(line).strip()
 
 

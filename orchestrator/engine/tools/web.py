@@ -20,6 +20,7 @@ from orchestrator.engine.tools.base import (
     ToolContext,
     ToolOutcome,
     define,
+    integer,
 )
 from orchestrator.engine.web.base import PageKind
 
@@ -78,7 +79,12 @@ class PageText:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Line ranges (first, last) with a match, in order; `more` is set if there were too many to collect."""
+    """The places of a page that match a regular expression.
+
+    Attributes:
+        ranges: the first and the last line of each, in order.
+        more: whether there are more, too many to collect.
+    """
 
     ranges: tuple[tuple[int, int], ...]
     more: bool
@@ -134,7 +140,7 @@ def visible_text(text: str) -> str:
     """Return the text without invisible characters, in which instructions can hide."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in text if c == "\t" or _is_visible(c))
+    return "".join(character for character in text if character == "\t" or _is_visible(character))
 
 
 def wrapped(paragraphs: Sequence[str]) -> tuple[Paragraph, ...]:
@@ -165,13 +171,12 @@ async def _page_text(page: WebPage) -> PageText:
 
 
 def _numbered(url: str, title: str, text: str) -> PageText:
-    lines = [
-        visible_text(line).rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    ]
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = [visible_text(line).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     paragraphs = wrapped(lines)
-    shown = tuple(line for part in paragraphs for line in part.lines())
+    shown = tuple(line for paragraph in paragraphs for line in paragraph.lines())
     return PageText(url, visible_text(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
 
 
@@ -217,7 +222,7 @@ def web_search(access: WebAccess) -> Tool:
     """Create the tool that asks the search engine and lists the results: title, address, text."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        hits = await access.search(arguments["query"], arguments.get("max_results") or DEFAULT_HITS)
+        hits = await access.search(arguments["query"], integer(arguments, "max_results") or DEFAULT_HITS)
         if not hits:
             return Ok("Nothing was found. Try other or fewer words.")
         shown = [HITS_NOTE]
@@ -234,10 +239,8 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
     """Create the tool that shows lines of a page as `NNN | text`, with its address and title above."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        offset, limit = arguments.get("offset"), arguments.get("limit")
-        first, most = 1 if offset is None else offset, DEFAULT_LINES if limit is None else limit
-        if first < 1 or most < 1:
-            raise ToolError("offset and limit count lines from 1")
+        first = integer(arguments, "offset") or 1
+        most = integer(arguments, "limit") or DEFAULT_LINES
         text = await reader.read(arguments["url"])
         head, total = _head(text), len(text.lines)
         if not total:
@@ -249,34 +252,29 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
         rest = f"; go on with offset {last + 1}" if last < total else ""
         return Ok("\n".join([head, *shown, f"[lines {first} to {last} of {total}{rest}]"]))
 
-    properties: dict[str, JsonObject] = {
-        "url": TEXT,
-        "offset": FROM_ONE,
-        "limit": {**FROM_ONE, "maximum": MAX_LINES},
-    }
+    properties = {"url": TEXT, "offset": FROM_ONE, "limit": {**FROM_ONE, "maximum": MAX_LINES}}
     return Tool(define(name, properties, ("url",)), execute)
 
 
 def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
-    """Create the tool that shows where a regular expression matches in a page; it searches up to `seconds`."""
+    """Create the tool that shows where a regular expression matches in a page.
+
+    Args:
+        seconds: the limit of time for one search.
+    """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        pattern, most, context = (
-            arguments["pattern"],
-            arguments.get("max_results"),
-            arguments.get("context_lines"),
-        )
-        most = DEFAULT_PLACES if most is None else most
-        context = DEFAULT_CONTEXT_LINES if context is None else context
+        pattern, around = arguments["pattern"], integer(arguments, "context_lines")
         if not 1 <= len(pattern) <= MAX_PATTERN_CHARACTERS:
             raise ToolError(f"pattern must be 1 to {MAX_PATTERN_CHARACTERS:,} characters long")
-        if most < 1 or context < 0:
-            raise ToolError("max_results counts from 1, and context_lines from 0")
         text = await reader.read(arguments["url"])
         matches = await find_in(text, pattern, seconds=seconds)
         if not matches.ranges:
             return Ok(f"{_head(text)}\nNothing matches in the {len(text.lines)} lines of the page.")
-        return Ok("\n".join(_places(text, matches, most, context)))
+        most = integer(arguments, "max_results") or DEFAULT_PLACES
+        return Ok(
+            "\n".join(_places(text, matches, most, DEFAULT_CONTEXT_LINES if around is None else around))
+        )
 
     properties: dict[str, JsonObject] = {
         "url": TEXT,
@@ -296,8 +294,8 @@ def _places(text: PageText, matches: Matches, most: int, context: int) -> list[s
     """Return the matching lines with context, as many places as fit, and how many more there are."""
     output, room, shown, total = [_head(text)], MAX_SHOWN_CHARACTERS, 0, len(text.lines)
     for first, last in matches.ranges[:most]:
-        lines_of_match = f"line {first}" if first == last else f"lines {first} to {last}"
-        place = f"[match in {lines_of_match} of {total}]"
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        place = f"[match in {where} of {total}]"
         begin, end = max(first - context, 1), min(last + context, total)
         lines = _fit_lines(text, begin, end, room - len(place))
         if shown and len(lines) < end - begin + 1:
