@@ -275,14 +275,13 @@ class _Patching:
             ToolError: a file could not be written.
         """
         await self._staging.write()
-        ledger = self._context.ledger
-        for name, data in self._staging.changed().items():
+        ledger, changed = self._context.ledger, self._staging.changed()
+        for name, data in changed.items():
             ledger.touched.add(name)
             ledger.missed.pop(name, None)
-            if data is None:
-                ledger.shown.discard(name)
-            elif name in self._written or self._staging.moved_from(name) in ledger.shown:
+            if data is not None and (name in self._written or self._staging.moved_from(name) in ledger.shown):
                 ledger.shown.add(name)
+        ledger.shown -= {name for name, data in changed.items() if data is None}
 
     async def syntax_remarks(self) -> list[str]:
         """Return the remarks of `syntax_remark` on the written files."""
