@@ -320,7 +320,7 @@ class ConfinedTree:
     """
 
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
-        self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  keeps links, on purpose
+        self._roots = (os.path.abspath(root), os.path.realpath(root))
         with _os_errors(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._kernels = _kernel_devices()
@@ -395,7 +395,7 @@ class ConfinedTree:
         with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
             _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             descriptor = os.open(names[-1], _READ, dir_fd=folder)
-            with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
+            with open(descriptor, "rb") as file:
                 found = os.fstat(descriptor)
                 _require_file(label, found.st_mode)
                 self._require_disk(label, found)
@@ -514,7 +514,7 @@ class ConfinedTree:
         temporary = f".pullwright-{os.getpid()}-{next(self._numbers)}"
         descriptor = os.open(temporary, _CREATE, _DEFAULT_MODE, dir_fd=folder)
         try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+            with open(descriptor, "wb") as file:
                 file.writelines(
                     content[start : start + _CHUNK_BYTES] for start in range(0, len(content), _CHUNK_BYTES)
                 )

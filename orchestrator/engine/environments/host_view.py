@@ -58,11 +58,11 @@ class HostView:
         """Whether no command can have created the repository of the folder, or changed its configuration."""
         folder = self._root
         for name in self._below:
-            folder = os.path.join(folder, name)  # noqa: PTH118  names, joined as they are
-            if os.path.lexists(os.path.join(folder, ".git")):  # noqa: PTH118  names
+            folder = os.path.join(folder, name)
+            if os.path.lexists(os.path.join(folder, ".git")):
                 return False
         top = self._top()
-        kept = os.path.join(self._root, ".git")  # noqa: PTH118  names
+        kept = os.path.join(self._root, ".git")
         return not any(
             is_above(self._root, place) and not is_above(kept, place)
             for place in (_repository_folders(top) if top is not None else ())
@@ -98,7 +98,7 @@ class HostView:
         from_root: bool,  # noqa: FBT001  passed on by `documents`
         most_bytes: int,
     ) -> list[tuple[str, bytes]]:
-        here = os.path.join(self._root, *self._below)  # noqa: PTH118  names
+        here = os.path.join(self._root, *self._below)
         top = "/" if from_root else self._top() or here
         found: list[tuple[str, bytes]] = []
         left = most_bytes
@@ -106,15 +106,15 @@ class HostView:
             for name in names:
                 content = _content(folder, name, names, left) if left > 0 else None
                 if content:
-                    found.append((os.path.join(path, name), content))  # noqa: PTH118  names
+                    found.append((os.path.join(path, name), content))
                     left -= len(content)
         return found
 
     def _top(self) -> str | None:
         """Return the nearest folder with a repository, searching from the environment's root upwards."""
         folder = self._root
-        while not _is_repository(os.path.join(folder, ".git")):  # noqa: PTH118  names
-            folder, before = os.path.dirname(folder), folder  # noqa: PTH120  a name
+        while not _is_repository(os.path.join(folder, ".git")):
+            folder, before = os.path.dirname(folder), folder
             if folder == before:
                 return None
         return folder
@@ -122,25 +122,25 @@ class HostView:
 
 def _is_repository(path: str) -> bool:
     """Return whether a `.git` is a repository. A sandbox may have an empty folder there for a while."""
-    if os.path.isdir(path):  # noqa: PTH112  a name
-        return os.path.lexists(os.path.join(path, "HEAD"))  # noqa: PTH118  names
+    if os.path.isdir(path):
+        return os.path.lexists(os.path.join(path, "HEAD"))
     return _small_file(path).startswith(_POINTER)
 
 
 def _repository_folders(top: str) -> Iterator[str]:
     """Yield the real folder of the repository at `.git`, and the folder that it shares with other worktrees."""
-    found = path = os.path.join(top, ".git")  # noqa: PTH118  names
-    if not os.path.isdir(path):  # noqa: PTH112  a name
-        found = os.path.join(top, _small_file(path).removeprefix(_POINTER).strip())  # noqa: PTH118  names
+    found = path = os.path.join(top, ".git")
+    if not os.path.isdir(path):
+        found = os.path.join(top, _small_file(path).removeprefix(_POINTER).strip())
     yield os.path.realpath(found)
-    if shared := _small_file(os.path.join(found, "commondir")).strip():  # noqa: PTH118  names
-        yield os.path.realpath(os.path.join(found, shared))  # noqa: PTH118  names
+    if shared := _small_file(os.path.join(found, "commondir")).strip():
+        yield os.path.realpath(os.path.join(found, shared))
 
 
 def _small_file(path: str) -> str:
     """Return a small file's text; empty if there is no such file."""
     try:
-        with open(os.open(path, _FILE), "rb") as file:  # noqa: PTH123  a descriptor
+        with open(os.open(path, _FILE), "rb") as file:
             is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             return os.fsdecode(file.read(_POINTER_BYTES)) if is_file else ""
     except OSError:
@@ -158,7 +158,7 @@ def _folders_down_to(top: str, folder: str) -> Iterator[tuple[str, int]]:
             inner = enter(descriptor, name, shown(name))
             descriptor, outer = inner, descriptor
             os.close(outer)
-            path = os.path.join(path, name)  # noqa: PTH118  names
+            path = os.path.join(path, name)
             yield path, descriptor
     except (OSError, ToolError):  # replaced by a link meanwhile, or no permission: stop here
         return
@@ -184,7 +184,7 @@ def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> b
             last = os.readlink(last, dir_fd=folder).removeprefix("./")
             if last not in _LINKED or last in names:
                 return None
-        with open(os.open(last, _FILE, dir_fd=folder), "rb") as file:  # noqa: PTH123  a descriptor
+        with open(os.open(last, _FILE, dir_fd=folder), "rb") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 content = file.read(most_bytes)
                 return None if b"\0" in content else content

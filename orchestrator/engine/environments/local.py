@@ -207,7 +207,7 @@ class LocalEnvironment:
         inherited = os.environ if self._inherited is None else self._inherited
         # Variables of git are left out, whatever the policy for commands is.
         variables = child_variables(inherited, EnvPolicy.FILTERED)
-        variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
+        variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)
         return await self._run(Command(script, folder, variables, timeout_ms))
 
     async def _run(
@@ -237,7 +237,7 @@ class LocalEnvironment:
     def _folder(self, path: str) -> str:
         if not self._tree.stat(path).is_dir:
             raise FileUnreadableError(f"{path} is not a folder")
-        return os.path.join(self._tree.root, *self._tree.split(path))  # noqa: PTH118  names, joined as they are
+        return os.path.join(self._tree.root, *self._tree.split(path))
 
     def _list(self, path: str, depth: int) -> list[DirEntry]:
         base = self._tree.split(path)
