@@ -129,7 +129,8 @@ _KERNEL_TYPES = frozenset(
     {"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
     | {"mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
-_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+"""The folders of file systems without a disk: processes, devices and settings of the kernel."""
 
 
 def is_above(upper: str, lower: str) -> bool:
@@ -147,7 +148,7 @@ def _kernel_devices() -> frozenset[int]:
                 major, _, minor = before.split(" ", 3)[2].partition(":")
                 found.add(os.makedev(int(major), int(minor)))
     disk = Path("/").stat().st_dev
-    for folder in _KERNEL_FOLDERS:
+    for folder in KERNEL_FOLDERS:
         with suppress(OSError):
             device = Path(folder).stat().st_dev
             found |= {device} - {disk}
@@ -324,7 +325,7 @@ class ConfinedTree:
         with _os_errors(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._kernels = _kernel_devices()
-        is_above_kernel = any(is_above(self._roots[1], folder) for folder in _KERNEL_FOLDERS)
+        is_above_kernel = any(is_above(self._roots[1], folder) for folder in KERNEL_FOLDERS)
         if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
             self.close()
             raise _refused(str(root), "it belongs to the system, not to a project")

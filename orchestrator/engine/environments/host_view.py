@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.files import enter, is_above, shown
@@ -27,14 +27,6 @@ _POINTER_BYTES = 4_096
 
 _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
 """Documents to which a link in the same folder is followed; `orientation.sh` has the same list."""
-
-
-@runtime_checkable
-class HasHostView(Protocol):
-    """An environment whose folder this program itself may read."""
-
-    def host_view(self) -> HostView | None:
-        """Return the view, or None if commands have to read the folder instead."""
 
 
 class HostView:

@@ -30,14 +30,13 @@ from orchestrator.engine.environments.commands import (
     command_variables,
 )
 from orchestrator.engine.environments.files import ConfinedTree, shown
-from orchestrator.engine.environments.host_view import HostView
-from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import OpenSandbox
+    from orchestrator.engine.environments.host_view import HostView
 
 
 class LocalEnvironment:
@@ -100,7 +99,7 @@ class LocalEnvironment:
         self._clock = clock or SystemClock()
         self._env_policy = EnvPolicy(env_policy)
         self._inherited = inherited
-        self._ripgrep = find_ripgrep() if use_ripgrep else None
+        self._use_ripgrep = use_ripgrep
         self._running: set[RunningCommand] = set()
         self._closed = False
 
@@ -154,10 +153,15 @@ class LocalEnvironment:
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        return await grep_tree(self._tree, pattern, path, options, self._ripgrep)
+        from orchestrator.engine.environments.search import find_ripgrep, grep_tree
+
+        ripgrep = find_ripgrep() if self._use_ripgrep else None
+        return await grep_tree(self._tree, pattern, path, options, ripgrep)
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
+        from orchestrator.engine.environments.search import glob_files
+
         return await asyncio.to_thread(glob_files, self._tree, pattern, path)
 
     async def exec_command(
@@ -200,6 +204,8 @@ class LocalEnvironment:
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
+        from orchestrator.engine.environments.host_view import HostView
+
         view = HostView(self._tree.root, (), self._run_outside)
         return view if view.is_trusted else None
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Required, TypedDict, TypeVar, Unpack
 from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.base import HasHostView
 from orchestrator.engine.environments.files import quoted, shown, split_path
-from orchestrator.engine.environments.host_view import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -8,7 +8,7 @@ from orchestrator.engine.profiles.base import Profile, base_prompt
 from orchestrator.engine.tools.files import read_file
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.search import grep, list_dir
-from orchestrator.engine.tools.shell import look_by_command
+from orchestrator.engine.tools.shell import run_pipeline
 
 if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
@@ -20,7 +20,7 @@ SKILL_BYTES = 4_096
 def explorer_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """Return the tools of section "Tool System" of the specification."""
     listing = list_dir("explorer/list_files", name="list_files")
-    return (read_file(), listing, grep(), look_by_command(), *web)
+    return (read_file(), listing, grep(), run_pipeline(), *web)
 
 
 def explorer(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool = True) -> Profile:

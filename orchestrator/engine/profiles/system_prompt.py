@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.environments.host_view import HasHostView
+from orchestrator.engine.environments.base import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

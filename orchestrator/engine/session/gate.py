@@ -121,11 +121,13 @@ class Gatekeeper:
         command = call.arguments.get(_COMMAND)
         if not isinstance(command, str):
             return Refusal("Not run: the command is no text.", Defence.COMMANDS)
-        elsewhere = any(call.arguments.get(name) not in _HERE for name in _FOLDERS)
-        reason = self.rules.refusal(command, self.level, elsewhere=elsewhere)
+        outside_root = any(call.arguments.get(name) not in _HERE for name in _FOLDERS)
+        reason = self.rules.refusal(command, self.level, outside_root=outside_root)
         if reason is None:
             return None
-        may_ask = self.asks and self.rules.refusal(command, Level.DANGEROUS, elsewhere=elsewhere) is None
+        may_ask = (
+            self.asks and self.rules.refusal(command, Level.DANGEROUS, outside_root=outside_root) is None
+        )
         return Refusal(reason, Defence.COMMANDS, _command_scope(call) if may_ask else "")
 
     def _holds_secret(self, text: str) -> bool:

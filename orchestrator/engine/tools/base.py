@@ -123,7 +123,7 @@ class Ledger:
             because it wrote them.
         touched: files that tools wrote, changed or removed.
         shell_used: whether a command ran, which may have changed files that no tool names.
-        held_writes: shrinking writes that were refused once, by path and digest of content.
+        refused_writes: doubtful writes that were refused once, by path and digest of content.
         originals: the content of files before a tool replaced them for the first time.
         missed: by path, texts to be replaced that were not in the file, since the file last changed.
         unreadable: files that a tool changed and that Python, JSON or TOML can no longer parse.
@@ -133,7 +133,7 @@ class Ledger:
     shown: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     shell_used: bool = False
-    held_writes: set[tuple[str, str]] = field(default_factory=set)
+    refused_writes: set[tuple[str, str]] = field(default_factory=set)
     originals: dict[str, bytes] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)

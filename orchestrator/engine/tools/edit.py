@@ -25,9 +25,9 @@ from orchestrator.engine.tools.matching import (
     Shift,
     ShiftedLines,
     TextPlaces,
+    code_block,
+    describe_nearest,
     find_text,
-    nearest_shown,
-    raw,
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
@@ -239,7 +239,7 @@ class _Edit:
         if not places:
             again = self.context.ledger.misses_again(self.name, old)
             return (
-                f"{terms.old} is not in {self.path}{nearest_shown(lines, wanted, terms.old, again=again)}",
+                f"{terms.old} is not in {self.path}{describe_nearest(lines, wanted, terms.old, again=again)}",
                 new,
             )
         if len(places) > 1:
@@ -255,7 +255,7 @@ class _Edit:
             problem = (
                 f"{terms.old} is in {self.path} at line {place + 1}, but there the lines have {shift} before them, which "
                 f"cannot be removed from {terms.new}. These are the lines as they are:\n"
-                f"{raw(lines[place : place + len(wanted)])}"
+                f"{code_block(lines[place : place + len(wanted)])}"
             )
             return problem, new
         closed = old.endswith("\n")
@@ -343,7 +343,7 @@ def _show_places(text: str, found: TextPlaces) -> str:
             if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
                 break
             first, last = max(0, first - 1), min(len(lines), last + 1)
-        shown.append(f"From line {first + 1} on:\n{raw(lines[first:last])}")
+        shown.append(f"From line {first + 1} on:\n{code_block(lines[first:last])}")
     return " You have sent similar text before. Copy the lines of the place that you mean:\n" + "\n".join(
         shown
     )

@@ -491,12 +491,12 @@ def _refuse_once(
     """
     write_key = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
-    if doubt is None or write_key in context.ledger.held_writes:
-        context.ledger.held_writes.discard(write_key)
+    if doubt is None or write_key in context.ledger.refused_writes:
+        context.ledger.refused_writes.discard(write_key)
         return None
     if is_final:
         return Failed(doubt)
-    context.ledger.held_writes.add(write_key)
+    context.ledger.refused_writes.add(write_key)
     return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
 
 

@@ -153,7 +153,6 @@ def group_of(process: int, limit: int) -> ContainerGroup | None:
 
 
 def _oom_kills(events: Path) -> int:
-    """Return how many processes of a group the kernel killed because memory ran out."""
     with suppress(OSError, ValueError):
         counts = dict(line.split() for line in events.read_text("ascii").splitlines())
         return int(counts.get("oom_kill", 0))
@@ -254,8 +253,8 @@ class Watch:
     Args:
         proc: the sandbox's `/proc`, an open folder; this object closes it.
         root: the clone.
-        free: returns the free bytes on the disk of a folder.
-        held: see `_shared_bytes`.
+        free_bytes: returns the free bytes on the disk of a folder.
+        shared_bytes: returns the shared memory of the machine, see `_shared_bytes`.
         group: the group with all processes of the sandbox; this object closes it.
     """
 
@@ -264,9 +263,9 @@ class Watch:
         proc: int,
         root: str,
         limits: SandboxLimits,
-        free: Callable[[str], int] = _free_bytes,
+        free_bytes: Callable[[str], int] = _free_bytes,
         *,
-        held: Callable[[], int] = _shared_bytes,
+        shared_bytes: Callable[[], int] = _shared_bytes,
         group: ControlGroup | ContainerGroup | None = None,
     ) -> None:
         self._proc = proc
@@ -274,10 +273,9 @@ class Watch:
         self._limits = limits
         self._memory = limits.memory()
         self._group = group
-        self._held = held
-        self._held_least = held()
-        self._free = free
-        self._floor = min(limits.disk_floor_bytes, free(root) // 2)
+        self._shared_bytes, self._free_bytes = shared_bytes, free_bytes
+        self._least_shared = shared_bytes()
+        self._disk_floor = min(limits.disk_floor_bytes, free_bytes(root) // 2)
         self._reason = ""
 
     @property
@@ -303,13 +301,13 @@ class Watch:
             if self._group.was_full():
                 return self._too_much_memory()
         else:
-            held = self._held()
+            shared = self._shared_bytes()
             # At first, memory of a process that has just ended may still be in use.
-            self._held_least = min(self._held_least, held)
-            grown = held - self._held_least
+            self._least_shared = min(self._least_shared, shared)
+            grown = shared - self._least_shared
             if private + grown > self._memory and self._exact_private_bytes() + grown > self._memory:
                 return self._too_much_memory()
-        if self._free(self._root) < self._floor:
+        if self._free_bytes(self._root) < self._disk_floor:
             return "so much disk that almost none is left"
         return ""
 

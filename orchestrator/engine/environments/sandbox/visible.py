@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.locks import lock_new_folder
-from orchestrator.engine.environments.files import is_above
+from orchestrator.engine.environments.files import KERNEL_FOLDERS, is_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,6 @@ _GO_ENTRIES = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
 _PYENV_ENTRIES = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
 _RUSTUP_ENTRIES = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
-_NO_FILES = ("/proc", "/sys", "/dev")
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
 """Folders with homes, or with configuration that holds keys of package registries, such as npm's."""
 _VERSION_SECRETS = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
@@ -48,7 +47,6 @@ A prefix directly below it, such as `~/.local`, holds keys and caches beside pro
 
 
 def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the real paths of this user's home."""
     found = [inherited.get("HOME", "")]
     with suppress(KeyError):  # the user has no entry in /etc/passwd
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
@@ -112,7 +110,7 @@ def check_root(root: str, inherited: Mapping[str, str]) -> None:
     """
     too_wide = ("/usr", *_NEVER, *_homes(inherited))
     if any(is_above(root, other) for other in too_wide) or any(
-        is_above(place, root) for place in (*_NO_FILES, "/usr", "/etc")
+        is_above(place, root) for place in (*KERNEL_FOLDERS, "/usr", "/etc")
     ):
         raise ToolError(
             f"commands may not change {root}, because it is not the folder of a project; use a folder further down"
@@ -153,7 +151,7 @@ def _is_in_system(path: str) -> bool:
 def _may_be_read(path: str, homes: Sequence[str]) -> bool:
     real = os.path.realpath(path)
     return not any(is_above(real, other) for other in (*_NEVER, *homes)) and not any(
-        is_above(place, real) for place in (*_NO_FILES, "/etc")
+        is_above(place, real) for place in (*KERNEL_FOLDERS, "/etc")
     )
 
 
@@ -267,7 +265,7 @@ def _is_usable(path: str, *, written: bool) -> bool:
     if not written:
         return os.path.isdir(folder)
     if any(is_above(folder, other) for other in _NOT_REPLACEABLE) or any(
-        is_above(up, folder) for up in (*_NO_FILES, "/etc", "/run")
+        is_above(up, folder) for up in (*KERNEL_FOLDERS, "/etc", "/run")
     ):
         return False
     return not _is_in_system(folder) or (os.path.isdir(folder) and os.path.realpath(folder) == folder)

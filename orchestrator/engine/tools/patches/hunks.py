@@ -16,7 +16,7 @@ from orchestrator.engine.tools.matching import (
     Shift,
     ShiftedLines,
     bare,
-    nearest_shown,
+    describe_nearest,
     plain_punctuation,
 )
 from orchestrator.engine.tools.textfile import numbered
@@ -437,7 +437,7 @@ class _Finder:
         )
 
     def _nearest(self, old: Sequence[str], what: str) -> str:
-        return nearest_shown(self._lines, old, what, again=self._missed("\n".join(old)))
+        return describe_nearest(self._lines, old, what, again=self._missed("\n".join(old)))
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -234,7 +234,7 @@ def watch(folder: Path, proc: Path, held: list[int]) -> Watch:
         (proc / number / "status").write_text(fields)
     descriptor = os.open(proc, os.O_RDONLY)
     return Watch(
-        descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), held=lambda: held.pop(0) * MIB
+        descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), shared_bytes=lambda: held.pop(0) * MIB
     )
 
 
