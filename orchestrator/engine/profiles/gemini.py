@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.edit import edit_string_counted
+from orchestrator.engine.tools.edit import edit_string
 from orchestrator.engine.tools.files import overwrite_file, read_many_files, read_text_or_image
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.search import glob, grep, list_dir
@@ -25,7 +25,7 @@ def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
         read_text_or_image(),
         read_many_files(),
         overwrite_file(),
-        edit_string_counted(),
+        edit_string(counted=True),
         shell(),
         grep("core/grep"),
         glob("core/glob"),

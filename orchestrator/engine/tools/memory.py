@@ -32,7 +32,6 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.file_suite import pdf_extract_text, read_pdf_bytes
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
@@ -141,6 +140,8 @@ def _answer(fields: dict[str, Any], note: str = "") -> Ok:
 
 def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     """Create all tools for PDF documents and for the vector indices in a memory's file."""
+    from orchestrator.engine.tools.file_suite import pdf_extract_text
+
     reading = pdf_extract_text(), process_pdf_document(memory)
     return (*reading, *vector_tools(memory), vector_db_add_pdf_document(memory))
 
@@ -373,6 +374,7 @@ def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
 
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
     from orchestrator.engine.documents.pdf import read_whole_pdf
+    from orchestrator.engine.tools.file_suite import read_pdf_bytes
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]

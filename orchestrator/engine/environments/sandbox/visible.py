@@ -521,7 +521,7 @@ class Scratch:
             Path(self.path).mkdir(mode=0o700)
         except OSError as error:
             raise ToolError(
-                f"the sandbox has no place for temporary files: {error.strerror or error}"
+                f"the sandbox cannot create a folder for temporary files: {error.strerror or error}"
             ) from error
 
     def remove(self) -> None:

@@ -204,7 +204,9 @@ class _Patching:
             self._add(name, before, change)
         elif before is None:
             if self._staging.removed(name):
-                raise FileMissingError(f"{change.action} {name}: the patch removes or moves it further up")
+                raise FileMissingError(
+                    f"{change.action} {name}: an earlier part of the patch removes or moves it"
+                )
             raise FileMissingError(
                 f"{change.action} {name}: {name} does not exist.{await did_you_mean(self._context, name)}"
             )

@@ -352,7 +352,7 @@ class _Finder:
                 continue
             if len(places) > 1 and expected not in places:
                 numbers = ", ".join(str(place + 1) for place in places)
-                return f"its lines are there with other indentation, but more than once (lines {numbers}): indent them right"
+                return f"its lines are there with other indentation, but more than once (lines {numbers}): indent them as the file does"
             place = next(iter(places)) if expected is None or expected not in places else expected
             found = _Place(place, place + len(old), size, shift=places[place])
             return self._unshiftable(chunk, found) or found
