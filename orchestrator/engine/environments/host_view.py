@@ -82,25 +82,21 @@ class HostView:
             from_root: begin at the root of the file system.
             most_bytes: limit of all files together; the last one is cut there.
         """
-        return await asyncio.to_thread(self._documents, names, from_root, most_bytes)
 
-    def _documents(
-        self,
-        names: Sequence[str],
-        from_root: bool,  # noqa: FBT001  passed on by `documents`
-        most_bytes: int,
-    ) -> list[tuple[str, bytes]]:
-        here = os.path.join(self._root, *self._below)
-        top = "/" if from_root else self._top() or here
-        found: list[tuple[str, bytes]] = []
-        left = most_bytes
-        for path, folder in _folders_down_to(top, here):
-            for name in names:
-                content = _content(folder, name, names, left) if left > 0 else None
-                if content:
-                    found.append((os.path.join(path, name), content))
-                    left -= len(content)
-        return found
+        def read() -> list[tuple[str, bytes]]:
+            here = os.path.join(self._root, *self._below)
+            top = "/" if from_root else self._top() or here
+            found: list[tuple[str, bytes]] = []
+            left = most_bytes
+            for path, folder in _folders_down_to(top, here):
+                for name in names:
+                    content = _content(folder, name, names, left) if left > 0 else None
+                    if content:
+                        found.append((os.path.join(path, name), content))
+                        left -= len(content)
+            return found
+
+        return await asyncio.to_thread(read)
 
     def _top(self) -> str | None:
         """Return the nearest folder with a repository, searching from the environment's root upwards."""
