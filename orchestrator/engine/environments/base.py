@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from orchestrator.engine.environments.commands import Command
-    from orchestrator.engine.environments.host_view import HostView
+    from orchestrator.engine.environments.local import HostView
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepOptions,
     )
-    from orchestrator.engine.environments.host_view import HostView
+    from orchestrator.engine.environments.local import HostView
 
 _T = TypeVar("_T")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.host_view import HostView
+    from orchestrator.engine.environments.local import HostView
     from orchestrator.engine.profiles.base import Profile
 
 

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, chunks_of, pieces_of
 from orchestrator.engine.memory.ranking import Author, Importance, Memory, MemoryType, rank
 from orchestrator.engine.memory.store import KEPT_FOR_US, Index, NewItem, as_json
 from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
@@ -266,6 +265,8 @@ async def _add_text(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any
 
 
 async def _add_chunked(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
+
     size = integer(arguments, "max_chunk_size") or CHUNK_CHARACTERS
     overlap = integer(arguments, "overlap_size")
     overlap = min(OVERLAP_CHARACTERS, size // 5) if overlap is None else overlap
@@ -373,6 +374,7 @@ def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
 
 
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
+    from orchestrator.engine.documents.chunks import chunks_of
     from orchestrator.engine.documents.pdf import read_whole_pdf
     from orchestrator.engine.tools.file_suite import read_pdf_bytes
 
