@@ -40,7 +40,7 @@ FIND_SECONDS = 5.0
 
 _CHILD = Path(__file__).with_name("web_child.py")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
-_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATIONS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
@@ -136,7 +136,7 @@ async def find_in(text: PageText, pattern: str, *, seconds: float = FIND_SECONDS
     return Matches(tuple(ranges), answer["more"])
 
 
-def visible_text(text: str) -> str:
+def without_invisible(text: str) -> str:
     """Return the text without invisible characters, in which instructions can hide."""
     if text.isascii() and text.isprintable():
         return text
@@ -172,12 +172,12 @@ async def _page_text(page: WebPage) -> PageText:
 
 def _numbered(url: str, title: str, text: str) -> PageText:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = [visible_text(line).rstrip() for line in text.split("\n")]
+    lines = [without_invisible(line).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     paragraphs = wrapped(lines)
     shown = tuple(line for paragraph in paragraphs for line in paragraph.lines())
-    return PageText(url, visible_text(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
+    return PageText(url, without_invisible(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
 
 
 def _is_visible(character: str) -> bool:
