@@ -77,19 +77,6 @@ class PageText:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """The places of a page that match a regular expression.
-
-    Attributes:
-        ranges: the first and the last line of each, in order.
-        more: whether there are more, too many to collect.
-    """
-
-    ranges: tuple[tuple[int, int], ...]
-    more: bool
-
-
 class PageReader:
     """Reads pages of a `WebAccess` as text, and caches the text."""
 
@@ -112,28 +99,25 @@ class PageReader:
         return text
 
 
-async def find_in(text: PageText, pattern: str, *, seconds: float = FIND_SECONDS) -> Matches:
+async def _find_in(text: PageText, pattern: str, seconds: float) -> tuple[list[tuple[int, int]], bool]:
     """Find the matches of a regular expression, ignoring case.
+
+    Return the first and the last line of each, in order, and whether there were too many to collect.
 
     Raises:
         ToolError: the expression is invalid, or takes too long.
     """
-    answer = await in_child(
-        _CHILD,
-        {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]},
-        seconds,
-    )
+    request = {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]}
+    answer = await in_child(_CHILD, request, seconds)
     if answer is None:
         raise ToolError(
             f"the search did not end within {seconds:g} seconds and the memory allowed: use a simpler pattern"
         )
     if "invalid" in answer:
         raise ToolError(f"the pattern is not a valid regular expression: {answer['invalid']}")
-    ranges = {
-        (text.paragraphs[number].line_of(start), text.paragraphs[number].line_of(end - 1)): None
-        for number, start, end in answer["found"]
-    }
-    return Matches(tuple(ranges), answer["more"])
+    found = ((text.paragraphs[number], start, end) for number, start, end in answer["found"])
+    lines = dict.fromkeys((part.line_of(start), part.line_of(end - 1)) for part, start, end in found)
+    return list(lines), answer["more"]
 
 
 def without_invisible(text: str) -> str:
@@ -268,13 +252,17 @@ def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
         if not 1 <= len(pattern) <= MAX_PATTERN_CHARACTERS:
             raise ToolError(f"pattern must be 1 to {MAX_PATTERN_CHARACTERS:,} characters long")
         text = await reader.read(arguments["url"])
-        matches = await find_in(text, pattern, seconds=seconds)
-        if not matches.ranges:
+        matches, has_more = await _find_in(text, pattern, seconds)
+        if not matches:
             return Ok(f"{_head(text)}\nNothing matches in the {len(text.lines)} lines of the page.")
         most = integer(arguments, "max_results") or DEFAULT_PLACES
-        return Ok(
-            "\n".join(_places(text, matches, most, DEFAULT_CONTEXT_LINES if around is None else around))
-        )
+        places, shown = _places(text, matches[:most], DEFAULT_CONTEXT_LINES if around is None else around)
+        if has_more or shown < len(matches):
+            count = "many" if has_more else f"{len(matches) - shown}"
+            places.append(
+                f"[{count} more places match: narrow the pattern, set max_results, or read on with web_open]"
+            )
+        return Ok("\n".join(places))
 
     properties: dict[str, JsonObject] = {
         "url": TEXT,
@@ -290,10 +278,10 @@ def web_fetch(reader: PageReader) -> Tool:
     return web_open(reader, name="web_fetch")
 
 
-def _places(text: PageText, matches: Matches, most: int, context: int) -> list[str]:
-    """Return the matching lines with context, as many places as fit, and how many more there are."""
+def _places(text: PageText, matches: Sequence[tuple[int, int]], context: int) -> tuple[list[str], int]:
+    """Return the matching lines with `context` lines around them, and how many of the matches fit."""
     output, room, shown, total = [_head(text)], MAX_SHOWN_CHARACTERS, 0, len(text.lines)
-    for first, last in matches.ranges[:most]:
+    for first, last in matches:
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         place = f"[match in {where} of {total}]"
         begin, end = max(first - context, 1), min(last + context, total)
@@ -303,12 +291,7 @@ def _places(text: PageText, matches: Matches, most: int, context: int) -> list[s
         output += [place, *lines]
         room -= sum(len(line) + 1 for line in (place, *lines))
         shown += 1
-    if matches.more or shown < len(matches.ranges):
-        count = "many" if matches.more else f"{len(matches.ranges) - shown}"
-        output.append(
-            f"[{count} more places match: narrow the pattern, set max_results, or read on with web_open]"
-        )
-    return output
+    return output, shown
 
 
 def _head(text: PageText) -> str:
