@@ -240,22 +240,9 @@ _GLOBAL = frozenset(
 The others set configuration, or make another folder the repository, whose configuration may run programs.
 """
 
-_LONG = (
-    "upload-pack",
-    "receive-pack",
-    "exec",
-    "exec-path",
-    "config-env",
-    "config",
-    "open-files-in-pager",
-    "ext-diff",
-    "textconv",
-    "extcmd",
-    "template",
-    "strategy",
-    "output",
-    "upload-archive",
-    "separate-git-dir",
+_LONG = tuple(
+    "upload-pack receive-pack exec exec-path config-env config open-files-in-pager ext-diff textconv extcmd "  # noqa: SIM905  words read best without quotes
+    "template strategy output upload-archive separate-git-dir".split()
 )
 _WHOLE = frozenset({"--text"})
 """Options that are also the beginning of one above; git prefers an exact name."""

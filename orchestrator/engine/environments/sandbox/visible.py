@@ -21,7 +21,7 @@ from orchestrator.core.locks import lock_new_folder
 from orchestrator.engine.environments.files import KERNEL_FOLDERS, is_above
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from orchestrator.engine.environments.base import WritableFolder
 
@@ -53,6 +53,14 @@ def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(home) for home in found if home not in {"", "/"}))
 
 
+def _contains(folder: str, paths: Iterable[str]) -> bool:
+    return any(is_above(folder, path) for path in paths)
+
+
+def _is_inside(path: str, folders: Iterable[str]) -> bool:
+    return any(is_above(folder, path) for folder in folders)
+
+
 def program_folders(
     inherited: Mapping[str, str], tools: Sequence[str] = (), replaced: Sequence[str] = ()
 ) -> list[str]:
@@ -76,8 +84,7 @@ def program_folders(
     return [
         path
         for path in dict.fromkeys(found)
-        if (not _is_in_system(path) or any(is_above(folder, path) for folder in replaced))
-        and _may_be_read(path, homes)
+        if (not _is_inside(path, SYSTEM) or _is_inside(path, replaced)) and _may_be_read(path, homes)
     ]
 
 
@@ -109,9 +116,7 @@ def check_root(root: str, inherited: Mapping[str, str]) -> None:
         ToolError: the folder contains more than a project, or belongs to the system.
     """
     too_wide = ("/usr", *_NEVER, *_homes(inherited))
-    if any(is_above(root, other) for other in too_wide) or any(
-        is_above(place, root) for place in (*KERNEL_FOLDERS, "/usr", "/etc")
-    ):
+    if _contains(root, too_wide) or _is_inside(root, (*KERNEL_FOLDERS, "/usr", "/etc")):
         raise ToolError(
             f"commands may not change {root}, because it is not the folder of a project; use a folder further down"
         )
@@ -144,15 +149,9 @@ def _present(prefix: Path, names: Sequence[str]) -> list[str]:
     return [str(prefix / name) for name in names if (prefix / name).exists()]
 
 
-def _is_in_system(path: str) -> bool:
-    return any(is_above(folder, path) for folder in SYSTEM)
-
-
 def _may_be_read(path: str, homes: Sequence[str]) -> bool:
     real = os.path.realpath(path)
-    return not any(is_above(real, other) for other in (*_NEVER, *homes)) and not any(
-        is_above(place, real) for place in (*KERNEL_FOLDERS, "/etc")
-    )
+    return not (_contains(real, (*_NEVER, *homes)) or _is_inside(real, (*KERNEL_FOLDERS, "/etc")))
 
 
 _KIT_ENTRIES = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
@@ -253,7 +252,7 @@ def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted:
         parts = value.split(":") if kind.several else [value]
         return [os.path.normpath(part) for part in parts if _is_usable(part, written=kind.written)]
     usual = [f"{home}/{kind.default}" for home in _homes(inherited) if kind.default]
-    shown = [folder for folder in usual if any(is_above(folder, path) for path in granted)]
+    shown = [folder for folder in usual if _contains(folder, granted)]
     return [folder for folder in shown if _is_usable(folder, written=kind.written)][:1]
 
 
@@ -264,11 +263,9 @@ def _is_usable(path: str, *, written: bool) -> bool:
     folder = os.path.normpath(path)
     if not written:
         return os.path.isdir(folder)
-    if any(is_above(folder, other) for other in _NOT_REPLACEABLE) or any(
-        is_above(up, folder) for up in (*KERNEL_FOLDERS, "/etc", "/run")
-    ):
+    if _contains(folder, _NOT_REPLACEABLE) or _is_inside(folder, (*KERNEL_FOLDERS, "/etc", "/run")):
         return False
-    return not _is_in_system(folder) or (os.path.isdir(folder) and os.path.realpath(folder) == folder)
+    return not _is_inside(folder, SYSTEM) or (os.path.isdir(folder) and os.path.realpath(folder) == folder)
 
 
 Step: TypeAlias = "tuple[Any, ...]"
@@ -300,7 +297,7 @@ def system_mounts(inherited: Mapping[str, str]) -> list[str]:
             words += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             words += ["--ro-bind", folder, folder]
-    own_homes = [home for home in _homes(inherited) if _is_in_system(home) and home not in SYSTEM]
+    own_homes = [home for home in _homes(inherited) if _is_inside(home, SYSTEM) and home not in SYSTEM]
     for folder in dict.fromkeys([*_BESIDE_PROGRAMS, *own_homes]):
         if os.path.isdir(folder):
             words += ["--tmpfs", folder, "--remount-ro", folder]
@@ -314,7 +311,7 @@ def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
     found = (path for pattern in _ETC for path in sorted(Path("/etc").glob(pattern)) if path.exists())
     for path in map(str, found):
         target = os.path.realpath(path)
-        if os.path.islink(path) and any(is_above(folder, target) for folder in SYSTEM):
+        if os.path.islink(path) and _is_inside(target, SYSTEM):
             words += ["--symlink", target, path]
         elif os.path.isfile(path) and os.stat(path).st_size <= _COPIED_BYTES:
             copies[path] = Path(path).read_bytes()
@@ -358,7 +355,7 @@ def own_mounts(
         folders: see `scratch_folders`.
         kept: existing mounts; those below a scratch folder are mounted again in the new one.
     """
-    inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
+    inside = [path for path in kept if _is_inside(path, folders)]
     inside = [path for path in inside if not any(path != up and is_above(up, path) for up in inside)]
     steps: list[Step] = [("mount", None, b"/", None, _RECURSIVE | _PRIVATE, None)]
     steps += [("open", os.fsencode(path), _FIRST_NUMBER + place) for place, path in enumerate(inside)]
