@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Tool, ToolContext
-from orchestrator.engine.tools.edit import edit_file, edit_string, edit_string_counted
+from orchestrator.engine.tools.edit import edit_file, edit_string
 from orchestrator.engine.tools.files import (
     overwrite_file,
     read_file,
@@ -84,7 +84,7 @@ async def test_the_tools_of_the_profiles_act_alike_everywhere(environment: Execu
     assert (await call(read_text_or_image(), file_path="src/b.png")).images[0].media_type == "image/png"
     change = {"file_path": "src/a.py", "old_string": "one"}
     await call(edit_string(), **change, new_string="1")
-    await call(edit_string_counted(), **{**change, "old_string": "1"}, new_string="eins")
+    await call(edit_string(counted=True), **{**change, "old_string": "1"}, new_string="eins")
     await call(apply_unified_patch(), patch=DIFF)
     assert await environment.read_file("src/a.py", max_bytes=100) == b"eins\nzwei\n"
     assert "src/a.py" in (await call(grep("core/grep"), pattern="^e", glob_filter="*.py")).output

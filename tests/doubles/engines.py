@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.container import ContainerSandbox, find_container
-from orchestrator.engine.environments.sandbox.container_engine import ENGINES
+from orchestrator.engine.environments.sandbox.container import ContainerSandbox
+from orchestrator.engine.environments.sandbox.container_engine import ENGINES, find_image
 
 PROGRAMS = (
     "awk base64 bash basename cat chmod cp curl date dd dirname dash env expr find git grep head id ln ls mkdir mktemp "
@@ -59,7 +59,8 @@ def container_sandbox(name: str = IMAGE, options: SandboxOptions | None = None) 
     """A sandbox of an image, which is made if it is not there; a folder of Python can be read in it."""
     found = engine()
     _ensure_image(found, name)
-    return find_container(f"{found}:{name}", options or with_python(), os.environ)
+    known_engine, image = find_image(f"{found}:{name}", os.environ)
+    return ContainerSandbox(known_engine, image, options or with_python(), os.environ)
 
 
 def with_python(**options: object) -> SandboxOptions:

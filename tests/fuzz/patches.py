@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.tools.patches.formats import Action, FilePatch, parse_unified, parse_v4a
-from orchestrator.engine.tools.patches.hunks import apply_chunks
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import Action, FilePatch, apply_chunks
 from tests.fuzz.target import Target, pieces, text_of
 
 if TYPE_CHECKING:
-    from orchestrator.engine.tools.patches.formats import Chunk
+    from orchestrator.engine.tools.patches.hunks import Chunk
 
 _END = "*** End Patch"
 
@@ -59,7 +59,7 @@ def _apply(changes: tuple[FilePatch, ...], text: str) -> None:
 
 def _fits_its_own_file(name: str, chunk: Chunk) -> None:
     """A file that has just the old lines becomes one that has just the new ones."""
-    if not chunk.old or chunk.anchors or chunk.promised or any("\r" in line.text for line in chunk.lines):
+    if not chunk.old or chunk.anchors or chunk.missing or any("\r" in line.text for line in chunk.lines):
         return
     old = "".join(f"{line}\n" for line in chunk.old)
     new = "".join(f"{line}\n" for line in chunk.new)

@@ -61,8 +61,7 @@ from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.skills import Skills
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
+from orchestrator.engine.tools.memory import document_tools, memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

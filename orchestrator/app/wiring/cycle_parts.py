@@ -667,8 +667,7 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
 def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
     if memory is None:
         return ()
-    from orchestrator.engine.tools.documents import document_tools
-    from orchestrator.engine.tools.memory import memory_tools
+    from orchestrator.engine.tools.memory import document_tools, memory_tools
 
     return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
 

@@ -15,7 +15,7 @@ from orchestrator.engine.contracts.base import Actions, Contract, Malformed, Run
 from orchestrator.engine.contracts.find_plan import FoundPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.registry import argument_problems, problems, shortened
+from orchestrator.engine.tools.registry import argument_problems, first_problems, problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,7 +99,7 @@ def _checked_calls(
             arguments = without_nulls(arguments, tool.parameters)
             wrong.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
         checked.append(ToolCall(_call_id(round_number, index), name, arguments))
-    return tuple(checked), shortened(tuple(wrong))
+    return tuple(checked), first_problems(tuple(wrong))
 
 
 def _withheld(found: FoundPlan, index: int, round_number: int) -> tuple[ToolCall, ...]:

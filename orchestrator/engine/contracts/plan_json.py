@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.engine.tools.registry import path_text, shortened
+from orchestrator.engine.tools.registry import first_problems, path_text
 
 DEEPEST_LEVELS = 50
 """Maximum nesting of objects and lists."""
@@ -100,7 +100,7 @@ def flaws(value: Any) -> tuple[str, ...]:
             waiting.extend(((*path, key), part) for key, child in item.items() for part in (key, child))
         elif isinstance(item, list):
             waiting.extend(((*path, index), child) for index, child in enumerate(item))
-    return shortened(tuple(reversed(found)))
+    return first_problems(tuple(reversed(found)))
 
 
 def _flaw(item: str | float | _DuplicateKey) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
     from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.local import HostView
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,14 @@ class ExecutionEnvironment(Protocol):
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
         """Run a shell command in its own process group; on time-out send SIGTERM and 2 s later SIGKILL."""
+
+
+@runtime_checkable
+class HasHostView(Protocol):
+    """An environment whose folder this program itself may read."""
+
+    def host_view(self) -> HostView | None:
+        """Return the view, or None if commands have to read the folder instead."""
 
 
 _GIB = 1 << 30

@@ -56,8 +56,8 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Variables of Pullwright and git control programs, and with those of OpenTelemetry a repository's own tests would
-# send to our collector. The others name agents that sign in for any program.
+# Variables of Pullwright and git control these programs; with those of OpenTelemetry a repository's own tests
+# would send data to our collector. The others name agents that sign in for any program.
 _WITHHELD = re.compile(
     r"(?:PULLWRIGHT|GIT|OTEL)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
@@ -69,29 +69,23 @@ def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str
     `FILTERED` removes secrets (`orchestrator.core.redaction`), all variables of Pullwright, git and OpenTelemetry,
     and the sockets of agents that hold keys. It does not stop a hostile command from finding them elsewhere.
     """
+    return {name: value for name, value in inherited.items() if _is_passed_on(name, value, policy)}
+
+
+def _is_passed_on(name: str, value: str, policy: EnvPolicy) -> bool:
+    is_locale = name.startswith("LC_")
     match policy:
         case EnvPolicy.ALL:
-            return dict(inherited)
+            return True
         case EnvPolicy.NONE:
-            return {}
+            return False
         case EnvPolicy.CORE:
-            return {name: value for name, value in inherited.items() if _is_core(name)}
+            return is_locale or name in CORE
         case EnvPolicy.SANDBOXED:
-            return {
-                name: value
-                for name, value in inherited.items()
-                if (name in _HARMLESS or name.startswith("LC_")) and not is_secret(name, value)
-            }
+            return (is_locale or name in _HARMLESS) and not is_secret(name, value)
         case EnvPolicy.FILTERED:
-            return {
-                name: value
-                for name, value in inherited.items()
-                if _is_core(name) or not (_WITHHELD.fullmatch(name) or is_secret(name, value))
-            }
-
-
-def _is_core(name: str) -> bool:
-    return name in CORE or name.startswith("LC_")
+            is_core = is_locale or name in CORE
+            return is_core or not (_WITHHELD.fullmatch(name) or is_secret(name, value))
 
 
 def command_variables(
@@ -496,4 +490,4 @@ class RunningCommand:
 
 def shell_program() -> str:
     """Return the path of the shell that runs commands."""
-    return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"  # noqa: PTH110  one stat
+    return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"

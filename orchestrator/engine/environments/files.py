@@ -129,7 +129,8 @@ _KERNEL_TYPES = frozenset(
     {"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
     | {"mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
-_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+"""The folders of file systems without a disk: processes, devices and settings of the kernel."""
 
 
 def is_above(upper: str, lower: str) -> bool:
@@ -147,7 +148,7 @@ def _kernel_devices() -> frozenset[int]:
                 major, _, minor = before.split(" ", 3)[2].partition(":")
                 found.add(os.makedev(int(major), int(minor)))
     disk = Path("/").stat().st_dev
-    for folder in _KERNEL_FOLDERS:
+    for folder in KERNEL_FOLDERS:
         with suppress(OSError):
             device = Path(folder).stat().st_dev
             found |= {device} - {disk}
@@ -320,11 +321,11 @@ class ConfinedTree:
     """
 
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
-        self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  keeps links, on purpose
+        self._roots = (os.path.abspath(root), os.path.realpath(root))
         with _os_errors(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._kernels = _kernel_devices()
-        is_above_kernel = any(is_above(self._roots[1], folder) for folder in _KERNEL_FOLDERS)
+        is_above_kernel = any(is_above(self._roots[1], folder) for folder in KERNEL_FOLDERS)
         if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
             self.close()
             raise _refused(str(root), "it belongs to the system, not to a project")
@@ -395,7 +396,7 @@ class ConfinedTree:
         with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
             _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             descriptor = os.open(names[-1], _READ, dir_fd=folder)
-            with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
+            with open(descriptor, "rb") as file:
                 found = os.fstat(descriptor)
                 _require_file(label, found.st_mode)
                 self._require_disk(label, found)
@@ -514,7 +515,7 @@ class ConfinedTree:
         temporary = f".pullwright-{os.getpid()}-{next(self._numbers)}"
         descriptor = os.open(temporary, _CREATE, _DEFAULT_MODE, dir_fd=folder)
         try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+            with open(descriptor, "wb") as file:
                 file.writelines(
                     content[start : start + _CHUNK_BYTES] for start in range(0, len(content), _CHUNK_BYTES)
                 )

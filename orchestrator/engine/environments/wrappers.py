@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Required, TypedDict, TypeVar, Unpack
 
 from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.base import HasHostView
 from orchestrator.engine.environments.files import quoted, shown, split_path
-from orchestrator.engine.environments.host_view import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,9 +22,18 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepOptions,
     )
-    from orchestrator.engine.environments.host_view import HostView
+    from orchestrator.engine.environments.local import HostView
 
 _T = TypeVar("_T")
+
+
+class _CommandOptions(TypedDict, total=False):
+    """The named arguments of `ExecutionEnvironment.exec_command`."""
+
+    timeout_ms: Required[int]
+    working_dir: str | None
+    env: Mapping[str, str] | None
+    on_output: Callable[[str], None] | None
 
 
 class Wrapper:
@@ -99,20 +108,11 @@ class Wrapper:
         """See `ExecutionEnvironment`."""
         return await self.inner.glob(pattern, self.inner_path(path))
 
-    async def exec_command(
-        self,
-        command: str,
-        *,
-        timeout_ms: int,
-        working_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
-        on_output: Callable[[str], None] | None = None,
-    ) -> ExecResult:
+    async def exec_command(self, command: str, **options: Unpack[_CommandOptions]) -> ExecResult:
         """See `ExecutionEnvironment`."""
-        folder = None if working_dir is None else self.inner_path(working_dir)
-        return await self.inner.exec_command(
-            command, timeout_ms=timeout_ms, working_dir=folder, env=env, on_output=on_output
-        )
+        if (folder := options.get("working_dir")) is not None:
+            options["working_dir"] = self.inner_path(folder)
+        return await self.inner.exec_command(command, **options)
 
 
 class ReadOnlyEnvironment(Wrapper):
@@ -139,21 +139,11 @@ class ReadOnlyEnvironment(Wrapper):
         """Raise `ToolError`."""
         raise ToolError("Write operations are disabled in read-only mode")
 
-    async def exec_command(
-        self,
-        command: str,
-        *,
-        timeout_ms: int,
-        working_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
-        on_output: Callable[[str], None] | None = None,
-    ) -> ExecResult:
+    async def exec_command(self, command: str, **options: Unpack[_CommandOptions]) -> ExecResult:
         """Run the command if commands are allowed, else raise `ToolError`."""
         if not self._allow_commands:
             raise ToolError("Commands are disabled in read-only mode")
-        return await super().exec_command(
-            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
-        )
+        return await super().exec_command(command, **options)
 
 
 class LoggingEnvironment(Wrapper):
@@ -214,22 +204,11 @@ class LoggingEnvironment(Wrapper):
         found = super().glob(pattern, path)
         return await self._logged(f"glob {quoted(pattern)} in {quoted(path)}", found, _count)
 
-    async def exec_command(
-        self,
-        command: str,
-        *,
-        timeout_ms: int,
-        working_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
-        on_output: Callable[[str], None] | None = None,
-    ) -> ExecResult:
+    async def exec_command(self, command: str, **options: Unpack[_CommandOptions]) -> ExecResult:
         """See `ExecutionEnvironment`."""
-        running = super().exec_command(
-            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
-        )
         return await self._logged(
             f"exec_command {quoted(command)}",
-            running,
+            super().exec_command(command, **options),
             lambda result: f"exit code {result.exit_code}" + (", timed out" if result.timed_out else ""),
         )
 
@@ -316,16 +295,7 @@ class ScopedEnvironment(Wrapper):
         """See `ExecutionEnvironment`."""
         return [name.removeprefix(self._prefix) for name in await super().glob(pattern, path)]
 
-    async def exec_command(
-        self,
-        command: str,
-        *,
-        timeout_ms: int,
-        working_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
-        on_output: Callable[[str], None] | None = None,
-    ) -> ExecResult:
+    async def exec_command(self, command: str, **options: Unpack[_CommandOptions]) -> ExecResult:
         """See `ExecutionEnvironment`. Without `working_dir` the command starts in the subfolder."""
-        return await super().exec_command(
-            command, timeout_ms=timeout_ms, working_dir=working_dir or ".", env=env, on_output=on_output
-        )
+        options["working_dir"] = options.get("working_dir") or "."
+        return await super().exec_command(command, **options)

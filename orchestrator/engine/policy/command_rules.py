@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.program_options import (
     git_refusal,
-    named_only,
     program_name,
     starts_others,
     stays_inside,
     subcommand_at,
     unusual_subcommand,
     without_options,
+    words_to_name,
 )
 from orchestrator.engine.policy.shell import (
     QUESTION,
@@ -93,13 +93,13 @@ class CommandRules:
         """
         return cls(tuple(map(_allow_rule, allow)), tuple(map(_deny_rule, deny)))
 
-    def refusal(self, command: str, level: Level = Level.SAFE, *, elsewhere: bool = False) -> str | None:
+    def refusal(self, command: str, level: Level = Level.SAFE, *, outside_root: bool = False) -> str | None:
         """Return why a command does not run at this level and which commands do; None if it runs.
 
         Args:
             command: the text for the shell.
             level: the session's level.
-            elsewhere: whether it would run in another folder than the root of the clone.
+            outside_root: whether it would run in another folder than the root of the clone.
         """
         if level is Level.READ_ONLY:
             return "Not run: no command runs at the level read-only."
@@ -112,10 +112,10 @@ class CommandRules:
         except Unparsed as error:
             return f"Not run: {error}. {self.granted}"
         inner = [words for one in line.commands for words in tails(one.argv)]
-        elsewhere = elsewhere or any(words[0] in _MOVES for words in inner)
+        outside_root = outside_root or any(words[0] in _MOVES for words in inner)
         if (
             reason := self._denied(inner)
-            or _git_refusal(inner, elsewhere=elsewhere)
+            or _git_refusal(inner, outside_root=outside_root)
             or self._not_granted(line)
         ):
             return f"{reason} {self.granted}"
@@ -132,7 +132,7 @@ class CommandRules:
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The rules with a star after a program that may start other programs."""
+        """The texts of the rules with a star after a program that may start other programs."""
         return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
 
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
@@ -178,7 +178,7 @@ class CommandRules:
         if bare and command.assignments:
             return "no rule grants setting a variable in front of the command."
         near = [rule for rule in self.allow if rule.line.commands[0].words[0].text == command.argv[0]]
-        for place, reason in sorted(candidate.by_name.items()):
+        for place, reason in sorted(candidate.must_name.items()):
             if near and place:
                 return f"{reason}."
         return f"`{' '.join(command.argv)[:_SHOWN_CHARS]}` is granted by no rule."
@@ -239,11 +239,11 @@ def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
     return words
 
 
-def _git_refusal(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
+def _git_refusal(commands: Iterable[Sequence[str]], *, outside_root: bool) -> str | None:
     for words in commands:
         if program_name(words[0]) != "git":
             continue
-        if elsewhere:  # a folder that looks like a bare repository has a configuration of its own
+        if outside_root:  # a folder that looks like a bare repository has a configuration of its own
             return "Not run: git runs in the root of the clone only; name the folder as an argument."
         if reason := git_refusal(words):
             return f"Not run: {reason}."
@@ -252,16 +252,20 @@ def _git_refusal(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str |
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A command to be checked, with the places of words that a rule must name and the reasons."""
+    """A command to be checked.
+
+    Attributes:
+        must_name: the reasons why a rule must name a word itself, by the word's place.
+    """
 
     command: SimpleCommand
-    by_name: dict[int, str]
+    must_name: dict[int, str]
 
     @classmethod
     def of(cls, command: SimpleCommand) -> Self:
         """Create a candidate, finding the words that a rule must name."""
         argv = command.argv
-        places = named_only(argv)
+        places = words_to_name(argv)
         for place, word in enumerate(command.words):
             folder = word.pattern.partition(STAR)[0].partition(QUESTION)[0]
             if word.is_glob and ("/" not in folder or word.text[0] == "-"):
@@ -287,18 +291,14 @@ def _grants(rule: SimpleCommand, candidate: _Candidate) -> bool:
         rule.words[0].text == command.words[0].text  # most rules fail here, so this is checked first
         and len(rule.assignments) == len(command.assignments)
         and len(rule.redirects) == len(command.redirects)
-        and all(map(_grants_value, rule.assignments, command.assignments))
+        # In the value of a variable the shell expands only `~`, which the parser refuses.
+        and all(
+            _expression(one.pattern, ".").fullmatch(value.text)
+            for one, value in zip(rule.assignments, command.assignments, strict=True)
+        )
         and all(map(_grants_redirect, rule.redirects, command.redirects))
         and _grants_words(rule.words, candidate)
     )
-
-
-def _grants_value(rule: Word, word: Word) -> bool:
-    """Return whether a rule matches the value of a variable.
-
-    In such a value the shell expands only `~`, which the parser refuses.
-    """
-    return _expression(rule.pattern, ".").fullmatch(word.text) is not None
 
 
 def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
@@ -315,23 +315,23 @@ def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
 
 def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
     """Return whether the words of a rule match a command's. A star matches no word that a rule must name."""
-    words, by_name = candidate.command.words, candidate.by_name
+    words, must_name = candidate.command.words, candidate.must_name
     reach = {0}
     for word in rule:
         if word.pattern == STAR:
-            reach = _star_reach(reach, len(words), by_name)
+            reach = _star_reach(reach, len(words), must_name)
         else:
             reach = {
                 at + 1
                 for at in reach
-                if at < len(words) and _matches_word(word, words[at], named=at in by_name)
+                if at < len(words) and _matches_word(word, words[at], named=at in must_name)
             }
         if not reach:
             return False
     return len(words) in reach
 
 
-def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[int]:
+def _star_reach(starts: set[int], length: int, must_name: dict[int, str]) -> set[int]:
     """Return the places where a star that begins at one of `starts` may end.
 
     It ends at the latest before a word that must be named.
@@ -339,7 +339,7 @@ def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[i
     reached: set[int] = set()
     is_open = False
     for at in range(length + 1):
-        is_open = at in starts or (is_open and at - 1 not in by_name)
+        is_open = at in starts or (is_open and at - 1 not in must_name)
         if is_open:
             reached.add(at)
     return reached

@@ -86,9 +86,10 @@ def newly_unreadable(path: str, before: bytes | None, after: bytes) -> Unreadabl
         after: content now.
     """
     problem = _problem(path, after)
-    if problem is None or (before is not None and not _is_readable(path, before)):
-        return None
-    return problem
+    if problem is None or before is None:
+        return problem
+    was_readable = len(before) <= MAX_BYTES and _problem(path, before) is None
+    return problem if was_readable else None
 
 
 def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
@@ -98,7 +99,7 @@ def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
     not count as new.
     """
     known = tuple(changes)
-    removed = [change for change in known if change.new is None]
+    removed = [(PurePosixPath(one.path).name, _regular(one.old)) for one in known if one.new is None]
     found = []
     for change in known:
         after = _regular(change.new)
@@ -107,9 +108,9 @@ def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
         before = _regular(change.old)
         if change.old is None:
             name = PurePosixPath(change.path).name
-            origins = (_regular(one.old) for one in removed if PurePosixPath(one.path).name == name)
-            same = (_regular(one.old) for one in removed)
-            before = next(filter(None, origins), None) or next((data for data in same if data == after), None)
+            same_name = (data for removed_name, data in removed if data and removed_name == name)
+            same_content = (data for _, data in removed if data == after)
+            before = next(same_name, None) or next(same_content, None)
         if (problem := newly_unreadable(change.path, before, after)) is not None:
             found.append(problem)
     return found
@@ -129,17 +130,12 @@ def without_warnings(parse: Callable[[], Parsed]) -> Parsed:
         return parse()
 
 
-def _is_readable(path: str, data: bytes) -> bool:
-    return len(data) <= MAX_BYTES and _problem(path, data) is None
-
-
 def _problem(path: str, data: bytes) -> Unreadable | None:
-    found = _LANGUAGES.get(PurePosixPath(path).suffix.lower())
-    if found is None or len(data) > MAX_BYTES or _WITH_COMMENTS.search(path):
+    language, parse = _LANGUAGES.get(PurePosixPath(path).suffix.lower(), ("", None))
+    if parse is None or len(data) > MAX_BYTES or _WITH_COMMENTS.search(path):
         return None
-    language, read = found
     try:
-        read(_text(data, language))
+        parse(_text(data, language))
     except _Refused as refused:
         lines = re.split(r"\r\n|\n|\r", data.decode("utf-8", "replace").removeprefix(_MARK))
         at = min(max(refused.line, 0), len(lines))

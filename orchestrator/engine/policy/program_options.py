@@ -173,7 +173,7 @@ The commands `e`, `w`, `r` and `W`, which run programs or touch files, do not ma
 """
 
 
-def named_only(argv: Sequence[str]) -> dict[int, str]:
+def words_to_name(argv: Sequence[str]) -> dict[int, str]:
     """Return the words of a command that a star must not grant, by their place, with the reason."""
     name = program_name(argv[0])
     reasons: dict[int, str] = {}
@@ -188,7 +188,7 @@ def named_only(argv: Sequence[str]) -> dict[int, str]:
 
 def starts_others(words: Sequence[str]) -> bool:
     """Return whether a star after these words of a rule may make their program start another one."""
-    return words[0] not in STARTS_NOTHING or bool(named_only(words))
+    return words[0] not in STARTS_NOTHING or bool(words_to_name(words))
 
 
 def program_name(word: str) -> str:
@@ -240,22 +240,9 @@ _GLOBAL = frozenset(
 The others set configuration, or make another folder the repository, whose configuration may run programs.
 """
 
-_LONG = (
-    "upload-pack",
-    "receive-pack",
-    "exec",
-    "exec-path",
-    "config-env",
-    "config",
-    "open-files-in-pager",
-    "ext-diff",
-    "textconv",
-    "extcmd",
-    "template",
-    "strategy",
-    "output",
-    "upload-archive",
-    "separate-git-dir",
+_LONG = tuple(
+    "upload-pack receive-pack exec exec-path config-env config open-files-in-pager ext-diff textconv extcmd "  # noqa: SIM905  words read best without quotes
+    "template strategy output upload-archive separate-git-dir".split()
 )
 _WHOLE = frozenset({"--text"})
 """Options that are also the beginning of one above; git prefers an exact name."""

@@ -317,7 +317,7 @@ class _Reader:
                 self.end_word(frame)
             case "fd" if frame.draft is None:
                 if self.strict and len(text) > 1:
-                    raise Unparsed("a redirection of a descriptor above 9")
+                    raise Unparsed("the number of a redirected descriptor is above 9")
                 frame.descriptor = text
             case "redirect":
                 self.end_word(frame)
@@ -389,7 +389,7 @@ class _Reader:
         elif not frame.words and _ASSIGNMENT.match(draft.bare):
             frame.assignments.append(word)
         elif self.strict and not frame.words and "=" in word.text:
-            raise Unparsed("= in the name of a program")
+            raise Unparsed("the name of a program has a =")
         else:
             frame.words.append(word)
             if basename(word.text) in SHELLS:

@@ -122,8 +122,8 @@ def with_skills(profile: Profile, skills: Skills) -> Profile:
 
     A brief profile gets only the chosen ones.
     """
+    from orchestrator.engine.tools.control import use_skill
     from orchestrator.engine.tools.registry import ToolRegistry
-    from orchestrator.engine.tools.use_skill import use_skill
 
     most = skills.limit(profile.skill_bytes)
     tools, words = profile.tools, [profile.base_prompt]

@@ -14,7 +14,7 @@ from orchestrator.engine import tools
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.control import RUN_TESTS
 from orchestrator.engine.tools.control import submit as submit_tool
-from orchestrator.engine.tools.edit import edit_file, edit_string, edit_string_counted
+from orchestrator.engine.tools.edit import edit_file, edit_string
 from orchestrator.engine.tools.files import (
     overwrite_file,
     read_file,
@@ -25,7 +25,7 @@ from orchestrator.engine.tools.files import (
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.search import glob, grep, grep_files, list_dir, list_dir_in_pages
 from orchestrator.engine.tools.shell import (
-    look_by_command,
+    run_pipeline,
     run_shell_command,
     shell,
     shell_command,
@@ -154,7 +154,7 @@ def gemini(
         read_text_or_image(),
         read_many_files(),
         overwrite_file(),
-        edit_string_counted(),
+        edit_string(counted=True),
         shell(),
         grep("core/grep"),
         glob("core/glob"),
@@ -198,7 +198,7 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
 def explorer(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
-    registry = with_custom((read_file(), listing, grep(), look_by_command(), *web), custom)
+    registry = with_custom((read_file(), listing, grep(), run_pipeline(), *web), custom)
     prompt = base_prompt("explorer", registry, dangerous=dangerous)
     return Profile("explorer", registry, prompt, skill_bytes=EXPLORER_SKILL_BYTES)
 
@@ -209,8 +209,7 @@ def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) ->
     The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
     memory those for the memory.
     """
-    from orchestrator.engine.tools.documents import pdf_extract_text
-    from orchestrator.engine.tools.file_suite import file_suite
+    from orchestrator.engine.tools.file_suite import file_suite, pdf_extract_text
 
     registry = with_custom((*file_suite(), shell_execute(), pdf_extract_text(), *web), custom)
     return Profile(

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.environments.host_view import HasHostView
+from orchestrator.engine.environments.base import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.host_view import HostView
+    from orchestrator.engine.environments.local import HostView
     from orchestrator.engine.profiles.base import Profile
 
 

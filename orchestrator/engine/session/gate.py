@@ -123,10 +123,12 @@ class Gatekeeper:
         if not isinstance(command, str):
             return Refusal("Not run: the command is not a text.", Defence.COMMANDS)
         folders = [call.arguments.get(name) for name in _FOLDERS if call.arguments.get(name) not in _HERE]
-        reason = self.rules.refusal(command, self.level, elsewhere=bool(folders))
+        reason = self.rules.refusal(command, self.level, outside_root=bool(folders))
         if reason is None:
             return None
-        may_ask = self.asks and self.rules.refusal(command, Level.DANGEROUS, elsewhere=bool(folders)) is None
+        may_ask = (
+            self.asks and self.rules.refusal(command, Level.DANGEROUS, outside_root=bool(folders)) is None
+        )
         scope = f"(in {folders[0]}) {command}" if folders else command
         return Refusal(reason, Defence.COMMANDS, scope if may_ask else "")
 

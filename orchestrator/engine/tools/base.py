@@ -6,6 +6,7 @@ loop specification. The full output is in the event stream.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -16,7 +17,6 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import JsonObject, ToolDefinition
 from orchestrator.core.prompts import tool_words
 from orchestrator.core.todos import TodoList
-from orchestrator.engine.tools.outputs import Outputs
 
 if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
 
+MOST_KEPT_CHARS = 20_000_000
+"""The limit of all outputs of a session together; the oldest are dropped first."""
+
+_HANDLE = re.compile(r"(?:\./)?(output:[1-9]\d*)")
 _MOST_MISSED = 5
 _MAX_COMPARED_CHARS = 4_000
 _ALIKE = 0.95
@@ -83,6 +87,34 @@ ToolOutcome: TypeAlias = Ok | Failed | Ends
 
 
 @dataclass(slots=True)
+class Outputs:
+    """The long outputs of which a model was shown a part, kept in memory under a handle such as `output:3`."""
+
+    most_chars: int = MOST_KEPT_CHARS
+    _texts: dict[str, str] = field(default_factory=dict)
+    _count: int = 0
+    _chars: int = 0
+
+    def keep(self, text: str) -> str | None:
+        """Keep a text and return its handle; None if the text alone is too long."""
+        if len(text) > self.most_chars:
+            return None
+        self._count += 1
+        handle = f"output:{self._count}"
+        self._texts[handle] = text
+        self._chars += len(text)
+        while self._chars > self.most_chars:
+            oldest = next(iter(self._texts))
+            self._chars -= len(self._texts.pop(oldest))
+        return handle
+
+    def get(self, path: str) -> str | None:
+        """Return the text of a handle that a model wrote as a path; None if it is no handle or was dropped."""
+        match = _HANDLE.fullmatch(path.strip())
+        return self._texts.get(match[1]) if match else None
+
+
+@dataclass(slots=True)
 class Ledger:
     """A record of what the tools of one session have shown and changed. Paths are relative, with `/`.
 
@@ -91,7 +123,7 @@ class Ledger:
             because it wrote them.
         touched: files that tools wrote, changed or removed.
         shell_used: whether a command ran, which may have changed files that no tool names.
-        held_writes: shrinking writes that were refused once, by path and digest of content.
+        refused_writes: doubtful writes that were refused once, by path and digest of content.
         originals: the content of files before a tool replaced them for the first time.
         missed: by path, texts to be replaced that were not in the file, since the file last changed.
         unreadable: files that a tool changed and that Python, JSON or TOML can no longer parse.
@@ -101,7 +133,7 @@ class Ledger:
     shown: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     shell_used: bool = False
-    held_writes: set[tuple[str, str]] = field(default_factory=set)
+    refused_writes: set[tuple[str, str]] = field(default_factory=set)
     originals: dict[str, bytes] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
@@ -110,9 +142,9 @@ class Ledger:
     def misses_again(self, path: str, old: str) -> bool:
         """Record a text that is not in a file; return whether a similar one was recorded before."""
         known = self.missed.setdefault(path, [])
-        again = any(_is_similar(old, one) for one in known)
+        is_known = any(_is_similar(old, one) for one in known)
         known[:] = [*known[1 - _MOST_MISSED :], old]
-        return again
+        return is_known
 
     def take_over(self, inner: Ledger, folder: str) -> None:
         """Add the changes of tools that worked in a subfolder of this ledger's folder."""
@@ -237,21 +269,13 @@ DEFAULT_MAX_CHARS: Mapping[str, int] = {
     "todo_list": 100_000,
 }
 
-DEFAULT_MODES: Mapping[str, Mode] = {
-    "read_file": Mode.HEAD_TAIL,
-    "shell": Mode.HEAD_TAIL,
-    "grep": Mode.TAIL,
-    "glob": Mode.TAIL,
-    "edit_file": Mode.TAIL,
-    "apply_patch": Mode.TAIL,
-    "write_file": Mode.TAIL,
-    "spawn_agent": Mode.HEAD_TAIL,
-}
+_TAIL_TOOLS = frozenset({"grep", "glob", "edit_file", "apply_patch", "write_file"})
+"""The tools of whose output the end is kept; of the others both ends are."""
 
 DEFAULT_MAX_LINES: Mapping[str, int] = {"shell": 256, "grep": 200, "glob": 500}
 
 OTHER_MAX_CHARS = 20_000
-"""The limit of a tool that is in no table; its output is truncated as `head_tail`."""
+"""The limit of a tool that is in no table."""
 
 _KIND_OF_TOOL: Mapping[str, str] = {
     "run_shell_command": "shell",
@@ -284,21 +308,17 @@ class OutputLimits:
     most_chars: int | None = None
 
 
-_DEFAULTS = OutputLimits()
-
-
-def truncate(output: str, tool_name: str, limits: OutputLimits | None = None) -> str:
+def truncate(output: str, tool_name: str, limits: OutputLimits = OutputLimits()) -> str:
     """Return the part of a tool's output that the model is shown. The markers are not counted in the limits."""
-    overrides = limits or _DEFAULTS
     kind = _KIND_OF_TOOL.get(tool_name, tool_name)
     max_chars = DEFAULT_MAX_CHARS.get(kind, OTHER_MAX_CHARS)
     max_lines = DEFAULT_MAX_LINES.get(kind)
     for name in (kind, tool_name):  # the limit of the tool's own name takes precedence
-        max_chars = overrides.chars.get(name, max_chars)
-        max_lines = overrides.lines.get(name, max_lines)
-    if overrides.most_chars is not None:
-        max_chars = min(max_chars, overrides.most_chars)
-    result = truncate_chars(output, max_chars, DEFAULT_MODES.get(kind, Mode.HEAD_TAIL))
+        max_chars = limits.chars.get(name, max_chars)
+        max_lines = limits.lines.get(name, max_lines)
+    if limits.most_chars is not None:
+        max_chars = min(max_chars, limits.most_chars)
+    result = truncate_chars(output, max_chars, Mode.TAIL if kind in _TAIL_TOOLS else Mode.HEAD_TAIL)
     return result if max_lines is None else truncate_lines(result, max_lines)
 
 

@@ -1,10 +1,13 @@
-"""The tools that end a piece of work: `run_tests`, `create_pull_request`, `ask_question`, `finish`, `submit`."""
+"""The tools that the host answers: they run tests, propose the change, end the session, or show a skill."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.core.fence import fenced
 from orchestrator.engine.tools.base import (
     TEXT,
     Ends,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.skills import Skill, Skills
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 """The host's function: takes title and body, returns the text for the model. May raise `ToolError`."""
@@ -29,10 +33,7 @@ MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
 """The host's function: takes the model's reason, returns why the session may not end yet, or None."""
 
 RunTests: TypeAlias = Callable[[Sequence[str]], Awaitable[str]]
-"""The host's function: takes ids of tests (none for all), returns the text for the model.
-
-May raise `ToolError`.
-"""
+"""The host's function: takes ids of tests (none for all), returns the text for the model. May raise `ToolError`."""
 
 MAX_TITLE_CHARS = 256
 """GitHub's limit for the title of an issue or pull request."""
@@ -41,6 +42,7 @@ MAX_CHOICES = 9
 RUN_TESTS = "run_tests"
 MAX_TESTS = 50
 MAX_ID_CHARS = 500
+_SHOWN_CHARS = 100
 
 
 def run_tests(run: RunTests) -> Tool:
@@ -62,14 +64,14 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
     """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        line = " ".join(arguments["title"].split())
-        if not line:
+        title = " ".join(arguments["title"].split())
+        if not title:
             return Failed("The title is empty: say in a few words what the pull request changes.")
-        if len(line) > MAX_TITLE_CHARS:
+        if len(title) > MAX_TITLE_CHARS:
             return Failed(
-                f"The title has {len(line)} characters; GitHub takes {MAX_TITLE_CHARS}. Put details into the body."
+                f"The title has {len(title)} characters; GitHub takes {MAX_TITLE_CHARS}. Put details into the body."
             )
-        return Ok(await propose(line, arguments["body"]))
+        return Ok(await propose(title, arguments["body"]))
 
     definition = define("create_pull_request", {"title": TEXT, "body": TEXT}, ("title", "body"))
     return Tool(definition, execute, order=Order.LAST, is_timed=is_timed)
@@ -85,13 +87,12 @@ def ask_question() -> Tool:
         question = arguments["question_text"].strip()
         if not question:
             return Failed("The question is empty: write what a person has to decide, and between what.")
-        lines = [" ".join(choice.split()) for choice in arguments.get("choices") or () if choice.strip()]
-        numbered = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
+        choices = [" ".join(choice.split()) for choice in arguments.get("choices") or () if choice.strip()]
+        numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
         return Ends("question", "\n\n".join(filter(None, (question, numbered))))
 
-    choices: JsonObject = {"type": "array", "items": TEXT, "maxItems": MAX_CHOICES}
-    properties = {"question_text": TEXT, "choices": choices}
-    definition = define("ask_question", properties, ("question_text",))
+    several: JsonObject = {"type": "array", "items": TEXT, "maxItems": MAX_CHOICES}
+    definition = define("ask_question", {"question_text": TEXT, "choices": several}, ("question_text",))
     return Tool(definition, execute, order=Order.LAST)
 
 
@@ -114,3 +115,39 @@ def submit() -> Tool:
 
     definition = define("submit", {"answer": TEXT}, ("answer",), prompt="step/submit")
     return Tool(definition, execute, order=Order.LAST)
+
+
+def use_skill(skills: Skills, most_bytes: int) -> Tool:
+    """Create the tool `use_skill(name, file?)`; its description lists the skills.
+
+    Args:
+        most_bytes: limit of a skill's text that is shown.
+    """
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        skill, file = skills.get(arguments["name"]), arguments.get("file")
+        if skill is None:
+            return Failed(
+                f"There is no skill {arguments['name'][:_SHOWN_CHARS]!r}. There are: {skills.names}."
+            )
+        if file:
+            return await asyncio.to_thread(_skill_file, skill, file)
+        if skill in skills.chosen or skill.name in context.skills:
+            return Ok(f"You have the skill {skill.name} already: it is above.")
+        words = context.skills[skill.name] = skill.words(most_bytes)
+        return Ok(words)
+
+    definition = define("use_skill", {"name": TEXT, "file": TEXT}, ("name",))
+    described = replace(definition, description=f"{definition.description}\n\n{skills.listing()}".strip())
+    return Tool(described, execute)
+
+
+def _skill_file(skill: Skill, file: str) -> ToolOutcome:
+    """Return a file in a skill's folder. Only listed files exist for the model; no path is looked up."""
+    name = file.strip().removeprefix("./")
+    text = skill.open(name) if name in skill.files else None
+    if text is None:
+        return Failed(
+            f"The skill {skill.name} has no text file {file[:_SHOWN_CHARS]!r}. There are: {', '.join(skill.files) or 'none'}."
+        )
+    return Ok(fenced(text))

@@ -25,9 +25,9 @@ from orchestrator.engine.tools.matching import (
     Shift,
     ShiftedLines,
     TextPlaces,
+    code_block,
+    describe_nearest,
     find_text,
-    nearest_shown,
-    raw,
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
@@ -45,7 +45,6 @@ from orchestrator.engine.tools.textfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.core.messages import JsonObject, ToolDefinition
 
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
@@ -81,7 +80,11 @@ _BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to
 
 
 def edit_file(prompt: str = "edit_file") -> Tool:
-    """Create the tool that replaces a piece of a file. `prompt` is its file in `prompts/tools/`."""
+    """Create the tool `edit_file(path, old_text, new_text, replace_all?)`.
+
+    Args:
+        prompt: its file in `prompts/tools/`.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
@@ -92,41 +95,24 @@ def edit_file(prompt: str = "edit_file") -> Tool:
     return Tool(definition, execute, order=Order.ALONE)
 
 
-def edit_string() -> Tool:
-    """Create the tool `edit_file(file_path, old_string, new_string, replace_all?)`: one place, or all."""
+def edit_string(*, counted: bool = False) -> Tool:
+    """Create the tool `edit_file(file_path, old_string, new_string, replace_all?)`: one place, or all.
 
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        places = None if arguments.get("replace_all") else 1
-        return await _edit_string(context, arguments, places, _BY_FLAG)
-
-    return Tool(_string_definition("replace_all", FLAG, "core/edit_file"), execute, order=Order.ALONE)
-
-
-def edit_string_counted() -> Tool:
-    """Create Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`.
-
-    It replaces exactly the expected number of places.
+    Args:
+        counted: take `expected_replacements` instead of `replace_all`, as Gemini's models know the tool. Then
+            exactly this number of places is replaced.
     """
+    option = {"expected_replacements": FROM_ONE} if counted else {"replace_all": FLAG}
+    prompt, terms = ("core/edit_file_counted", _BY_NUMBER) if counted else ("core/edit_file", _BY_FLAG)
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await _edit_string(
-            context, arguments, integer(arguments, "expected_replacements") or 1, _BY_NUMBER
-        )
+        path, old, new = arguments["file_path"], arguments["old_string"], arguments["new_string"]
+        places = None if arguments.get("replace_all") else integer(arguments, "expected_replacements") or 1
+        return await edit_text(context, path, old, new, places=places, terms=terms)
 
-    definition = _string_definition("expected_replacements", FROM_ONE, "core/edit_file_counted")
+    properties = {"file_path": TEXT, "old_string": TEXT, "new_string": TEXT, **option}
+    definition = define("edit_file", properties, ("file_path", "old_string", "new_string"), prompt=prompt)
     return Tool(definition, execute, order=Order.ALONE)
-
-
-def _string_definition(name: str, schema: JsonObject, prompt: str) -> ToolDefinition:
-    properties = {"file_path": TEXT, "old_string": TEXT, "new_string": TEXT, name: schema}
-    return define("edit_file", properties, ("file_path", "old_string", "new_string"), prompt=prompt)
-
-
-async def _edit_string(
-    context: ToolContext, arguments: Mapping[str, Any], places: int | None, terms: EditTerms
-) -> ToolOutcome:
-    old, new = arguments["old_string"], arguments["new_string"]
-    return await edit_text(context, arguments["file_path"], old, new, places=places, terms=terms)
 
 
 async def edit_text(  # noqa: PLR0913  the last two are keyword-only
@@ -232,14 +218,14 @@ class _Edit:
         return await self._write(text, *self._with_file_indentation(text, found, old, new))
 
     def _find_shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
-        """Return the one place with another indentation and the new text so indented, or an error message."""
+        """Return the only place with another indentation, or an error message; and the new text, indented alike."""
         lines, wanted = lines_of(text), lines_of(old)
         terms = self.terms
         places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
         if not places:
             again = self.context.ledger.misses_again(self.name, old)
             return (
-                f"{terms.old} is not in {self.path}{nearest_shown(lines, wanted, terms.old, again=again)}",
+                f"{terms.old} is not in {self.path}{describe_nearest(lines, wanted, terms.old, again=again)}",
                 new,
             )
         if len(places) > 1:
@@ -255,7 +241,7 @@ class _Edit:
             problem = (
                 f"{terms.old} is in {self.path} at line {place + 1}, but there the lines have {shift} before them, which "
                 f"cannot be removed from {terms.new}. These are the lines as they are:\n"
-                f"{raw(lines[place : place + len(wanted)])}"
+                f"{code_block(lines[place : place + len(wanted)])}"
             )
             return problem, new
         closed = old.endswith("\n")
@@ -343,7 +329,7 @@ def _show_places(text: str, found: TextPlaces) -> str:
             if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
                 break
             first, last = max(0, first - 1), min(len(lines), last + 1)
-        shown.append(f"From line {first + 1} on:\n{raw(lines[first:last])}")
+        shown.append(f"From line {first + 1} on:\n{code_block(lines[first:last])}")
     return " You have sent similar text before. Copy the lines of the place that you mean:\n" + "\n".join(
         shown
     )

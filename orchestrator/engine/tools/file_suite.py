@@ -1,4 +1,7 @@
-"""The seven file tools of the assistant specification (section 2.3.1), built on the other file tools."""
+"""The file tools of the assistant specification (section 2.3.1), and its tool for the text of PDF documents (2.3.6).
+
+They are built on the other file tools.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
     FLAG,
     FROM_ONE,
+    OTHER_MAX_CHARS,
     TEXT,
     Failed,
     Mode,
@@ -32,6 +36,7 @@ from orchestrator.engine.tools.search import (
     DEFAULT_RESULTS,
     MAX_ENTRIES,
     MAX_RESULTS,
+    entry_line,
     find_files,
     search_files,
 )
@@ -56,6 +61,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 10_000_000
 """The limit of a file that these tools read or write, from the specification."""
+MAX_PDF_BYTES = 50_000_000
+MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
+"""The limit of one answer, low enough that its last line, which says how to continue, is not truncated."""
+
 MAX_OPERATIONS = 200
 BACKUP_SUFFIX = ".backup"
 
@@ -65,16 +74,9 @@ _MOST_TOKENS = {**FROM_ONE, "maximum": 1_000_000}
 
 
 def file_suite() -> tuple[Tool, ...]:
-    """Create all seven tools."""
-    return (
-        file_read(),
-        file_write(),
-        file_append(),
-        file_list(),
-        file_search(),
-        file_info(),
-        file_delta(),
-    )
+    """Create the seven file tools."""
+    listing = file_list(), file_search(), file_info()
+    return (file_read(), file_write(), file_append(), *listing, file_delta())
 
 
 def file_read() -> Tool:
@@ -130,7 +132,7 @@ def file_append() -> Tool:
 def file_list() -> Tool:
     """Create the tool `file_list(directory_path, pattern?, include_hidden?)`.
 
-    It lists the entries of a folder, or files at any depth.
+    It lists the entries of a folder; with a `/` or `**` in the pattern, files at any depth.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -143,14 +145,11 @@ def file_list() -> Tool:
         found = [
             one for one in entries if fnmatch(one.name, pattern) and (hidden or not one.name.startswith("."))
         ]
-        lines = [f"{one.name}/" if one.is_dir else f"{one.name} ({one.size or 0:,} bytes)" for one in found]
-        more = len(lines) - MAX_ENTRIES
-        if more > 0:
-            lines[MAX_ENTRIES:] = [f"[{more:,} more entries: use a pattern]"]
-        left_out = len(entries) - len(found)
-        lines += (
-            [f"[{left_out:,} entries are left out: they are hidden, or do not match]"] if left_out else []
-        )
+        lines = [entry_line(one) for one in found]
+        if len(lines) > MAX_ENTRIES:
+            lines[MAX_ENTRIES:] = [f"[{len(lines) - MAX_ENTRIES:,} more entries: use a pattern]"]
+        if left_out := len(entries) - len(found):
+            lines.append(f"[{left_out:,} entries are left out: they are hidden, or do not match]")
         return Ok("\n".join(lines) or f"{context.environment.relative(path)} is an empty folder.")
 
     properties = {"directory_path": TEXT, "pattern": TEXT, "include_hidden": FLAG}
@@ -283,6 +282,38 @@ def file_delta() -> Tool:
     properties = {"file_path": TEXT, "operations": operations, "create_backup": FLAG}
     definition = define("file_delta", properties, ("file_path", "operations"), prompt="assistant/file_delta")
     return Tool(definition, execute, order=Order.ALONE)
+
+
+def pdf_extract_text() -> Tool:
+    """Create the tool `pdf_extract_text(file_path, start_page?, end_page?)`, which returns the text of pages."""
+    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path = arguments["file_path"]
+        first, last = integer(arguments, "start_page") or 1, integer(arguments, "end_page") or 0
+        if last and last < first:
+            return Failed("end_page is before start_page: pages count from 1, and both are shown")
+        wanted = PageRange(first, last - first + 1 if last else MAX_PAGES, MAX_SHOWN_CHARACTERS)
+        found = await read_pdf(path, await read_pdf_bytes(context, path), wanted)
+        if first > found.total:
+            return Ok(f"{path} has {found.total:,} pages, so there is nothing from page {first} on.")
+        return Ok(shown_pages(found, "start_page"))
+
+    properties = {"file_path": TEXT, "start_page": FROM_ONE, "end_page": FROM_ONE}
+    return Tool(define("pdf_extract_text", properties, ("file_path",)), execute)
+
+
+async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
+    """Return the content of a PDF document of at most 50 MB.
+
+    Raises:
+        ToolError: the path is refused or missing, or the file is too large or no PDF document.
+    """
+    with as_written(context, path):
+        data = await context.environment.read_file(path, max_bytes=MAX_PDF_BYTES)
+    if not is_pdf(data):
+        raise FileUnreadableError(f"{path} is not a PDF document")
+    return data
 
 
 def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:

@@ -43,8 +43,6 @@ from orchestrator.engine.tools.textfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.core.messages import JsonObject
-
 
 DEFAULT_LINES = 2_000
 LONG_LINE_CHARS = 2_000
@@ -82,7 +80,7 @@ async def read_path(
     limit: int | None = None,
     *,
     bounds: ReadBounds = SHORT_ANSWERS,
-) -> ToolOutcome:
+) -> Ok | Failed:
     """Show lines of a text file as `NNN | text`, by default at most 2,000; or pages of a PDF document.
 
     A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is
@@ -92,8 +90,6 @@ async def read_path(
         ToolError: the file does not exist, is binary or too large.
     """
     first, most = offset or 1, limit or DEFAULT_LINES
-    if first < 1 or most < 1:
-        raise ToolError("offset and limit count lines, or pages of a PDF document, from 1")
     if (kept := context.ledger.outputs.get(path)) is not None:
         return await _kept_output(path.strip(), kept, first, most)
     name = context.environment.relative(path)
@@ -116,8 +112,7 @@ async def read_path(
     return Ok(output)
 
 
-async def _kept_output(handle: str, text: str, first: int, most: int) -> ToolOutcome:
-    """Show lines of a tool's kept output like lines of a file."""
+async def _kept_output(handle: str, text: str, first: int, most: int) -> Ok:
     data = text.replace("\0", "\\0").encode("utf-8", "replace")
     page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
     if first > page.total:
@@ -140,7 +135,7 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
     return data
 
 
-async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) -> ToolOutcome:
+async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) -> Ok:
     from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
 
     found = await read_pdf(path, data, PageRange(first, most or MAX_PAGES, MAX_ANSWER_CHARS))
@@ -150,7 +145,7 @@ async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) 
     return Ok(f"{name} is a PDF document of {pages}.\n\n{shown_pages(found)}")
 
 
-def _image(path: str, name: str, data: bytes, media_type: str) -> ToolOutcome:
+def _image(path: str, name: str, data: bytes, media_type: str) -> Ok | Failed:
     if len(data) > MAX_IMAGE_BYTES:
         return Failed(
             f"{path} is an image ({media_type}) of {len(data):,} bytes, too large to be shown (the limit is "
@@ -231,12 +226,7 @@ async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
     """Show several files, named by path or pattern, each under its heading.
 
     A file that cannot be read does not stop the others.
-
-    Raises:
-        ToolError: no path is given.
     """
-    if not paths:
-        raise ToolError("paths is empty: name a file or a file pattern")
     wanted, problems = await _expand(context, paths)
     parts: list[str] = []
     images: list[Image] = []
@@ -247,8 +237,7 @@ async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
             left_out.append(path)
             continue
         seen = context.environment.relative(path) in context.ledger.shown
-        outcome = await _read(context, path)
-        text, pictures = _content(outcome)
+        text, pictures, is_read = await _read(context, path)
         fits = len(text) <= room and len(images) + len(pictures) <= MAX_IMAGES
         if not fits and not seen:
             context.ledger.shown.discard(context.environment.relative(path))
@@ -258,10 +247,14 @@ async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
         parts.append(f"=== {path} ===\n{text}")
         images += pictures
         room -= len(parts[-1]) + 2
-        shown += isinstance(outcome, Ok)
+        shown += is_read
     parts += problems
     if left_out:
-        parts.append(_left_out_note(left_out))
+        names = ", ".join(left_out[:_MOST_NAMED])
+        more = f" and {len(left_out) - _MOST_NAMED:,} more" if len(left_out) > _MOST_NAMED else ""
+        parts.append(
+            f"[not shown, because the answer would be too long: {names}{more}. Read them in another call.]"
+        )
     answer = "\n\n".join(parts)
     return Ok(answer, tuple(images)) if shown else Failed(answer)
 
@@ -288,27 +281,15 @@ async def _files(context: ToolContext, path: str) -> list[str]:
     return sorted(await context.environment.glob(inside(context, path), "."))
 
 
-async def _read(context: ToolContext, path: str) -> ToolOutcome:
+async def _read(context: ToolContext, path: str) -> tuple[str, tuple[Image, ...], bool]:
+    """Return a file's text and image, and True; or why it cannot be read, and False."""
     try:
-        return await read_path(context, path, bounds=_ONE_OF_MANY)
+        outcome = await read_path(context, path, bounds=_ONE_OF_MANY)
     except ToolError as error:
-        return Failed(str(error))
-
-
-def _content(outcome: ToolOutcome) -> tuple[str, tuple[Image, ...]]:
-    match outcome:
-        case Ok(text, images):
-            return text, images
-        case Failed(message):
-            return message, ()
-        case _:
-            return "", ()
-
-
-def _left_out_note(paths: Sequence[str]) -> str:
-    names = ", ".join(paths[:_MOST_NAMED])
-    more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
-    return f"[not shown, because the answer would be too long: {names}{more}. Read them in another call.]"
+        return str(error), (), False
+    if isinstance(outcome, Failed):
+        return outcome.message, (), False
+    return outcome.output, outcome.images, True
 
 
 REPLACE_MAX_BYTES = 1_000_000
@@ -337,19 +318,22 @@ _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 
 
 def read_file() -> Tool:
-    """Create the tool that shows a file with line numbers."""
+    """Create the tool `read_file(path, offset?, limit?)` with short answers: numbered lines, or an image."""
+    return _reading("path", "read_file", SHORT_ANSWERS)
 
+
+def read_text_or_image() -> Tool:
+    """Create the tool `read_file(file_path, offset?, limit?)` with whole answers: numbered lines, or an image."""
+    return _reading("file_path", "core/read_file", WHOLE_ANSWERS)
+
+
+def _reading(path_name: str, prompt: str, bounds: ReadBounds) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await read_path(
-            context, arguments["path"], integer(arguments, "offset"), integer(arguments, "limit")
-        )
+        offset, limit = integer(arguments, "offset"), integer(arguments, "limit")
+        return await read_path(context, arguments[path_name], offset, limit, bounds=bounds)
 
-    properties: dict[str, JsonObject] = {
-        "path": TEXT,
-        "offset": FROM_ONE,
-        "limit": FROM_ONE,
-    }
-    return Tool(define("read_file", properties, ("path",)), execute)
+    properties = {path_name: TEXT, "offset": FROM_ONE, "limit": FROM_ONE}
+    return Tool(define("read_file", properties, (path_name,), prompt=prompt), execute)
 
 
 def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
@@ -365,17 +349,6 @@ def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
     properties = {"path": TEXT, "content": TEXT}
     definition = define("write_file", properties, ("path", "content"), prompt=prompt)
     return Tool(definition, execute, order=Order.ALONE)
-
-
-def read_text_or_image() -> Tool:
-    """Create the tool `read_file(file_path, offset?, limit?)`: numbered lines of a text file, or an image."""
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        offset, limit = integer(arguments, "offset"), integer(arguments, "limit")
-        return await read_path(context, arguments["file_path"], offset, limit, bounds=WHOLE_ANSWERS)
-
-    properties = {"file_path": TEXT, "offset": FROM_ONE, "limit": FROM_ONE}
-    return Tool(define("read_file", properties, ("file_path",), prompt="core/read_file"), execute)
 
 
 def read_many_files() -> Tool:
@@ -396,12 +369,8 @@ def overwrite_file() -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await overwrite_text(context, arguments["file_path"], arguments["content"])
 
-    definition = define(
-        "write_file",
-        {"file_path": TEXT, "content": TEXT},
-        ("file_path", "content"),
-        prompt="core/write_file",
-    )
+    properties = {"file_path": TEXT, "content": TEXT}
+    definition = define("write_file", properties, ("file_path", "content"), prompt="core/write_file")
     return Tool(definition, execute, order=Order.ALONE)
 
 
@@ -522,12 +491,12 @@ def _refuse_once(
     """
     write_key = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
-    if doubt is None or write_key in context.ledger.held_writes:
-        context.ledger.held_writes.discard(write_key)
+    if doubt is None or write_key in context.ledger.refused_writes:
+        context.ledger.refused_writes.discard(write_key)
         return None
     if is_final:
         return Failed(doubt)
-    context.ledger.held_writes.add(write_key)
+    context.ledger.refused_writes.add(write_key)
     return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import difflib
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import islice
@@ -91,7 +90,7 @@ _CONTEXT_LINES = 2
 _MOST_RAW_LINES = 100
 _MAX_RAW_CHARS = 6_000
 _MOST_DIFFERENCES = 3
-_LONGEST_TICKS = re.compile(r"`{3,}")
+_TICKS = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class _Loose:
 
     def place(self, position: int) -> int:
         """Return the original position of the character at this position."""
-        return position + self._shift[bisect.bisect_right(self._kept_from, position) - 1]
+        return position + self._shift[bisect_right(self._kept_from, position) - 1]
 
     def end(self, position: int) -> int:
         """Return the original position after the character before this position."""
@@ -196,7 +195,7 @@ def _ignored_differences(there: str, old: str) -> str:
     return " and ".join(differences)
 
 
-def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again: bool) -> str:
+def describe_nearest(lines: Sequence[str], old: Sequence[str], what: str, *, again: bool) -> str:
     """Return the end of an error message: the lines of the file most like `old`, for a model to copy.
 
     Args:
@@ -213,12 +212,12 @@ def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again:
     there = lines[near[0] : near[1]]
     return (
         f". You have sent similar text before; do not send it again. Copy these lines of the file (line {near[0] + 1} on) "
-        f"exactly as they are between the fences, or use a few of them:\n{raw(there)}\n"
+        f"exactly as they are between the fences, or use a few of them:\n{code_block(there)}\n"
         f"What differs:\n{_differences(there, old, what, near[0] + 1)}"
     )
 
 
-def raw(lines: Sequence[str]) -> str:
+def code_block(lines: Sequence[str]) -> str:
     """Return lines without numbers in a code fence; of very many or very long ones only the first."""
     shown: list[str] = []
     for line in lines[:_MOST_RAW_LINES]:
@@ -226,7 +225,7 @@ def raw(lines: Sequence[str]) -> str:
         if sum(map(len, shown)) >= _MAX_RAW_CHARS:
             break
     text = "\n".join(shown)
-    ticks = "`" * max(3, *(len(run) + 1 for run in _LONGEST_TICKS.findall(text)), 3)
+    ticks = "`" * max([3, *(len(run) + 1 for run in _TICKS.findall(text))])
     return f"{ticks}\n{text}\n{ticks}"
 
 
@@ -242,17 +241,15 @@ def _differences(there: Sequence[str], old: Sequence[str], what: str, first: int
         for step in range(max(mine_end - mine, its_end - its)):
             pair = []
             if mine + step < mine_end:
-                pair.append(f"in {what}, line {mine + step + 1}: {_quoted(old[mine + step])}")
+                pair.append(f"in {what}, line {mine + step + 1}: {old[mine + step][:_MAX_COMPARED_CHARS]!r}")
             if its + step < its_end:
-                pair.append(f"in the file, line {first + its + step}: {_quoted(there[its + step])}")
+                pair.append(
+                    f"in the file, line {first + its + step}: {there[its + step][:_MAX_COMPARED_CHARS]!r}"
+                )
             found.append("\n".join(pair) if len(pair) > 1 else f"only {pair[0]}")
     if len(found) > _MOST_DIFFERENCES:
         found[_MOST_DIFFERENCES:] = [f"and {len(found) - _MOST_DIFFERENCES} more lines"]
     return "\n".join(found)
-
-
-def _quoted(line: str) -> str:
-    return repr(line[:_MAX_COMPARED_CHARS])
 
 
 def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
@@ -344,7 +341,7 @@ class ShiftedLines:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._index = LineIndex([_bare(line) for line in lines])
+        self._index = LineIndex([bare(line) for line in lines])
 
     def places(self, old: Sequence[str], start: int = 0) -> list[tuple[int, Shift]]:
         """Find lines that differ from `old` only by one shift and in punctuation; at most `MOST_PLACES`.
@@ -355,7 +352,7 @@ class ShiftedLines:
             old: at least one line.
             start: the first place that counts.
         """
-        wanted = [_bare(line) for line in old]
+        wanted = [bare(line) for line in old]
         if not any(wanted):
             return []
         candidates = list(islice(self._index.places(wanted, start, start), _MOST_CANDIDATES + 1))
@@ -369,7 +366,8 @@ class ShiftedLines:
         return list(islice(found, MOST_PLACES))
 
 
-def _bare(line: str) -> str:
+def bare(line: str) -> str:
+    """Return a line with plain punctuation, without blanks at both ends."""
     return plain_punctuation(line).strip()
 
 

@@ -47,10 +47,10 @@ def problems(value: Any, schema: JsonObject, where: str = "") -> tuple[str, ...]
     lines: dict[str, None] = {}
     for error in Draft202012Validator(schema).iter_errors(value):
         lines.update(dict.fromkeys(_lines(error, path_text(error.absolute_path, where))))
-    return shortened(tuple(lines))
+    return first_problems(tuple(lines))
 
 
-def shortened(problems: tuple[str, ...]) -> tuple[str, ...]:
+def first_problems(problems: tuple[str, ...]) -> tuple[str, ...]:
     """Return the first problems, and how many more there are."""
     more = len(problems) - _MOST_PROBLEMS
     return problems if more <= 0 else (*problems[:_MOST_PROBLEMS], f"and {more} more")

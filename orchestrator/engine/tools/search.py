@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.errors import FileUnreadableError
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.tools.base import (
     FLAG,
@@ -62,8 +62,12 @@ def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = 
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        depth = integer(arguments, "depth") or 1
-        return await list_folder(context, arguments.get("path") or _ROOT, depth=depth)
+        path = arguments.get("path") or _ROOT
+        entries = await _entries(context, path, arguments)
+        if len(entries) > MAX_ENTRIES:
+            more = len(entries) - MAX_ENTRIES
+            entries[MAX_ENTRIES:] = [f"[{more:,} more entries: list a folder inside, or use less depth]"]
+        return Ok("\n".join(entries) or _empty(context, path))
 
     definition = define(name, {"path": TEXT, "depth": _DEPTH}, ("path",) if needs_path else (), prompt=prompt)
     return Tool(definition, execute)
@@ -73,13 +77,20 @@ def list_dir_in_pages() -> Tool:
     """Create the tool `list_dir(dir_path, offset?, limit?, depth?)`, which shows a folder's entries in pages."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await list_page(
-            context,
-            arguments["dir_path"],
-            offset=integer(arguments, "offset") or 1,
-            limit=integer(arguments, "limit") or DEFAULT_ENTRIES,
-            depth=integer(arguments, "depth") or 1,
-        )
+        path = arguments["dir_path"]
+        first = integer(arguments, "offset") or 1
+        entries = await _entries(context, path, arguments)
+        if not entries:
+            return Ok(_empty(context, path))
+        page = entries[first - 1 : first - 1 + (integer(arguments, "limit") or DEFAULT_ENTRIES)]
+        if not page:
+            name = context.environment.relative(path)
+            return Ok(f"{name} has {len(entries):,} entries, so there is nothing from entry {first:,} on.")
+        last = first + len(page) - 1
+        if len(page) < len(entries):
+            rest = f"; go on with offset {last + 1}" if last < len(entries) else ""
+            page.append(f"[entries {first} to {last} of {len(entries)}{rest}]")
+        return Ok("\n".join(page))
 
     properties = {"dir_path": TEXT, "offset": FROM_ONE, "limit": FROM_ONE, "depth": _DEPTH}
     return Tool(define("list_dir", properties, ("dir_path",), prompt="step/list_dir"), execute)
@@ -99,9 +110,10 @@ def grep(prompt: str = "grep", *, output_modes: bool = False) -> Tool:
             max_results=integer(arguments, "max_results") or DEFAULT_RESULTS,
         )
         mode = GrepMode(arguments.get("output_mode") or GrepMode.CONTENT)
-        return await search_by_mode(
-            context, arguments["pattern"], arguments.get("path") or _ROOT, options, mode
-        )
+        pattern, path = arguments["pattern"], arguments.get("path") or _ROOT
+        if mode is GrepMode.CONTENT:
+            return await search_files(context, pattern, path, options)
+        return await _search_by_file(context, pattern, path, options, mode)
 
     properties: dict[str, JsonObject] = {
         "pattern": TEXT,
@@ -140,46 +152,15 @@ def glob(prompt: str = "glob") -> Tool:
     return Tool(define("glob", properties, ("pattern",), prompt=prompt), execute)
 
 
-async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOutcome:
-    """List one entry a line, folders with a `/` at the end, files with their size.
-
-    Raises:
-        ToolError: the path is refused, or no folder.
-    """
+async def _entries(context: ToolContext, path: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return a line for each entry of a folder: folders with a `/` at the end, files with their size."""
     with as_written(context, path):
-        entries = await context.environment.list_directory(path, depth=depth)
-    if not entries:
-        return Ok(f"{context.environment.relative(path)} is an empty folder.")
-    lines = [_entry(entry) for entry in entries[:MAX_ENTRIES]]
-    if len(entries) > MAX_ENTRIES:
-        lines.append(
-            f"[{len(entries) - MAX_ENTRIES:,} more entries: list a folder inside, or use less depth]"
-        )
-    return Ok("\n".join(lines))
+        entries = await context.environment.list_directory(path, depth=integer(arguments, "depth") or 1)
+    return [entry_line(entry) for entry in entries]
 
 
-async def list_page(context: ToolContext, path: str, *, offset: int, limit: int, depth: int) -> ToolOutcome:
-    """List at most `limit` entries of a folder like `list_folder`, from number `offset` on.
-
-    Raises:
-        ToolError: the path is refused or no folder, or a number is below 1.
-    """
-    if min(offset, limit, depth) < 1:
-        raise ToolError("offset, limit and depth count from 1")
-    with as_written(context, path):
-        entries = await context.environment.list_directory(path, depth=depth)
-    name = context.environment.relative(path)
-    if not entries:
-        return Ok(f"{name} is an empty folder.")
-    page = entries[offset - 1 : offset - 1 + limit]
-    if not page:
-        return Ok(f"{name} has {len(entries):,} entries, so there is nothing from entry {offset:,} on.")
-    lines = [_entry(entry) for entry in page]
-    last = offset + len(page) - 1
-    if len(page) < len(entries):
-        rest = f"; go on with offset {last + 1}" if last < len(entries) else ""
-        lines.append(f"[entries {offset} to {last} of {len(entries)}{rest}]")
-    return Ok("\n".join(lines))
+def _empty(context: ToolContext, path: str) -> str:
+    return f"{context.environment.relative(path)} is an empty folder."
 
 
 async def search_files(
@@ -194,8 +175,6 @@ async def search_files(
         ToolError: the pattern is invalid, or the path is refused or missing.
     """
     most = options.max_results
-    if not 1 <= most <= MAX_RESULTS:
-        raise ToolError(f"{limit_name} must be from 1 to {MAX_RESULTS:,}")
     # search for one more match, to know whether there are more
     matches = await context.environment.grep(pattern, path, replace(options, max_results=most + 1))
     if not matches:
@@ -206,28 +185,19 @@ async def search_files(
     return Ok("\n".join(lines))
 
 
-async def search_by_mode(
+async def _search_by_file(
     context: ToolContext, pattern: str, path: str, options: GrepOptions, mode: GrepMode
 ) -> ToolOutcome:
-    """Show matching lines, the files that contain them, or their number in each file.
-
-    Raises:
-        ToolError: see `search_files`.
-    """
-    if mode is GrepMode.CONTENT:
-        return await search_files(context, pattern, path, options)
-    most = options.max_results
-    if not 1 <= most <= MAX_RESULTS:
-        raise ToolError(f"max_results must be from 1 to {MAX_RESULTS:,}")
+    """Show the files that contain matching lines, or the number of these lines in each file."""
     widened = replace(options, max_results=MAX_COUNTED_LINES)
     matches = await context.environment.grep(pattern, path, widened)
     if not matches:
         return await _no_match(context, path)
     counts = Counter(match.path for match in matches)
-    shown = list(counts.items())[:most]
+    shown = list(counts.items())[: options.max_results]
     lines = [f"{name}:{number}" if mode is GrepMode.COUNT else name for name, number in shown]
-    if len(counts) > most:
-        lines.append(f"[{len(counts) - most:,} more files: narrow the search, or set max_results]")
+    if len(counts) > len(shown):
+        lines.append(f"[{len(counts) - len(shown):,} more files: narrow the search, or set max_results]")
     if len(matches) == MAX_COUNTED_LINES:
         lines.append(f"[the search stopped at {MAX_COUNTED_LINES:,} matching lines: narrow it]")
     return Ok("\n".join(lines))
@@ -254,11 +224,7 @@ def inside(context: ToolContext, pattern: str) -> str:
 
 
 async def _no_match(context: ToolContext, path: str) -> ToolOutcome:
-    """Return the answer for a search without a match, after checking that the path can be searched.
-
-    Raises:
-        ToolError: the path names a file that is too large or binary.
-    """
+    """Return the answer for a search without a match; raise `ToolError` for a file that is not searched."""
     if await context.environment.file_exists(path):
         with as_written(context, path):
             data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
@@ -267,5 +233,6 @@ async def _no_match(context: ToolContext, path: str) -> ToolOutcome:
     return Ok("No line matches.")
 
 
-def _entry(entry: DirEntry) -> str:
+def entry_line(entry: DirEntry) -> str:
+    """Return the name of a folder with a `/` at the end, or the name and the size of a file."""
     return f"{entry.name}/" if entry.is_dir else f"{entry.name} ({entry.size or 0:,} bytes)"

@@ -40,7 +40,7 @@ def run_shell_command() -> Tool:
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         timeout_ms = integer(arguments, "timeout_ms") or _DEFAULT_TIMEOUT_MS
-        return await run_command(context, arguments["command"], timeout_ms=timeout_ms)
+        return await _run(context, arguments["command"], timeout_ms=timeout_ms)
 
     timeout = {**FROM_ONE, "maximum": MAX_TIMEOUT_MS}
     properties: dict[str, JsonObject] = {"command": TEXT, "timeout_ms": timeout}
@@ -51,7 +51,7 @@ def shell() -> Tool:
     """Create the tool `shell(command, timeout_ms?, description?)`. Dangerous."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await run_command(context, arguments["command"], timeout_ms=integer(arguments, "timeout_ms"))
+        return await _run(context, arguments["command"], timeout_ms=integer(arguments, "timeout_ms"))
 
     properties = {"command": TEXT, "timeout_ms": FROM_ONE, "description": TEXT}
     return Tool(define("shell", properties, ("command",), prompt="core/shell"), execute, dangerous=True)
@@ -61,7 +61,7 @@ def shell_command() -> Tool:
     """Create the tool `shell_command(command, workdir?, timeout_ms?, max_output_chars?)`. Dangerous."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await run_command(
+        return await _run(
             context,
             arguments["command"],
             timeout_ms=integer(arguments, "timeout_ms"),
@@ -82,7 +82,7 @@ def shell_execute() -> Tool:
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         seconds = integer(arguments, "timeout_seconds") or _ASSISTANT_SECONDS
-        return await run_command(
+        return await _run(
             context,
             arguments["command"],
             timeout_ms=seconds * 1_000,
@@ -101,14 +101,14 @@ def shell_execute() -> Tool:
     return Tool(definition, execute, dangerous=True)
 
 
-def look_by_command() -> Tool:
+def run_pipeline() -> Tool:
     """Create the tool `run_command(command)` for one command, or several joined by `|` or `||`. Dangerous.
 
     Other joins are refused at every permission level.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await run_command(context, arguments["command"], timeout_ms=_DEFAULT_TIMEOUT_MS)
+        return await _run(context, arguments["command"], timeout_ms=_DEFAULT_TIMEOUT_MS)
 
     definition = define("run_command", {"command": TEXT}, ("command",), prompt="explorer/run_command")
     return Tool(definition, execute, dangerous=True, refusal=_chain_problem)
@@ -127,7 +127,7 @@ def _chain_problem(arguments: Mapping[str, Any]) -> str | None:
     return None if other is None else f"Not run: {other} joins commands. Send them one by one."
 
 
-async def run_command(  # noqa: PLR0913  all but the command are keyword-only
+async def _run(  # noqa: PLR0913  all but the command are keyword-only
     context: ToolContext,
     command: str,
     *,
@@ -139,18 +139,14 @@ async def run_command(  # noqa: PLR0913  all but the command are keyword-only
 ) -> ToolOutcome:
     """Run a command; the answer has its output, its exit code and its duration.
 
+    An exit code other than 0 and a time-out are a failure.
+
     Args:
         timeout_ms: None uses the default of `context`; a higher value than its maximum is reduced to that.
         working_dir: a folder of the clone; None means the root.
         max_output_chars: limit of the shown output; None shows it whole.
         errors: whether to show standard error too.
         limit_name: the name of the tool's parameter for the time.
-
-    Returns:
-        `Failed` for an exit code other than 0 and for a time-out, with the output in it.
-
-    Raises:
-        ToolError: the command is empty or cannot be started.
     """
     if not command.strip():
         raise ToolError("the command is empty")

@@ -20,6 +20,7 @@ from orchestrator.engine.tools.base import (
     ToolContext,
     ToolOutcome,
     define,
+    integer,
 )
 from orchestrator.engine.web.base import PageKind
 
@@ -39,7 +40,7 @@ FIND_SECONDS = 5.0
 
 _CHILD = Path(__file__).with_name("web_child.py")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
-_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATIONS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
@@ -76,14 +77,6 @@ class PageText:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Line ranges (first, last) with a match, in order; `more` is set if there were too many to collect."""
-
-    ranges: tuple[tuple[int, int], ...]
-    more: bool
-
-
 class PageReader:
     """Reads pages of a `WebAccess` as text, and caches the text."""
 
@@ -106,35 +99,32 @@ class PageReader:
         return text
 
 
-async def find_in(text: PageText, pattern: str, *, seconds: float = FIND_SECONDS) -> Matches:
+async def _find_in(text: PageText, pattern: str, seconds: float) -> tuple[list[tuple[int, int]], bool]:
     """Find the matches of a regular expression, ignoring case.
+
+    Return the first and the last line of each, in order, and whether there were too many to collect.
 
     Raises:
         ToolError: the expression is invalid, or takes too long.
     """
-    answer = await in_child(
-        _CHILD,
-        {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]},
-        seconds,
-    )
+    request = {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]}
+    answer = await in_child(_CHILD, request, seconds)
     if answer is None:
         raise ToolError(
             f"the search did not end within {seconds:g} seconds and the memory allowed: use a simpler pattern"
         )
     if "invalid" in answer:
         raise ToolError(f"the pattern is not a valid regular expression: {answer['invalid']}")
-    ranges = {
-        (text.paragraphs[number].line_of(start), text.paragraphs[number].line_of(end - 1)): None
-        for number, start, end in answer["found"]
-    }
-    return Matches(tuple(ranges), answer["more"])
+    found = ((text.paragraphs[number], start, end) for number, start, end in answer["found"])
+    lines = dict.fromkeys((part.line_of(start), part.line_of(end - 1)) for part, start, end in found)
+    return list(lines), answer["more"]
 
 
-def visible_text(text: str) -> str:
+def without_invisible(text: str) -> str:
     """Return the text without invisible characters, in which instructions can hide."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in text if c == "\t" or _is_visible(c))
+    return "".join(character for character in text if character == "\t" or _is_visible(character))
 
 
 def wrapped(paragraphs: Sequence[str]) -> tuple[Paragraph, ...]:
@@ -165,14 +155,13 @@ async def _page_text(page: WebPage) -> PageText:
 
 
 def _numbered(url: str, title: str, text: str) -> PageText:
-    lines = [
-        visible_text(line).rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    ]
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = [without_invisible(line).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     paragraphs = wrapped(lines)
-    shown = tuple(line for part in paragraphs for line in part.lines())
-    return PageText(url, visible_text(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
+    shown = tuple(line for paragraph in paragraphs for line in paragraph.lines())
+    return PageText(url, without_invisible(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
 
 
 def _is_visible(character: str) -> bool:
@@ -217,7 +206,7 @@ def web_search(access: WebAccess) -> Tool:
     """Create the tool that asks the search engine and lists the results: title, address, text."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        hits = await access.search(arguments["query"], arguments.get("max_results") or DEFAULT_HITS)
+        hits = await access.search(arguments["query"], integer(arguments, "max_results") or DEFAULT_HITS)
         if not hits:
             return Ok("Nothing was found. Try other or fewer words.")
         shown = [HITS_NOTE]
@@ -234,10 +223,8 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
     """Create the tool that shows lines of a page as `NNN | text`, with its address and title above."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        offset, limit = arguments.get("offset"), arguments.get("limit")
-        first, most = 1 if offset is None else offset, DEFAULT_LINES if limit is None else limit
-        if first < 1 or most < 1:
-            raise ToolError("offset and limit count lines from 1")
+        first = integer(arguments, "offset") or 1
+        most = integer(arguments, "limit") or DEFAULT_LINES
         text = await reader.read(arguments["url"])
         head, total = _head(text), len(text.lines)
         if not total:
@@ -249,34 +236,33 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
         rest = f"; go on with offset {last + 1}" if last < total else ""
         return Ok("\n".join([head, *shown, f"[lines {first} to {last} of {total}{rest}]"]))
 
-    properties: dict[str, JsonObject] = {
-        "url": TEXT,
-        "offset": FROM_ONE,
-        "limit": {**FROM_ONE, "maximum": MAX_LINES},
-    }
+    properties = {"url": TEXT, "offset": FROM_ONE, "limit": {**FROM_ONE, "maximum": MAX_LINES}}
     return Tool(define(name, properties, ("url",)), execute)
 
 
 def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
-    """Create the tool that shows where a regular expression matches in a page; it searches up to `seconds`."""
+    """Create the tool that shows where a regular expression matches in a page.
+
+    Args:
+        seconds: the limit of time for one search.
+    """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        pattern, most, context = (
-            arguments["pattern"],
-            arguments.get("max_results"),
-            arguments.get("context_lines"),
-        )
-        most = DEFAULT_PLACES if most is None else most
-        context = DEFAULT_CONTEXT_LINES if context is None else context
+        pattern, around = arguments["pattern"], integer(arguments, "context_lines")
         if not 1 <= len(pattern) <= MAX_PATTERN_CHARACTERS:
             raise ToolError(f"pattern must be 1 to {MAX_PATTERN_CHARACTERS:,} characters long")
-        if most < 1 or context < 0:
-            raise ToolError("max_results counts from 1, and context_lines from 0")
         text = await reader.read(arguments["url"])
-        matches = await find_in(text, pattern, seconds=seconds)
-        if not matches.ranges:
+        matches, has_more = await _find_in(text, pattern, seconds)
+        if not matches:
             return Ok(f"{_head(text)}\nNothing matches in the {len(text.lines)} lines of the page.")
-        return Ok("\n".join(_places(text, matches, most, context)))
+        most = integer(arguments, "max_results") or DEFAULT_PLACES
+        places, shown = _places(text, matches[:most], DEFAULT_CONTEXT_LINES if around is None else around)
+        if has_more or shown < len(matches):
+            count = "many" if has_more else f"{len(matches) - shown}"
+            places.append(
+                f"[{count} more places match: narrow the pattern, set max_results, or read on with web_open]"
+            )
+        return Ok("\n".join(places))
 
     properties: dict[str, JsonObject] = {
         "url": TEXT,
@@ -292,12 +278,12 @@ def web_fetch(reader: PageReader) -> Tool:
     return web_open(reader, name="web_fetch")
 
 
-def _places(text: PageText, matches: Matches, most: int, context: int) -> list[str]:
-    """Return the matching lines with context, as many places as fit, and how many more there are."""
+def _places(text: PageText, matches: Sequence[tuple[int, int]], context: int) -> tuple[list[str], int]:
+    """Return the matching lines with `context` lines around them, and how many of the matches fit."""
     output, room, shown, total = [_head(text)], MAX_SHOWN_CHARACTERS, 0, len(text.lines)
-    for first, last in matches.ranges[:most]:
-        lines_of_match = f"line {first}" if first == last else f"lines {first} to {last}"
-        place = f"[match in {lines_of_match} of {total}]"
+    for first, last in matches:
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        place = f"[match in {where} of {total}]"
         begin, end = max(first - context, 1), min(last + context, total)
         lines = _fit_lines(text, begin, end, room - len(place))
         if shown and len(lines) < end - begin + 1:
@@ -305,12 +291,7 @@ def _places(text: PageText, matches: Matches, most: int, context: int) -> list[s
         output += [place, *lines]
         room -= sum(len(line) + 1 for line in (place, *lines))
         shown += 1
-    if matches.more or shown < len(matches.ranges):
-        count = "many" if matches.more else f"{len(matches.ranges) - shown}"
-        output.append(
-            f"[{count} more places match: narrow the pattern, set max_results, or read on with web_open]"
-        )
-    return output
+    return output, shown
 
 
 def _head(text: PageText) -> str:

@@ -26,7 +26,7 @@ from orchestrator.engine.skills import (
     find_skills,
 )
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, ToolContext
-from orchestrator.engine.tools.use_skill import use_skill
+from orchestrator.engine.tools.control import use_skill
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -48,7 +48,8 @@ _MAX_DESCRIPTORS = 3
 _INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
-_LAST_SECONDS = 5.0
+_END_SECONDS = 5.0
+"""How long an abandoned sandbox may take to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class BubblewrapSandbox:
         more = visible.checked_grants(options.readable, inherited)
         tools = visible.toolchains(inherited, more)
         readable = [*visible.program_folders(inherited, tools.readable, tools.private), *more]
-        rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
+        rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]
         self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
         self._programs = visible.program_mounts(readable)
         self._scratch = visible.scratch_folders(options.limits.scratch_bytes, tools.private)
@@ -119,14 +120,12 @@ class BubblewrapSandbox:
         """
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
-        words = [
-            *_namespaces(self.setup.program),
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            *visible.system_mounts(self._inherited),
-        ]
+        words = [self.setup.program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
+        # With another user id, git would consider the clone another user's.
+        words += ["--new-session", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
+        words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
+        words += ["--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
+        words += ["--proc", "/proc", "--dev", "/dev", *visible.system_mounts(self._inherited)]
         words += [*self._folders, "--dir", "/run"]
         for path, (_, mode) in self._scratch.items():
             words += ["--perms", mode, "--dir", path]
@@ -138,9 +137,9 @@ class BubblewrapSandbox:
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-    def common_steps(self, root: str) -> list[visible.Step]:
+    def mount_steps(self, root: str) -> list[visible.Step]:
         """Return the mount steps that are the same for each command in a folder."""
-        programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
+        programs = [path for path, _ in self._programs if os.path.exists(path)]
         return visible.own_mounts(self._covered, self._scratch, [*programs, root])
 
     def remove_created(self, created: Sequence[str]) -> None:
@@ -150,7 +149,7 @@ class BubblewrapSandbox:
             if self.created[path] <= 0:
                 del self.created[path]
                 with suppress(OSError):  # not empty, or missing because nothing was mounted
-                    os.rmdir(path)  # noqa: PTH106  a name
+                    os.rmdir(path)
 
 
 class _OpenBubblewrap:
@@ -204,16 +203,16 @@ class _OpenBubblewrap:
         self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
         setup = self._sandbox.setup
-        steps = self._sandbox.common_steps(self._folder.root)
-        common = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
-        script, same = _memory_file(setup.init.read_bytes()), _memory_file(marshal.dumps(common))
-        files = [script, same]
+        steps = self._sandbox.mount_steps(self._folder.root)
+        common_values = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
+        script, common = _memory_file(setup.init.read_bytes()), _memory_file(marshal.dumps(common_values))
+        files = [script, common]
         self._stderr = _memory_file(b"")
         try:
             words = self._sandbox.words(self._folder.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  fixed arguments
-                [*words, *python, f"/proc/self/fd/{script}", str(child_end.fileno()), str(same)],
+                [*words, *python, f"/proc/self/fd/{script}", str(child_end.fileno()), str(common)],
                 env={},
                 cwd="/",
                 pass_fds=(*files, child_end.fileno()),
@@ -230,9 +229,9 @@ class _OpenBubblewrap:
     def last_error_line(self) -> str:
         """Return the last line that bubblewrap or `sandbox_init` wrote to standard error."""
         if self._stderr < 0:
-            return "it was closed"
+            return "the sandbox was closed"
         lines = os.pread(self._stderr, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
-        return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
+        return lines[-1][:_SHOWN_CHARS] if lines else "it printed no error message"
 
     async def close(self) -> None:
         async with self._starting:
@@ -265,7 +264,7 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
     if control is not None:
         control.close()  # this ends `sandbox_init`, and that ends bubblewrap
     try:
-        process.wait(_LAST_SECONDS)
+        process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -429,14 +428,6 @@ def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.St
         raise ValueError("embedded null byte")
     fields = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
     return marshal.dumps(fields)
-
-
-def _namespaces(program: str) -> list[str]:
-    words = [program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
-    # With another user id, git would consider the clone another user's.
-    words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]
-    words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
-    return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
 
 
 def _memory_file(content: bytes) -> int:

@@ -23,7 +23,6 @@ from orchestrator.engine.environments.sandbox.container_engine import (
     HANDOVER,
     USE_SYSTEM_SANDBOX,
     ContainerPlan,
-    find_image,
     last_line,
     start_container,
 )
@@ -77,7 +76,7 @@ class ContainerSandbox:
         self.options, self._inherited = options, dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
         readable = tuple(visible.checked_grants(options.readable, inherited))
-        init = init_program(image.architecture, _INIT, f"{HANDOVER}/way", PROXY_PORT)
+        init = init_program(image.architecture, _INIT, f"{HANDOVER}/socket", PROXY_PORT)
         if init is None:
             raise SandboxMissingError(
                 f"no sandbox for commands: {image.name} is for {image.architecture} processors; "
@@ -120,20 +119,6 @@ class ContainerSandbox:
         return Proxy(self._rules, self.options.connect)
 
 
-def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str, str]) -> ContainerSandbox:
-    """Find the sandbox of an image that is already on this machine. No container is started.
-
-    Args:
-        wanted: `docker:IMAGE` or `podman:IMAGE`.
-
-    Raises:
-        SandboxMissingError: there is no such engine or image; the message says what to do.
-        ConfigurationError: a host or a path of the options is invalid.
-    """
-    engine, image = find_image(wanted, inherited)
-    return ContainerSandbox(engine, image, options, inherited)
-
-
 class _OpenContainers:
     """An `OpenSandbox`: one container, started with the first command, that runs one command after the other.
 
@@ -151,7 +136,7 @@ class _OpenContainers:
         self._closed = False
 
     def launch(self, command: Command) -> _ContainerLaunch:
-        for path in [path for path in self._made if _is_not_empty(path)]:
+        for path in [path for path in self._made if not _is_empty(path)]:
             del self._made[path]  # a command has created a repository there
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
         protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
@@ -180,7 +165,7 @@ class _OpenContainers:
         for one in protections:
             if one.is_missing:
                 with suppress(FileExistsError):
-                    os.mkdir(one.path)  # noqa: PTH102  a name
+                    os.mkdir(one.path)
                     self._made[one.path] = one
         return await start_container(self.sandbox.plan, self.folder, protections)
 
@@ -204,14 +189,14 @@ class _OpenContainers:
         await asyncio.gather(*self._ending)
         for path in self._made:
             with suppress(OSError):  # it is not empty, or not there
-                os.rmdir(path)  # noqa: PTH106  a name
+                os.rmdir(path)
         self._made.clear()
 
 
-def _is_not_empty(folder: str) -> bool:
+def _is_empty(folder: str) -> bool:
     with suppress(OSError):
-        return bool(os.listdir(folder))  # noqa: PTH208  a name
-    return True
+        return not os.listdir(folder)
+    return False
 
 
 class _ContainerLaunch(WatchedLaunch):
@@ -324,13 +309,12 @@ class _ContainerLaunch(WatchedLaunch):
 
 
 class _WriteProtocol(asyncio.BaseProtocol):
-    """A protocol that sets a future when everything is written."""
+    """A protocol that sets a future when everything is written; asyncio calls `connection_lost` then."""
 
     def __init__(self, closed: asyncio.Future[None]) -> None:
         self._closed = closed
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Set the future; asyncio calls this at the end."""
         if not self._closed.done():
             self._closed.set_result(None)
 

@@ -90,9 +90,7 @@ class ContainerImage:
 
 
 def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngine, ContainerImage]:
-    """Find an image that is already on this machine, and its engine. No image is pulled.
-
-    No container is started either.
+    """Find an image that is already on this machine, and its engine. No image is pulled, no container started.
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.
@@ -140,7 +138,7 @@ def _ask(engine: ContainerEngine, *words: str) -> tuple[int, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"it said nothing for {_ASK_SECONDS:.0f} seconds"
+        return 1, f"there was no answer within {_ASK_SECONDS:.0f} seconds"
     except OSError as error:
         return 1, error.strerror or str(error)
     if ran.returncode:
@@ -174,12 +172,12 @@ def _remove_unstarted(engine: ContainerEngine) -> None:
 
     Started containers end with their program.
     """
-    made = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
-    code, names = _ask(engine, *made, "--format", "{{.Names}}")
+    unstarted = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
+    code, names = _ask(engine, *unstarted, "--format", "{{.Names}}")
     if code == 0:
         for name in names.split():
             owner = name.split("-")[1] if name.count("-") > 1 else ""
-            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):  # noqa: PTH110  a name
+            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
                 _ask(engine, "rm", "--force", name)
 
 
@@ -190,7 +188,7 @@ def last_line(output: bytes) -> str:
         for line in output.decode("utf-8", "replace").splitlines()
         if line.strip() and "--help" not in line
     ]
-    return lines[-1].strip()[:_SHOWN_CHARS] if lines else "it said nothing"
+    return lines[-1].strip()[:_SHOWN_CHARS] if lines else "it printed no error message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +326,7 @@ class Container:
         with suppress(TimeoutError):
             async with asyncio.timeout(_QUIET_SECONDS):
                 while self.is_alive():
-                    if not any(name.isdigit() and name != "1" for name in os.listdir(self.proc)):  # noqa: PTH208  a descriptor
+                    if not any(name.isdigit() and name != "1" for name in os.listdir(self.proc)):
                         return True
                     await asyncio.sleep(_POLL_SECONDS)
         return False
@@ -394,7 +392,7 @@ async def start_container(
         if received is not None:
             return Container(run, name, protections, received)
         output.seek(0)
-        complaint = last_line(output.read())
+        problem = last_line(output.read())
     except BaseException:
         if run is not None:
             _give_up(run)
@@ -403,7 +401,7 @@ async def start_container(
         output.close()
         scratch.remove()
     _give_up(run)
-    raise ToolError(f"{plan.name} did not start: {complaint}")
+    raise ToolError(f"{plan.name} did not start: {problem}")
 
 
 def _write_handover(handover: Path, architecture: str, protections: Sequence[visible.Protection]) -> None:
@@ -428,7 +426,7 @@ def _listening(handover: Path) -> socket.socket:
     try:
         listener = socket.socket(socket.AF_UNIX)
         listener.setblocking(False)
-        listener.bind(f"/proc/self/fd/{folder}/way")
+        listener.bind(f"/proc/self/fd/{folder}/socket")
         listener.listen(1)
     finally:
         os.close(folder)

@@ -72,21 +72,21 @@ def find_sandbox(
         raise SandboxMissingError(
             f"no sandbox for commands on {machine} processors: use x86_64 or aarch64, {_OFF}"
         )
-    complaint = ""
+    first_failure = ""
     for program in _programs(variables) if programs is None else programs:
         sandbox = BubblewrapSandbox(BubblewrapSetup(program, calls), options, variables)
         failure = _try(sandbox)
         if not failure:
             return sandbox
-        complaint = complaint or failure
-    raise SandboxMissingError(_what_to_do(complaint))
+        first_failure = first_failure or failure
+    raise SandboxMissingError(_what_to_do(first_failure))
 
 
 def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox:
-    from orchestrator.engine.environments.sandbox.container import find_container
-    from orchestrator.engine.environments.sandbox.container_engine import USE_SYSTEM_SANDBOX
+    from orchestrator.engine.environments.sandbox.container import ContainerSandbox
+    from orchestrator.engine.environments.sandbox.container_engine import USE_SYSTEM_SANDBOX, find_image
 
-    sandbox = find_container(options.container, options, inherited)
+    sandbox = ContainerSandbox(*find_image(options.container, inherited), options, inherited)
     failure = _try(sandbox)
     if 'exec: "sh"' in failure or "executable file `sh`" in failure:
         failure = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
@@ -126,8 +126,8 @@ async def _run(sandbox: Sandbox, root: str) -> str:
     return "" if ran.exit_code == 0 else (ran.output.strip() or f"exit code {ran.exit_code}")
 
 
-def _what_to_do(complaint: str) -> str:
-    if not complaint:
+def _what_to_do(failure: str) -> str:
+    if not failure:
         return f"no sandbox for commands: install bubblewrap (apt install bubblewrap, dnf install bubblewrap), {_OFF}"
     for path, value, setting in _SETTINGS:
         try:
@@ -138,7 +138,7 @@ def _what_to_do(complaint: str) -> str:
             return (
                 f"no sandbox for commands: user namespaces are disabled; run sudo sysctl -w {setting}, {_OFF}"
             )
-    shown = " ".join(complaint.split())[:300]
+    shown = " ".join(failure.split())[:300]
     return (
         f"no sandbox for commands: bubblewrap says: {shown}; inside a container allow it user namespaces "
         f"(--security-opt seccomp=unconfined --security-opt systempaths=unconfined), {_OFF}"

@@ -97,7 +97,7 @@ class ControlGroup:
         if entrance >= 0:
             os.close(entrance)
         _leftover_groups.add(self._folder)
-        _remove_left()
+        _remove_leftover_groups()
 
 
 def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUPS) -> ControlGroup | None:
@@ -121,9 +121,9 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
                 _leftover_groups.update(
                     one
                     for one in parent.glob(f"{_PREFIX}-*-*")
-                    if not os.path.exists(f"/proc/{one.name.split('-')[1]}")  # noqa: PTH110  a name
+                    if not os.path.exists(f"/proc/{one.name.split('-')[1]}")
                 )
-                _remove_left()
+                _remove_leftover_groups()
             _known[own, root] = parent, version
             return group
     return None
@@ -153,7 +153,6 @@ def group_of(process: int, limit: int) -> ContainerGroup | None:
 
 
 def _oom_kills(events: Path) -> int:
-    """Return how many processes of a group the kernel killed because memory ran out."""
     with suppress(OSError, ValueError):
         counts = dict(line.split() for line in events.read_text("ascii").splitlines())
         return int(counts.get("oom_kill", 0))
@@ -190,7 +189,7 @@ def _set(file: Path, value: str) -> None:
         os.close(descriptor)
 
 
-def _remove_left() -> None:
+def _remove_leftover_groups() -> None:
     for folder in list(_leftover_groups):
         try:
             folder.rmdir()
@@ -234,11 +233,12 @@ def _shared_bytes() -> int:
             fields = _fields(folder, "meminfo")
         finally:
             os.close(folder)
-        copies = sum(fields.get(name, 0) for name in ("Buffers", "Cached", "SwapCached")) - fields.get(
-            "Shmem", 0
+        others = ("MemFree", "SReclaimable", "AnonPages", "Buffers", "Cached", "SwapCached")
+        # "Cached" counts shared memory too
+        shared = (
+            fields.get("MemTotal", 0) + fields.get("Shmem", 0) - sum(fields.get(name, 0) for name in others)
         )
-        others = sum(fields.get(name, 0) for name in ("MemFree", "SReclaimable", "AnonPages"))
-        return (fields.get("MemTotal", 0) - copies - others) * _KIB
+        return shared * _KIB
     return 0
 
 
@@ -253,8 +253,8 @@ class Watch:
     Args:
         proc: the sandbox's `/proc`, an open folder; this object closes it.
         root: the clone.
-        free: returns the free bytes on the disk of a folder.
-        held: see `_shared_bytes`.
+        free_bytes: returns the free bytes on the disk of a folder.
+        shared_bytes: returns the shared memory of the machine, see `_shared_bytes`.
         group: the group with all processes of the sandbox; this object closes it.
     """
 
@@ -263,9 +263,9 @@ class Watch:
         proc: int,
         root: str,
         limits: SandboxLimits,
-        free: Callable[[str], int] = _free_bytes,
+        free_bytes: Callable[[str], int] = _free_bytes,
         *,
-        held: Callable[[], int] = _shared_bytes,
+        shared_bytes: Callable[[], int] = _shared_bytes,
         group: ControlGroup | ContainerGroup | None = None,
     ) -> None:
         self._proc = proc
@@ -273,10 +273,9 @@ class Watch:
         self._limits = limits
         self._memory = limits.memory()
         self._group = group
-        self._held = held
-        self._held_least = held()
-        self._free = free
-        self._floor = min(limits.disk_floor_bytes, free(root) // 2)
+        self._shared_bytes, self._free_bytes = shared_bytes, free_bytes
+        self._least_shared = shared_bytes()
+        self._disk_floor = min(limits.disk_floor_bytes, free_bytes(root) // 2)
         self._reason = ""
 
     @property
@@ -290,10 +289,10 @@ class Watch:
         """Check every `_INTERVAL_SECONDS` until a limit is exceeded; then call `kill`."""
         while not self._reason:
             await asyncio.sleep(_INTERVAL_SECONDS)  # a command that has just started uses little
-            self._reason = self.passed()
+            self._reason = self.exceeded()
         kill()
 
-    def passed(self) -> str:
+    def exceeded(self) -> str:
         """Return the limit that is exceeded now; empty if none is."""
         threads, private = self._usage()
         if threads > self._limits.processes:
@@ -302,13 +301,13 @@ class Watch:
             if self._group.was_full():
                 return self._too_much_memory()
         else:
-            held = self._held()
+            shared = self._shared_bytes()
             # At first, memory of a process that has just ended may still be in use.
-            self._held_least = min(self._held_least, held)
-            grown = held - self._held_least
+            self._least_shared = min(self._least_shared, shared)
+            grown = shared - self._least_shared
             if private + grown > self._memory and self._exact_private_bytes() + grown > self._memory:
                 return self._too_much_memory()
-        if self._free(self._root) < self._floor:
+        if self._free_bytes(self._root) < self._disk_floor:
             return "so much disk that almost none is left"
         return ""
 
@@ -317,7 +316,7 @@ class Watch:
 
         The first process ends when the others have ended.
         """
-        asked = False
+        is_sent = False
         for number in self._process_numbers():
             if number == "1":
                 continue
@@ -325,10 +324,10 @@ class Watch:
                 process = os.open(number, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
                 try:  # the folder stays that of this process even if its number is reused
                     signal.pidfd_send_signal(process, signal.SIGTERM)
-                    asked = True
+                    is_sent = True
                 finally:
                     os.close(process)
-        return asked
+        return is_sent
 
     def close(self) -> None:
         """Close the folder and the group."""
@@ -347,15 +346,11 @@ class Watch:
         if self._proc < 0:
             return []
         with suppress(OSError):
-            return [
-                name
-                for name in os.listdir(self._proc)  # noqa: PTH208  a descriptor
-                if name.isdigit()
-            ]
+            return [name for name in os.listdir(self._proc) if name.isdigit()]
         return []
 
     def _usage(self) -> tuple[int, int]:
-        """Return the number of threads and the bytes of private memory of all processes.
+        """Return the number of threads, and the bytes of private memory, of all processes.
 
         If there are more processes than allowed, they are not read, and the memory is 0.
         """
@@ -385,7 +380,7 @@ class Watch:
 def _fields(folder: int, path: str) -> dict[str, int]:
     """Return the numbers of a file with lines such as `RssAnon: 12 kB`; empty if the process is gone."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:  # noqa: PTH123  a descriptor
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}

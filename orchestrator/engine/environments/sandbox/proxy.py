@@ -74,7 +74,6 @@ def host_name(text: str) -> str:
 
 
 def _port_number(text: str) -> int | None:
-    """Return the port, or None if the text is no port."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT)) else 0
     return number if 0 < number <= _MAX_PORT else None
 

@@ -207,7 +207,7 @@ def spawn(wanted: dict[str, Any], outputs: tuple[int, int], channel: socket.sock
         allowed = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(number, (allowed, allowed))
     path, *words = wanted["words"]
-    words.insert(0, os.path.basename(path))  # noqa: PTH119  a name
+    words.insert(0, os.path.basename(path))
     return os.posix_spawn(path, words, wanted["variables"], setpgroup=0, setsigdef=IGNORED)
 
 
@@ -231,7 +231,7 @@ def mount(source: bytes | None, target: bytes, kind: bytes | None, flags: int, d
 STEPS: dict[str, Callable[..., object]] = {
     "mount": mount,
     "open": open_as,
-    "folder": lambda path: os.makedirs(path, exist_ok=True),  # noqa: PTH103  bytes
+    "folder": lambda path: os.makedirs(path, exist_ok=True),
     "file": create_file,
     "remove": os.unlink,
 }

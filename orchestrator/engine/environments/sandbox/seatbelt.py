@@ -58,7 +58,7 @@ def seatbelt_profile(
         '(allow file-write-data (literal "/dev/null"))',
         f'(allow network-outbound (remote tcp "localhost:{port}"))',
     ]
-    rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]  # noqa: PTH118  names
+    rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]
     return "\n".join([*rules, ""])
 
 
@@ -113,15 +113,8 @@ class SeatbeltSandbox:
             )
             undo.pop_all()  # the launch closes them from here on
         confined = replace(command, variables={**command.variables, **home})
-        words = [
-            "/usr/bin/sandbox-exec",
-            "-p",
-            rules,
-            *with_limits(self.options.limits),
-            shell_program(),
-            "-c",
-            command.line,
-        ]
+        shell = shell_program(), "-c", command.line
+        words = ["/usr/bin/sandbox-exec", "-p", rules, *with_limits(self.options.limits), *shell]
         return _SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
 
 

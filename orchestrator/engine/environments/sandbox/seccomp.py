@@ -92,18 +92,15 @@ def engine_profile(architecture: str) -> str:
     container has a terminal.
     """
     machine, named = _ENGINE_NAMES[architecture]
-    rules: list[dict[str, object]] = []
     by_verdict: dict[CallVerdict, list[str]] = {}
     for name, (_, verdict) in verdicts(machine).items():
         by_verdict.setdefault(verdict, []).append(name)
-    free = [
-        *by_verdict[CallVerdict.ALLOWED],
-        *(name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES),
+    unchecked = [name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES]
+    allowed, refused = by_verdict[CallVerdict.ALLOWED] + unchecked, by_verdict[CallVerdict.REFUSED]
+    rules: list[dict[str, object]] = [
+        {"names": allowed, "action": "SCMP_ACT_ALLOW"},
+        {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM},
     ]
-    rules.append({"names": free, "action": "SCMP_ACT_ALLOW"})
-    rules.append(
-        {"names": by_verdict[CallVerdict.REFUSED], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
-    )
     for name, tests in _VALUES.items():
         rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
     return json.dumps(

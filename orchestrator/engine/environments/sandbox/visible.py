@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.locks import lock_new_folder
-from orchestrator.engine.environments.files import is_above
+from orchestrator.engine.environments.files import KERNEL_FOLDERS, is_above
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from orchestrator.engine.environments.base import WritableFolder
 
@@ -36,7 +36,6 @@ _GO_ENTRIES = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
 _PYENV_ENTRIES = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
 _RUSTUP_ENTRIES = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
-_NO_FILES = ("/proc", "/sys", "/dev")
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
 """Folders with homes, or with configuration that holds keys of package registries, such as npm's."""
 _VERSION_SECRETS = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
@@ -48,11 +47,18 @@ A prefix directly below it, such as `~/.local`, holds keys and caches beside pro
 
 
 def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the real paths of this user's home."""
     found = [inherited.get("HOME", "")]
     with suppress(KeyError):  # the user has no entry in /etc/passwd
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     return tuple(dict.fromkeys(os.path.realpath(home) for home in found if home not in {"", "/"}))
+
+
+def _contains(folder: str, paths: Iterable[str]) -> bool:
+    return any(is_above(folder, path) for path in paths)
+
+
+def _is_inside(path: str, folders: Iterable[str]) -> bool:
+    return any(is_above(folder, path) for folder in folders)
 
 
 def program_folders(
@@ -69,7 +75,7 @@ def program_folders(
     homes = _homes(inherited)
     found: list[str] = []
     for folder in inherited.get("PATH", "").split(":"):
-        if folder.startswith("/") and os.path.isdir(folder):  # noqa: PTH112  names stay as they are written
+        if folder.startswith("/") and os.path.isdir(folder):
             found += _paths_for_folder(Path(os.path.normpath(folder)), homes)
             found += _paths_for_folder(Path(os.path.realpath(folder)), homes)
     for prefix in (sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)):
@@ -78,8 +84,7 @@ def program_folders(
     return [
         path
         for path in dict.fromkeys(found)
-        if (not _is_covered(path) or any(is_above(folder, path) for folder in replaced))
-        and _may_be_read(path, homes)
+        if (not _is_inside(path, SYSTEM) or _is_inside(path, replaced)) and _may_be_read(path, homes)
     ]
 
 
@@ -91,11 +96,11 @@ def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[s
     """
     homes = _homes(inherited)
     for path in paths:
-        if not os.path.isabs(path) or not os.path.exists(path):  # noqa: PTH110, PTH117  names stay as written
+        if not os.path.isabs(path) or not os.path.exists(path):
             raise ConfigurationError(f"--sandbox-read {path}: name an absolute path that exists")
-        if is_above("/run", os.path.realpath(path)) or stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116  a name
+        if is_above("/run", os.path.realpath(path)) or stat.S_ISSOCK(os.stat(path).st_mode):
             raise ConfigurationError(
-                f"--sandbox-read {path} would let commands speak to a service of this machine: name files, no socket"
+                f"--sandbox-read {path} would let commands connect to a service of this machine: name files, no socket"
             )
         if not _may_be_read(os.path.realpath(path), homes):
             raise ConfigurationError(
@@ -110,12 +115,10 @@ def check_root(root: str, inherited: Mapping[str, str]) -> None:
     Raises:
         ToolError: the folder contains more than a project, or belongs to the system.
     """
-    taken = (*SYSTEM[:1], *_NEVER, *_homes(inherited))
-    if any(is_above(root, other) for other in taken) or any(
-        is_above(place, root) for place in (*_NO_FILES, *SYSTEM[:1], "/etc")
-    ):
+    too_wide = ("/usr", *_NEVER, *_homes(inherited))
+    if _contains(root, too_wide) or _is_inside(root, (*KERNEL_FOLDERS, "/usr", "/etc")):
         raise ToolError(
-            f"the sandbox would open {root} to commands, which is no project's folder; use a folder further down"
+            f"commands may not change {root}, because it is not the folder of a project; use a folder further down"
         )
 
 
@@ -146,15 +149,9 @@ def _present(prefix: Path, names: Sequence[str]) -> list[str]:
     return [str(prefix / name) for name in names if (prefix / name).exists()]
 
 
-def _is_covered(path: str) -> bool:
-    return any(is_above(folder, path) for folder in SYSTEM)
-
-
 def _may_be_read(path: str, homes: Sequence[str]) -> bool:
     real = os.path.realpath(path)
-    return not any(is_above(real, other) for other in (*_NEVER, *homes)) and not any(
-        is_above(place, real) for place in (*_NO_FILES, "/etc")
-    )
+    return not (_contains(real, (*_NEVER, *homes)) or _is_inside(real, (*KERNEL_FOLDERS, "/etc")))
 
 
 _KIT_ENTRIES = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
@@ -235,7 +232,7 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> _To
         variables[name] = ":".join(folders)
         for folder in folders:
             found = [f"{folder}/{part}" for part in kind.programs]
-            readable += [path for path in found if os.path.exists(path)]  # noqa: PTH110  names
+            readable += [path for path in found if os.path.exists(path)]
             private += [folder] if kind.written else []
     return _Toolchains(variables, tuple(readable), tuple(dict.fromkeys(private)))
 
@@ -255,23 +252,20 @@ def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted:
         parts = value.split(":") if kind.several else [value]
         return [os.path.normpath(part) for part in parts if _is_usable(part, written=kind.written)]
     usual = [f"{home}/{kind.default}" for home in _homes(inherited) if kind.default]
-    shown = [folder for folder in usual if any(is_above(folder, path) for path in granted)]
+    shown = [folder for folder in usual if _contains(folder, granted)]
     return [folder for folder in shown if _is_usable(folder, written=kind.written)][:1]
 
 
 def _is_usable(path: str, *, written: bool) -> bool:
     """Return whether the folder is usable for its tool, without covering one that a command needs."""
-    if not os.path.isabs(path) or not path.isprintable():  # noqa: PTH117  a name
+    if not os.path.isabs(path) or not path.isprintable():
         return False
     folder = os.path.normpath(path)
     if not written:
-        return os.path.isdir(folder)  # noqa: PTH112  a name
-    if any(is_above(folder, other) for other in _NOT_REPLACEABLE) or any(
-        is_above(up, folder) for up in (*_NO_FILES, "/etc", "/run")
-    ):
+        return os.path.isdir(folder)
+    if _contains(folder, _NOT_REPLACEABLE) or _is_inside(folder, (*KERNEL_FOLDERS, "/etc", "/run")):
         return False
-    in_system = any(is_above(outer, folder) for outer in SYSTEM)
-    return not in_system or (os.path.isdir(folder) and os.path.realpath(folder) == folder)  # noqa: PTH112  a name
+    return not _is_inside(folder, SYSTEM) or (os.path.isdir(folder) and os.path.realpath(folder) == folder)
 
 
 Step: TypeAlias = "tuple[Any, ...]"
@@ -299,13 +293,13 @@ def system_mounts(inherited: Mapping[str, str]) -> list[str]:
     """Return the mounts of the system's programs and libraries, without files that people put beside them."""
     words: list[str] = []
     for folder in SYSTEM:
-        if os.path.islink(folder):  # noqa: PTH114  a name
-            words += ["--symlink", os.readlink(folder), folder]  # noqa: PTH115  a name
-        elif os.path.isdir(folder):  # noqa: PTH112  a name
+        if os.path.islink(folder):
+            words += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
             words += ["--ro-bind", folder, folder]
-    own_homes = [home for home in _homes(inherited) if _is_covered(home) and home not in SYSTEM]
+    own_homes = [home for home in _homes(inherited) if _is_inside(home, SYSTEM) and home not in SYSTEM]
     for folder in dict.fromkeys([*_BESIDE_PROGRAMS, *own_homes]):
-        if os.path.isdir(folder):  # noqa: PTH112  a name
+        if os.path.isdir(folder):
             words += ["--tmpfs", folder, "--remount-ro", folder]
     return words
 
@@ -317,9 +311,9 @@ def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
     found = (path for pattern in _ETC for path in sorted(Path("/etc").glob(pattern)) if path.exists())
     for path in map(str, found):
         target = os.path.realpath(path)
-        if os.path.islink(path) and any(is_above(folder, target) for folder in SYSTEM):  # noqa: PTH114  a name
+        if os.path.islink(path) and _is_inside(target, SYSTEM):
             words += ["--symlink", target, path]
-        elif os.path.isfile(path) and os.stat(path).st_size <= _COPIED_BYTES:  # noqa: PTH113, PTH116  names
+        elif os.path.isfile(path) and os.stat(path).st_size <= _COPIED_BYTES:
             copies[path] = Path(path).read_bytes()
         else:
             words += ["--ro-bind-try", path, path]
@@ -361,7 +355,7 @@ def own_mounts(
         folders: see `scratch_folders`.
         kept: existing mounts; those below a scratch folder are mounted again in the new one.
     """
-    inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
+    inside = [path for path in kept if _is_inside(path, folders)]
     inside = [path for path in inside if not any(path != up and is_above(up, path) for up in inside)]
     steps: list[Step] = [("mount", None, b"/", None, _RECURSIVE | _PRIVATE, None)]
     steps += [("open", os.fsencode(path), _FIRST_NUMBER + place) for place, path in enumerate(inside)]
@@ -376,10 +370,10 @@ def own_mounts(
         steps += [("folder", path), ("mount", b"tmpfs", path, b"tmpfs", _PLAIN, options)]
     for place, name in enumerate(inside):
         path = os.fsencode(name)
-        if os.path.isdir(path):  # noqa: PTH112  a name
+        if os.path.isdir(path):
             steps.append(("folder", path))
         else:
-            steps += [("folder", os.path.dirname(path)), ("file", path, b"")]  # noqa: PTH120  a name
+            steps += [("folder", os.path.dirname(path)), ("file", path, b"")]
         steps.append(("mount", _handle(_FIRST_NUMBER + place), path, None, _BIND | _RECURSIVE, None))
     return steps
 
@@ -391,11 +385,11 @@ def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
         if any(is_above(outer, path) for outer, _ in found):
             continue
         words = ["--ro-bind-try", path, path]
-        in_versions = _VERSION_SECRETS if os.path.basename(path) == "versions" else ()  # noqa: PTH119  a name
+        in_versions = _VERSION_SECRETS if os.path.basename(path) == "versions" else ()
         for secret in sorted(str(one) for pattern in in_versions for one in Path(path).glob(pattern)):
             words += (
                 ["--tmpfs", secret, "--remount-ro", secret]
-                if os.path.isdir(secret)  # noqa: PTH112  a name
+                if os.path.isdir(secret)
                 else ["--ro-bind-try", "/dev/null", secret]
             )
         found.append((path, words))
@@ -470,9 +464,9 @@ def protections(folder: WritableFolder) -> list[Protection]:
 
 
 def _protection(root: str, name: str) -> Protection | None:
-    path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
-    above = os.path.dirname(path)  # noqa: PTH120  a name
-    if os.path.realpath(above) != above or not os.path.isdir(above):  # noqa: PTH112  a name
+    path = os.path.join(root, name)
+    above = os.path.dirname(path)
+    if os.path.realpath(above) != above or not os.path.isdir(above):
         return None  # a link or nothing: any repository behind it has another path too
     try:
         mode = os.lstat(path).st_mode
@@ -499,7 +493,7 @@ def _pointer(path: str, name: str) -> bytes:
         raise ToolError(
             f"{name} cannot be read, so a sandbox cannot protect it; no command runs here"
         ) from None
-    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
+    with open(descriptor, "rb") as file:
         return file.read(_POINTER_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
@@ -520,11 +514,11 @@ class Scratch:
         try:
             folder, self._owner = lock_new_folder()
             self._folder = os.path.realpath(folder)
-            self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
+            self.path = os.path.join(self._folder, "home")
             Path(self.path).mkdir(mode=0o700)
         except OSError as error:
             raise ToolError(
-                f"the sandbox has no place for temporary files: {error.strerror or error}"
+                f"the sandbox cannot create a folder for temporary files: {error.strerror or error}"
             ) from error
 
     def remove(self) -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.engine.tools.base import (
-    TEXT,
-    Ok,
-    Order,
-    Tool,
-    ToolContext,
-    ToolOutcome,
-    define,
-)
-from orchestrator.engine.tools.patches.formats import Action, FilePatch, parse_unified, parse_v4a
-from orchestrator.engine.tools.patches.hunks import apply_chunks
+from orchestrator.engine.tools.base import TEXT, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import Action, FilePatch, apply_chunks
 from orchestrator.engine.tools.textfile import (
     TextFile,
     check_text,
@@ -49,8 +42,8 @@ class Staging:
         self._environment = environment
         self._before: dict[str, bytes | None] = {}
         self._after: dict[str, bytes | None] = {}
-        self._origin: dict[str, str] = {}  # path on disk, by the new path of a moved file
-        self._undo: list[tuple[str, Callable[[], Coroutine[None, None, None]]]] = []
+        self._origins: dict[str, str] = {}  # path on disk, by the new path of a moved file
+        self._done: list[str] = []  # files written or removed so far
 
     async def read(self, name: str) -> bytes | None:
         """Return a file's content with the changes so far; None if there is no such file.
@@ -58,13 +51,11 @@ class Staging:
         Raises:
             ToolError: the path is refused, or what exists there is not a file or is over 10 MB.
         """
-        if name not in self._before and self._file_in_the_way(name) is not None:
+        if name not in self._before:
             self._before[name] = None
-        elif name not in self._before:
-            try:
-                self._before[name] = await self._environment.read_file(name, max_bytes=MAX_BYTES)
-            except FileMissingError:
-                self._before[name] = None
+            if self._file_in_the_way(name) is None:
+                with suppress(FileMissingError):
+                    self._before[name] = await self._environment.read_file(name, max_bytes=MAX_BYTES)
         return self._after.setdefault(name, self._before[name])
 
     def before(self, name: str) -> bytes | None:
@@ -80,16 +71,16 @@ class Staging:
         """Set the content of a file that was read before; None removes it."""
         self._after[name] = data
         if data is None:
-            self._origin.pop(name, None)
+            self._origins.pop(name, None)
 
     def move(self, old: str, new: str, data: bytes) -> None:
         """Move a file to another path with another content. Both paths were read before."""
-        origin = self._origin.get(old, old)
+        origin = self._origins.get(old, old)
         self.put(old, None)
-        self._origin.pop(new, None)
+        self._origins.pop(new, None)
         self.put(new, data)
         if self._before[origin] is not None and origin != new:
-            self._origin[new] = origin
+            self._origins[new] = origin
 
     def removed(self, name: str) -> bool:
         """Return whether the changes so far remove an existing file."""
@@ -111,7 +102,7 @@ class Staging:
 
     def moved_from(self, name: str) -> str | None:
         """Return the old path of a file that is moved, with or without a change of its text; else None."""
-        old = self._origin.get(name)
+        old = self._origins.get(name)
         return old if old is not None and self._after[old] is None else None
 
     async def write(self) -> None:
@@ -141,28 +132,24 @@ class Staging:
 
     async def _write(self, name: str) -> None:
         data = self._after[name] or b""
-        await self._environment.write_file(name, data, mode_of=self._origin.get(name))
-        self._undo.append((name, self._undo_write(name)))
+        await self._environment.write_file(name, data, mode_of=self._origins.get(name))
+        self._done.append(name)
 
     async def _remove(self, name: str) -> None:
         await self._environment.remove_file(name)
-        self._undo.append((name, self._undo_removal(name)))
-
-    def _undo_write(self, name: str) -> Callable[[], Coroutine[None, None, None]]:
-        before = self._before[name]
-        if before is None:
-            return lambda: self._environment.remove_file(name)
-        return lambda: self._environment.write_file(name, before)
-
-    def _undo_removal(self, name: str) -> Callable[[], Coroutine[None, None, None]]:
-        before = self._before[name] or b""
-        moved = next((new for new, old in self._origin.items() if old == name), None)
-        return lambda: self._environment.write_file(name, before, mode_of=moved)
+        self._done.append(name)
 
     async def _restore(self) -> None:
-        for name, undo in reversed(self._undo):
+        """Undo what was written and removed, the last first."""
+        for name in reversed(self._done):
+            before = self._before[name]
+            moved_to = next((new for new, old in self._origins.items() if old == name), None)
             try:
-                await undo()
+                if before is None:
+                    await self._environment.remove_file(name)
+                else:
+                    mode_of = moved_to if self._after[name] is None else None
+                    await self._environment.write_file(name, before, mode_of=mode_of)
             except ToolError:
                 self.left.append(name)
 
@@ -179,7 +166,7 @@ async def apply_changes(context: ToolContext, changes: Sequence[FilePatch]) -> O
             await patching.stage(change)
         await _finish(patching.write())
     except ToolError as error:
-        raise type(error)(f"{error}\n{patching.aftermath()}") from None
+        raise type(error)(f"{error}\n{patching.state_after_failure()}") from None
     return Ok("\n".join(["Applied the patch:", *patching.report(), *await patching.syntax_remarks()]))
 
 
@@ -217,7 +204,9 @@ class _Patching:
             self._add(name, before, change)
         elif before is None:
             if self._staging.removed(name):
-                raise FileMissingError(f"{change.action} {name}: the patch removes or moves it further up")
+                raise FileMissingError(
+                    f"{change.action} {name}: an earlier part of the patch removes or moves it"
+                )
             raise FileMissingError(
                 f"{change.action} {name}: {name} does not exist.{await did_you_mean(self._context, name)}"
             )
@@ -288,7 +277,13 @@ class _Patching:
             ToolError: a file could not be written.
         """
         await self._staging.write()
-        self._record()
+        ledger, changed = self._context.ledger, self._staging.changed()
+        for name, data in changed.items():
+            ledger.touched.add(name)
+            ledger.missed.pop(name, None)
+            if data is not None and (name in self._written or self._staging.moved_from(name) in ledger.shown):
+                ledger.shown.add(name)
+        ledger.shown -= {name for name, data in changed.items() if data is None}
 
     async def syntax_remarks(self) -> list[str]:
         """Return the remarks of `syntax_remark` on the written files."""
@@ -299,24 +294,12 @@ class _Patching:
         ]
         return [remark.strip() for remark in found if remark]
 
-    def aftermath(self) -> str:
-        """Return a sentence about the state of the files after a failed patch."""
+    def state_after_failure(self) -> str:
+        """Return a sentence about the files after a failed patch; record those that stay changed."""
         if not self._staging.left:
             return "Nothing was changed: a patch is applied as a whole or not at all."
         self._context.ledger.touched.update(self._staging.left)
         return f"These files were written before that and could not be restored: {', '.join(self._staging.left)}."
-
-    def _record(self) -> None:
-        ledger = self._context.ledger
-        for name, data in self._staging.changed().items():
-            ledger.touched.add(name)
-            ledger.missed.pop(name, None)
-            origin = self._staging.moved_from(name)
-            if data is None:
-                continue
-            if name in self._written or (origin is not None and origin in ledger.shown):
-                ledger.shown.add(name)
-        ledger.shown -= {name for name, data in self._staging.changed().items() if data is None}
 
     def report(self) -> list[str]:
         """Return a line for each file: `A` added, `M` changed, `D` removed, `R` moved; remarks in brackets."""

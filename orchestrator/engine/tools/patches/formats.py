@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.tools.patches.hunks import Action, Chunk, FilePatch, PatchLine, missing_lines
 
 _OPTION = r"-p[01]|-[Nuvs]|--(?:forward|verbose|quiet|silent|index|recount|unidiff-zero|whitespace=\w+)"
 _PROGRAM = rf"(?:apply_?patch|patch|git\s+apply)(?:\s+(?:{_OPTION}))*(?:\s+-)?"
@@ -27,87 +27,6 @@ _HEREDOC = re.compile(
 """Shell command lines that pass the lines up to a word to `apply_patch`."""
 _CLOSING = re.compile(r"\)?['\"]?\)?['\"]?")
 _FENCE = re.compile(r"(?P<ticks>`{3,}|~{3,})[\w.+-]*")
-
-
-class Action(StrEnum):
-    """What a patch does with a file."""
-
-    ADD = "add"
-    REMOVE = "delete"
-    UPDATE = "update"
-
-
-@dataclass(frozen=True, slots=True)
-class PatchLine:
-    """A line of a chunk, without its end. `mark` is a space (kept), `-` (removed) or `+` (added)."""
-
-    mark: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Lines that are kept, removed and added in one place of a file.
-
-    Attributes:
-        lines: the lines, at least one.
-        patch_line: number of the line of the patch where the chunk begins, from 1.
-        anchors: lines of the file above the chunk, the outermost first.
-        at_end: whether its last old line is the last line of the file.
-        expected: number of lines of the old file above the chunk, if the patch says so.
-        final_newline: whether the file ends with a line end afterwards, if the patch says so.
-        promised: number of kept lines that its header counts and that are missing. They are blank lines that
-            lost their mark, or the patch was cut off.
-    """
-
-    lines: tuple[PatchLine, ...]
-    patch_line: int
-    anchors: tuple[str, ...] = ()
-    at_end: bool = False
-    expected: int | None = None
-    final_newline: bool | None = None
-    promised: int = 0
-
-    @property
-    def old(self) -> tuple[str, ...]:
-        """The lines that must be in the file."""
-        return tuple(line.text for line in self.lines if line.mark != "+")
-
-    @property
-    def new(self) -> tuple[str, ...]:
-        """The lines that are in their place afterwards."""
-        return tuple(line.text for line in self.lines if line.mark != "-")
-
-
-@dataclass(frozen=True, slots=True)
-class FilePatch:
-    """The change of one file.
-
-    Attributes:
-        action: what is done with the file.
-        path: the file, as the patch spells it.
-        chunks: for `UPDATE`, in the order of the file; for `REMOVE`, all of its text or none.
-        content: for `ADD` and with `may_create`, the text of the new file, with LF.
-        move_to: for `UPDATE`, the file's new path.
-        may_create: for `UPDATE`: whether a missing file is created, because the chunks have no old line.
-        remark: what the model is told afterwards.
-    """
-
-    action: Action
-    path: str
-    chunks: tuple[Chunk, ...] = ()
-    content: str = ""
-    move_to: str | None = None
-    may_create: bool = False
-    remark: str = ""
-
-
-def promise_broken(old: int, new: int) -> str:
-    """Return what is wrong with a hunk whose header counts more lines than follow it."""
-    return (
-        f"its header counts {max(old, 0)} more old and {max(new, 0)} more new lines than follow it. If the patch was cut "
-        "off, send all of it; if nothing is missing, write the header without counts, as in @@ -14 +14 @@"
-    )
 
 
 def unwrapped(patch: str) -> list[tuple[int, str]]:
@@ -223,17 +142,19 @@ class _Reader:
 
 def _v4a_change(reader: _Reader) -> FilePatch:
     header = (reader.peek() or "").strip()
-    for begin, read in ((_ADD, _added), (_DELETE, _deleted), (_UPDATE, _updated)):
-        if header.startswith(begin):
-            path = header.removeprefix(begin).strip()
-            if not path:
-                raise reader.problem(f"names no file: write {begin} and its path")
-            reader.take()
-            return read(reader, path)
-    quoted = header[:_MAX_QUOTED_CHARS]
-    raise reader.problem(
-        f"is {quoted!r}, where {_ADD}, {_DELETE} or {_UPDATE} is expected; in an added file every line begins with +"
-    )
+    begin = next((begin for begin in (_ADD, _DELETE, _UPDATE) if header.startswith(begin)), None)
+    if begin is None:
+        raise reader.problem(
+            f"is {header[:_MAX_QUOTED_CHARS]!r}, where {_ADD}, {_DELETE} or {_UPDATE} is expected; in an added file "
+            "every line begins with +"
+        )
+    path = header.removeprefix(begin).strip()
+    if not path:
+        raise reader.problem(f"names no file: write {begin} and its path")
+    reader.take()
+    if begin == _DELETE:
+        return FilePatch(Action.REMOVE, path)
+    return _added(reader, path) if begin == _ADD else _updated(reader, path)
 
 
 def _added(reader: _Reader, path: str) -> FilePatch:
@@ -241,10 +162,6 @@ def _added(reader: _Reader, path: str) -> FilePatch:
     while (line := reader.peek()) is not None and line.startswith("+"):
         lines.append(f"{reader.take()[1:]}\n")
     return FilePatch(Action.ADD, path, content="".join(lines))
-
-
-def _deleted(_reader: _Reader, path: str) -> FilePatch:
-    return FilePatch(Action.REMOVE, path)
 
 
 def _updated(reader: _Reader, path: str) -> FilePatch:
@@ -387,7 +304,7 @@ class DiffFile:
         number: number of the line of the patch where it begins.
         old: old path; empty if unknown.
         new: new path; empty if unknown.
-        awaits_names: whether it began with a `diff --git` line and has no other names yet.
+        has_only_git_line: whether a `diff --git` line began it, and no `---` and `+++` lines or hunk followed yet.
         header: the lines before the first hunk that name no file.
         unplaced: line of a hunk that counts old lines but has none.
     """
@@ -395,7 +312,7 @@ class DiffFile:
     number: int
     old: str = ""
     new: str = ""
-    awaits_names: bool = False
+    has_only_git_line: bool = False
     header: list[str] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     unplaced: int | None = None
@@ -427,11 +344,11 @@ class DiffReader:
         number = self._numbers[self._next]
         if line.startswith("diff --git "):
             paths = paths_of_git_line(line.removeprefix("diff --git "))
-            self._files.append(DiffFile(number, *paths, awaits_names=True))
+            self._files.append(DiffFile(number, *paths, has_only_git_line=True))
         elif self._is_pair(self._next):
             self._name(file, number)
         elif file is not None and line.startswith("@@"):
-            file.awaits_names = False
+            file.has_only_git_line = False
             file.chunks.append(self._hunk(file))
             return
         elif line.startswith("@@"):
@@ -444,10 +361,10 @@ class DiffReader:
 
     def _name(self, file: DiffFile | None, number: int) -> None:
         old, new = (header_path(line[4:]) for line in self._lines[self._next : self._next + 2])
-        if file is None or not file.awaits_names or not _can_have_names(file, old, new):
+        if file is None or not file.has_only_git_line or not _fits_git_line(file, old, new):
             file = DiffFile(number)
             self._files.append(file)
-        file.old, file.new, file.awaits_names = old, new, False
+        file.old, file.new, file.has_only_git_line = old, new, False
         self._next += 1
 
     def _hunk(self, file: DiffFile) -> Chunk:
@@ -455,15 +372,14 @@ class DiffReader:
         numbers = _HUNK.match(self._lines[self._next])
         counts = [int(numbers[group] or 1) for group in (2, 4)] if numbers else [0, 0]
         self._next += 1
-        lines, bare, open_lines = self._hunk_lines(*counts)
+        lines, without_end, (old_left, new_left) = self._hunk_lines(*counts)
         if not lines:
             raise ToolError(f"line {begins} of the patch begins a hunk without lines")
-        old_left, new_left = open_lines
         has_old = any(line.mark != "+" for line in lines)
         if counts[0] and not has_old:
             file.unplaced = file.unplaced or begins
         if old_left != new_left and max(old_left, new_left) > 0:
-            raise ToolError(f"the hunk at line {begins} of the patch: {promise_broken(old_left, new_left)}")
+            raise ToolError(f"the hunk at line {begins} of the patch: {missing_lines(old_left, new_left)}")
         above = None
         if numbers:  # the number is that of the first old line, or of the line above a hunk without any
             above = max(0, int(numbers[1]) - 1) if has_old else int(numbers[1])
@@ -471,8 +387,8 @@ class DiffReader:
             tuple(lines),
             begins,
             expected=above,
-            final_newline=None if not bare else "new" not in bare,
-            promised=max(0, old_left),
+            final_newline=None if not without_end else "new" not in without_end,
+            missing=max(0, old_left),
         )
 
     def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[PatchLine], set[str], tuple[int, int]]:
@@ -482,13 +398,13 @@ class DiffReader:
         missing: they may be kept lines, or no lines at all.
         """
         lines: list[PatchLine] = []
-        bare: set[str] = set()
+        without_end: set[str] = set()
         empty = 0  # lines at the end of `lines` that have not even a mark
         while self._next < len(self._lines):
             line = self._lines[self._next]
             mark = line[:1] or " "
             if mark == "\\" and lines:
-                bare |= {"old", "new"} - {{"+": "old", "-": "new"}.get(lines[-1].mark, "")}
+                without_end |= {"old", "new"} - {{"+": "old", "-": "new"}.get(lines[-1].mark, "")}
             elif mark not in _MARKS or self._is_after_hunk(line, old_left, new_left):
                 break
             else:
@@ -499,7 +415,7 @@ class DiffReader:
             self._next += 1
         if empty:
             del lines[-empty:]
-        return lines, bare, (old_left + empty, new_left + empty)
+        return lines, without_end, (old_left + empty, new_left + empty)
 
     def _is_after_hunk(self, line: str, old_left: int, new_left: int) -> bool:
         """Return whether the next line is after the hunk, although it looks like a line of it."""
@@ -537,8 +453,8 @@ class DiffReader:
         return ToolError(f"line {self._numbers[self._next]} of the patch, {quoted!r}, {words}")
 
 
-def _can_have_names(file: DiffFile, old: str, new: str) -> bool:
-    """Return whether a file with this `diff --git` line can have these names."""
+def _fits_git_line(file: DiffFile, old: str, new: str) -> bool:
+    """Return whether a file with this `diff --git` line can have these paths."""
     renames = (line.partition(" ")[2].partition(" ")[2] for line in file.header if line.startswith("rename "))
     known = {*without_prefixes(file.old, file.new), *map(header_path, renames)} - {None, ""}
     return not known or not known.isdisjoint(without_prefixes(old, new))
@@ -594,8 +510,8 @@ def _addition(file: DiffFile, path: str | None) -> FilePatch:
     lines = [line for chunk in file.chunks for line in chunk.lines]
     if any(line.mark != "+" for line in lines):
         raise _problem(file, "it adds a file, so every line of its hunk must begin with +")
-    if promised := max((chunk.promised for chunk in file.chunks), default=0):
-        raise _problem(file, promise_broken(promised, promised))
+    if missing := max((chunk.missing for chunk in file.chunks), default=0):
+        raise _problem(file, missing_lines(missing, missing))
     mode = _mode(file, "new file mode ")
     remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
     return FilePatch(Action.ADD, _required_path(file, path), content=_new_text(file.chunks), remark=remark)

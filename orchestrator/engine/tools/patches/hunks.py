@@ -1,9 +1,13 @@
-"""Applies the chunks of a patch to a text: finds each place, with growing tolerance, and replaces its lines."""
+"""The parts of a patch, and how its chunks are applied to a text.
+
+The place of each chunk is found with growing tolerance.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
@@ -11,16 +15,96 @@ from orchestrator.engine.tools.matching import (
     LineIndex,
     Shift,
     ShiftedLines,
-    nearest_shown,
+    bare,
+    describe_nearest,
     plain_punctuation,
 )
-from orchestrator.engine.tools.patches.formats import promise_broken
 from orchestrator.engine.tools.textfile import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.engine.tools.patches.formats import Chunk
+
+class Action(StrEnum):
+    """What a patch does with a file."""
+
+    ADD = "add"
+    REMOVE = "delete"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class PatchLine:
+    """A line of a chunk, without its end. `mark` is a space (kept), `-` (removed) or `+` (added)."""
+
+    mark: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Lines that are kept, removed and added in one place of a file.
+
+    Attributes:
+        lines: the lines, at least one.
+        patch_line: number of the line of the patch where the chunk begins, from 1.
+        anchors: lines of the file above the chunk, the outermost first.
+        at_end: whether its last old line is the last line of the file.
+        expected: number of lines of the old file above the chunk, if the patch says so.
+        final_newline: whether the file ends with a line end afterwards, if the patch says so.
+        missing: number of kept lines that its header counts and that are missing. They are blank lines that
+            lost their mark, or the patch was cut off.
+    """
+
+    lines: tuple[PatchLine, ...]
+    patch_line: int
+    anchors: tuple[str, ...] = ()
+    at_end: bool = False
+    expected: int | None = None
+    final_newline: bool | None = None
+    missing: int = 0
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """The lines that must be in the file."""
+        return tuple(line.text for line in self.lines if line.mark != "+")
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The lines that are in their place afterwards."""
+        return tuple(line.text for line in self.lines if line.mark != "-")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """The change of one file.
+
+    Attributes:
+        action: what is done with the file.
+        path: the file, as the patch spells it.
+        chunks: for `UPDATE`, in the order of the file; for `REMOVE`, all of its text or none.
+        content: for `ADD` and with `may_create`, the text of the new file, with LF.
+        move_to: for `UPDATE`, the file's new path.
+        may_create: for `UPDATE`: whether a missing file is created, because the chunks have no old line.
+        remark: what the model is told afterwards.
+    """
+
+    action: Action
+    path: str
+    chunks: tuple[Chunk, ...] = ()
+    content: str = ""
+    move_to: str | None = None
+    may_create: bool = False
+    remark: str = ""
+
+
+def missing_lines(old: int, new: int) -> str:
+    """Return what is wrong with a hunk whose header counts more lines than follow it."""
+    return (
+        f"its header counts {max(old, 0)} more old and {max(new, 0)} more new lines than follow it. If the patch was cut "
+        "off, send all of it; if nothing is missing, write the header without counts, as in @@ -14 +14 @@"
+    )
+
 
 _LINE_END = re.compile(r"\r?\n")
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
@@ -28,22 +112,14 @@ _LONE_CR = re.compile(r"\r(?!\n)")
 _MOST_BLANK_ENDS = 8
 
 
-def _plain_and_closed(line: str) -> str:
-    return plain_punctuation(line).rstrip()
-
-
-def _bare(line: str) -> str:
-    return plain_punctuation(line).strip()
-
-
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("", str),
     ("blanks at line ends", str.rstrip),
-    ("quotes, dashes or spaces", _plain_and_closed),
+    ("quotes, dashes or spaces", lambda line: plain_punctuation(line).rstrip()),
 )
 """The differences that are ignored, in words, and the function that removes them from a line."""
 
-_ANCHOR_STEPS = (str, str.rstrip, str.strip, _bare)
+_ANCHOR_STEPS = (str, str.rstrip, str.strip, bare)
 """A line after `@@` only names a place, so its indentation need not match."""
 
 
@@ -99,7 +175,7 @@ def apply_chunks(
             return _apply(name, _split(text, line_end), chunks, missed if failure is None else _never_missed)
         except ToolError as error:
             failure = failure or error
-    raise failure or AssertionError("there is a way to split a text")
+    raise failure or AssertionError("a text can be split into lines")
 
 
 def _split(text: str, line_end: re.Pattern[str]) -> list[tuple[str, str]]:
@@ -214,7 +290,7 @@ class _Finder:
 
     def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
         """Return whether the old lines are in another place as well."""
-        simple = _STEPS[found.step][1] if found.shift is None else _bare
+        simple = _STEPS[found.step][1] if found.shift is None else bare
         places = self._view(simple).places([simple(line) for line in chunk.old], 0, found.start)
         return any(place != found.start for place in places)
 
@@ -260,7 +336,7 @@ class _Finder:
                     first = max(start, len(self._lines) - len(old)) if at_end else start
                     wanted = [simple(line) for line in old]
                     place = view.nearest(wanted, first, first if expected is None else expected)
-                    if place is not None and not (chunk.promised and place != expected):
+                    if place is not None and not (chunk.missing and place != expected):
                         return _Place(place, place + len(old), size, step)
         return None
 
@@ -271,12 +347,12 @@ class _Finder:
         start = min(self._starts(chunk, above))
         for size, old, at_end in self._wanted(chunk):
             first = max(start, len(self._lines) - len(old)) if at_end else start
-            places = dict(self._shifted.places(old, first)) if not chunk.promised else {}
+            places = dict(self._shifted.places(old, first)) if not chunk.missing else {}
             if not places:
                 continue
             if len(places) > 1 and expected not in places:
                 numbers = ", ".join(str(place + 1) for place in places)
-                return f"its lines are there with other indentation, but more than once (lines {numbers}): indent them right"
+                return f"its lines are there with other indentation, but more than once (lines {numbers}): indent them as the file does"
             place = next(iter(places)) if expected is None or expected not in places else expected
             found = _Place(place, place + len(old), size, shift=places[place])
             return self._unshiftable(chunk, found) or found
@@ -307,13 +383,13 @@ class _Finder:
         line that some count after the final line end. Such a chunk is accepted only at the line in its
         header, because otherwise a line above the others may be missing.
         """
-        if not chunk.promised:
+        if not chunk.missing:
             yield from ((size, old, chunk.at_end) for size, old in _endings(chunk))
             return
         size, old = len(chunk.lines), chunk.old
-        yield size, (*old, *[""] * chunk.promised), chunk.at_end
+        yield size, (*old, *[""] * chunk.missing), chunk.at_end
         if self._closed and chunk.lines[-1].mark != "-":
-            yield size, (*old, *[""] * (chunk.promised - 1)), True
+            yield size, (*old, *[""] * (chunk.missing - 1)), True
 
     def _anchor(self, anchor: str, start: int) -> int | None:
         """Return the first line from `start` on that an anchor names."""
@@ -339,16 +415,16 @@ class _Finder:
 
     def _find_anywhere(self, chunk: Chunk) -> _Place | None:
         """Return where the old lines are in the file with their indentation, also above the cursor."""
-        return self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
+        return self._find(replace(chunk, anchors=(), at_end=False, missing=0), 0, None)
 
     def _missing(self, chunk: Chunk, above: int) -> str:
         found = self._find_anywhere(chunk)
         if found is None:
             return f"its lines are not in the file{self._nearest(chunk.old, 'the hunk')}"
         line = found.start + 1
-        if chunk.promised:
+        if chunk.missing:
             return (
-                f"{promise_broken(chunk.promised, chunk.promised)}. Only blank lines may be missing that the file has below "
+                f"{missing_lines(chunk.missing, chunk.missing)}. Only blank lines may be missing that the file has below "
                 f"line {found.end}, and only in a hunk that is at the line of its header"
             )
         if chunk.at_end:
@@ -361,7 +437,7 @@ class _Finder:
         )
 
     def _nearest(self, old: Sequence[str], what: str) -> str:
-        return nearest_shown(self._lines, old, what, again=self._missed("\n".join(old)))
+        return describe_nearest(self._lines, old, what, again=self._missed("\n".join(old)))
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:

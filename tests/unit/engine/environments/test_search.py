@@ -18,7 +18,7 @@ from orchestrator.engine.environments.base import GrepMatch, GrepOptions
 from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.patterns import IgnoreRules, PathPattern
-from orchestrator.engine.environments.search import find_ripgrep
+from orchestrator.engine.environments.search import find_ripgrep, grep_tree
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -251,19 +251,15 @@ async def test_what_is_swapped_for_a_link_while_it_runs_shows_nothing(path: str,
     program = tmp_path / "rg"
     program.write_text(f'#!/bin/sh\nmv sub gone\nln -s {out} sub\nexec {find_ripgrep()} "$@"\n')
     program.chmod(0o700)
-    environment = LocalEnvironment(root, clock=SystemClock())
-    environment._ripgrep = str(program)
-    found = await environment.grep("needle", path, GrepOptions())
-    await environment.cleanup()
+    with ConfinedTree(root) as tree:
+        found = await grep_tree(tree, "needle", path, GrepOptions(), str(program))
+    assert (root / "gone").exists()
     assert {match.text for match in found} <= {"needle sub"}
 
 
 async def test_a_program_that_is_no_ripgrep_is_an_error(sample: Path) -> None:
-    environment = LocalEnvironment(sample, clock=SystemClock())
-    environment._ripgrep = str(sample / "README.md")
-    with pytest.raises(ToolError, match="could not be started"):
-        await environment.grep("x", ".", GrepOptions())
-    await environment.cleanup()
+    with ConfinedTree(sample) as tree, pytest.raises(ToolError, match="could not be started"):
+        await grep_tree(tree, "x", ".", GrepOptions(), str(sample / "README.md"))
 
 
 async def test_an_abandoned_search_ends(quick: LocalEnvironment) -> None:

@@ -328,7 +328,7 @@ def test_git_in_another_folder_is_refused_because_that_folder_can_run_programs(t
     git("-C", "evil", "config", "alias.usual", "!touch ran")
     subprocess.run(["git", "usual"], cwd=tmp_path / "evil", check=False, capture_output=True)
     assert (tmp_path / "evil" / "ran").exists(), "the attack works where nothing stops it"
-    assert "root of the clone" in (RULES.refusal("git status", elsewhere=True) or "")
+    assert "root of the clone" in (RULES.refusal("git status", outside_root=True) or "")
     assert "root of the clone" in (RULES.refusal("cd evil && git status") or "")
 
 

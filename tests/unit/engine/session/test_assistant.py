@@ -17,8 +17,7 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
+from orchestrator.engine.tools.memory import document_tools, memory_tools
 from orchestrator.engine.web.client import HttpWeb
 from tests.unit.engine.session.stage import ScriptedModel, events_of, says
 

@@ -20,8 +20,7 @@ from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
+from orchestrator.engine.tools.memory import document_tools, memory_tools
 from tests.doubles.embedding_server import EmbeddingServer
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.session.stage import USAGE, says, session_in

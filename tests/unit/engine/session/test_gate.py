@@ -15,7 +15,7 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.shell import (
-    look_by_command,
+    run_pipeline,
     run_shell_command,
     shell,
     shell_command,
@@ -234,7 +234,7 @@ async def test_denials_of_subagents_count_for_their_parent(tmp_path: Path) -> No
 async def test_what_a_tool_refuses_itself_counts_as_a_denial_at_every_level(tmp_path: Path) -> None:
     chain = says("", ("run_command", {"command": "ls; touch made"}))
     only = host(Level.DANGEROUS)
-    async with session_in(tmp_path, *[chain] * 6, host=only, tools=[look_by_command()]) as (session, model):
+    async with session_in(tmp_path, *[chain] * 6, host=only, tools=[run_pipeline()]) as (session, model):
         events = await events_of(session, "Go")
     assert statuses(events) == [CallStatus.REFUSED] * 3
     assert [one.defence for one in of(events, Guarded)] == [Defence.COMMANDS] * 3

@@ -23,8 +23,8 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.subagents import MAX_SUBAGENTS
 from orchestrator.engine.skills import FolderSkills, find_skills
 from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.control import use_skill
 from orchestrator.engine.tools.todo import todo
-from orchestrator.engine.tools.use_skill import use_skill
 from tests.unit.engine.session.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
 if TYPE_CHECKING:

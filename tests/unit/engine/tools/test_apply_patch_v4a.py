@@ -375,7 +375,7 @@ async def test_a_file_is_gone_after_the_patch_deleted_it(
     second: str, context: ToolContext, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text("a\n")
-    with pytest.raises(FileMissingError, match="removes or moves it further up"):
+    with pytest.raises(FileMissingError, match="an earlier part of the patch removes or moves it"):
         await sections(context, "*** Delete File: a.py", second)
     assert (tmp_path / "a.py").read_text() == "a\n"
 

@@ -17,8 +17,7 @@ from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import JsonServer
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
+from orchestrator.engine.tools.memory import document_tools, memory_tools
 from tests.doubles.embedding_server import EmbeddingServer
 
 if TYPE_CHECKING:

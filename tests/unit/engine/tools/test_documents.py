@@ -13,9 +13,9 @@ from orchestrator.engine.memory.items import Author
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
-from orchestrator.engine.tools.documents import (
+from orchestrator.engine.tools.file_suite import pdf_extract_text
+from orchestrator.engine.tools.memory import (
     document_tools,
-    pdf_extract_text,
     process_pdf_document,
     vector_db_add_pdf_document,
 )
@@ -58,7 +58,7 @@ async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
 async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: LongTermMemory) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "long.pdf").write_bytes(pdf(["x"] * 1_001))
-    assert await failure(pdf_extract_text(), context, file_path="a.txt") == "a.txt is no PDF document"
+    assert await failure(pdf_extract_text(), context, file_path="a.txt") == "a.txt is not a PDF document"
     backwards = await failure(pdf_extract_text(), context, file_path="a.txt", start_page=3, end_page=2)
     assert "end_page is before start_page" in backwards
 

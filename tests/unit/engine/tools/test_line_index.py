@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.tools.matching import LineIndex
-from orchestrator.engine.tools.patches.formats import Chunk, PatchLine
-from orchestrator.engine.tools.patches.hunks import apply_chunks
+from orchestrator.engine.tools.patches.hunks import Chunk, PatchLine, apply_chunks
 from tests.tables import table
 
 if TYPE_CHECKING:

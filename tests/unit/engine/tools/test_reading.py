@@ -20,6 +20,7 @@ from orchestrator.engine.tools.files import (
     read_many_files,
     read_text_or_image,
 )
+from orchestrator.engine.tools.registry import argument_problems
 from orchestrator.engine.tools.search import grep
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import checked, failure, told
@@ -242,12 +243,4 @@ async def test_nothing_that_can_be_read_is_a_failure(context: ToolContext) -> No
     outcome = await checked(read_many_files(), context, {"paths": ["a", "*.b"]})
     assert isinstance(outcome, Failed)
     assert "a does not exist" in outcome.message
-    assert "empty" in await failure_of_no_paths(context)
-
-
-async def failure_of_no_paths(context: ToolContext) -> str:
-    from orchestrator.core.errors import ToolError
-
-    with pytest.raises(ToolError) as caught:
-        await read_many_files().execute({"paths": []}, context)
-    return str(caught.value)
+    assert argument_problems({"paths": []}, read_many_files().definition)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.errors import FileMissingError, PathRefusedError, ToolError
-from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext
-from orchestrator.engine.tools.search import MAX_ENTRIES, glob, grep, list_dir, search_files
+from orchestrator.engine.tools.search import MAX_ENTRIES, glob, grep, list_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +47,6 @@ async def test_grep(context: ToolContext, tmp_path: Path) -> None:
     assert await ask(grep(), context, pattern="one") == "a.py:2: two one"
     assert await ask(grep(), context, pattern="one", case_insensitive=True) == "a.py:1: One\na.py:2: two one"
     assert await ask(grep(), context, pattern="one", glob_filter="*.md") == "No line matches."
-    with pytest.raises(ToolError, match="max_results"):
-        await search_files(context, "x", ".", GrepOptions(max_results=0))
 
 
 async def test_grep_says_when_there_is_more(context: ToolContext, tmp_path: Path) -> None:

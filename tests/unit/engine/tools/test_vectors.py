@@ -19,8 +19,8 @@ from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.tools.base import Failed, Ok
+from orchestrator.engine.tools.memory import vector_tools
 from orchestrator.engine.tools.registry import ToolRegistry, argument_problems
-from orchestrator.engine.tools.vectors import vector_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

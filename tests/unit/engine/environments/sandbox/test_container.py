@@ -22,8 +22,12 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError, To
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.container import ContainerSandbox, find_container
-from orchestrator.engine.environments.sandbox.container_engine import ContainerEngine, ContainerImage
+from orchestrator.engine.environments.sandbox.container import ContainerSandbox
+from orchestrator.engine.environments.sandbox.container_engine import (
+    ContainerEngine,
+    ContainerImage,
+    find_image,
+)
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
 from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, engine_profile, verdicts
@@ -239,7 +243,7 @@ class TestWhatIsMissing:
 
     def test_the_engine(self, tmp_path: Path) -> None:
         with pytest.raises(SandboxMissingError, match="there is no program podman; install it"):
-            find_container("podman:a", SandboxOptions(), {"PATH": str(tmp_path)})
+            find_image("podman:a", {"PATH": str(tmp_path)})
 
     def test_its_service(self, tmp_path: Path) -> None:
         said = self.find(tmp_path, "echo 'Cannot connect to the Docker daemon.' >&2; exit 1")

@@ -234,19 +234,19 @@ def watch(folder: Path, proc: Path, held: list[int]) -> Watch:
         (proc / number / "status").write_text(fields)
     descriptor = os.open(proc, os.O_RDONLY)
     return Watch(
-        descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), held=lambda: held.pop(0) * MIB
+        descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), shared_bytes=lambda: held.pop(0) * MIB
     )
 
 
 def test_private_memory_and_what_the_kernel_holds_are_one_sum(tmp_path: Path) -> None:
     seen = watch(tmp_path, tmp_path / "proc", [900, 900, 950, 956])
-    assert [seen.passed(), seen.passed(), seen.passed()] == ["", "", FULL]
+    assert [seen.exceeded(), seen.exceeded(), seen.exceeded()] == ["", "", FULL]
     seen.close()
 
 
 def test_what_is_given_back_by_others_hides_nothing(tmp_path: Path) -> None:
     seen = watch(tmp_path, tmp_path / "proc", [900, 300, 360])
-    assert [seen.passed(), seen.passed()] == ["", FULL]
+    assert [seen.exceeded(), seen.exceeded()] == ["", FULL]
     seen.close()
 
 
@@ -256,7 +256,7 @@ def test_pages_that_processes_share_since_a_fork_count_once(tmp_path: Path) -> N
         (tmp_path / "proc" / number / "smaps_rollup").write_text(
             "Pss: 99 kB\nPss_Anon: 51200 kB\nSwapPss: 0 kB"
         )
-    assert seen.passed() == ""
+    assert seen.exceeded() == ""
     seen.close()
 
 

@@ -135,7 +135,7 @@ def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_p
 
 def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
     temporary.rmdir()
-    with pytest.raises(ToolError, match="no place for temporary files"):
+    with pytest.raises(ToolError, match="cannot create a folder for temporary files"):
         Scratch()
 
 
