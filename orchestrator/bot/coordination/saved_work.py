@@ -40,7 +40,7 @@ class UnfinishedWork:
 
     Attributes:
         commit: the ref's commit, which the next save or drop expects.
-        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its ref; None if no file changed.
+        work: the commit for `Clone.apply_work`, with `wip_ref(key)` as its ref; None if no file changed.
         base: the parent of the work.
         pages: at most 20 MiB together.
         saved_at: UTC, by the saving machine's clock.

@@ -600,7 +600,7 @@ def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
         raise WorkspaceError(message)
     # A new index: the old one may be torn, or show what was committed on the base as unchanged.
     scratch = host / "index.new"
-    git.run("read-tree", commit, doing=doing, variables={"GIT_INDEX_FILE": str(scratch)})
+    git.run("read-tree", commit, doing=doing, index=scratch)
     scratch.replace(host / "index")
 
 

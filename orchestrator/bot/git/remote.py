@@ -174,9 +174,7 @@ class Remote:
         return False
 
     def current_credential(self) -> GitCredential | None:
-        """Return the present credential, if it is for this server."""
-        if self.scheme not in {"http", "https"}:
-            return None
+        """Return the present credential, if it is for this server; only http(s) uses one."""
         credential = self.credential()
         return credential if credential is not None and credential.suits(self.authority) else None
 
