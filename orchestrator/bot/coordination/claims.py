@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.git.remote import Pushed, Tries
+    from orchestrator.bot.git.remote import Pushed, RetrySchedule
     from orchestrator.core.clock import Clock
 
 
@@ -198,7 +198,7 @@ class Lease:
                 elif self._arrived(update, pushed, tries):
                     return update.new
 
-    def _arrived(self, update: Update, pushed: Pushed, tries: Tries) -> bool:
+    def _arrived(self, update: Update, pushed: Pushed, tries: RetrySchedule) -> bool:
         """Check both refs after a push without success. Return whether the update is there."""
         tries.before_looking(pushed.error)
         tips = self._records.tips([self._ref, update.ref], tries)

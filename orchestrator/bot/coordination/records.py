@@ -24,9 +24,10 @@ from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
     HIDDEN,
     PushAnswer,
-    Tries,
+    RetrySchedule,
     Update,
     is_commit_id,
+    listed_refs,
     parse_remote,
     push_updates,
 )
@@ -205,7 +206,7 @@ class CommitText:
 
 
 def fetch_all(
-    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], RetrySchedule]
 ) -> dict[str, str]:
     """Fetch many commits, and return the failed ones with reasons. Network failures are retried.
 
@@ -220,7 +221,7 @@ def fetch_all(
 
 
 def _fetch_some(
-    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], RetrySchedule]
 ) -> dict[str, str]:
     pauses = tries()
     while True:
@@ -540,11 +541,11 @@ class Records:
         """Remove a ref if it is at this commit. See `swap`."""
         return self.swap(ref, old, None)
 
-    def tries(self) -> Tries:
+    def tries(self) -> RetrySchedule:
         """Return the retry schedule for a caller that pushes by itself."""
-        return Tries(self._sleep)
+        return RetrySchedule(self._sleep)
 
-    def tips(self, patterns: Sequence[str], tries: Tries | None = None) -> dict[str, str]:
+    def tips(self, patterns: Sequence[str], tries: RetrySchedule | None = None) -> dict[str, str]:
         """Return refs and commits as `list` does, for refs of any name; the caller checks the names.
 
         Args:
@@ -554,18 +555,14 @@ class Records:
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
         # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
         output = self._ask(("HEAD", *wanted), tries or self.tries())
-        found = {}
-        for line in output.decode("utf-8", "surrogateescape").splitlines():
-            commit, _, ref = line.partition("\t")
-            if not is_commit_id(commit):
-                continue
-            self._scratch(commit)
-            # A pattern also matches longer names that end in it.
-            if any(ref == name or (name.endswith("/") and ref.startswith(name)) for name in patterns):
-                found[ref] = commit
-        return {ref: commit for ref, commit in found.items() if not ref.endswith("^{}")}
+        found = listed_refs(output)
+        if found:
+            self._scratch(next(iter(found.values())))
+        # A pattern also matches longer names that end in it.
+        names, prefixes = set(patterns), tuple(name for name in patterns if name.endswith("/"))
+        return {ref: commit for ref, commit in found.items() if ref in names or ref.startswith(prefixes)}
 
-    def _ask(self, patterns: Iterable[str], tries: Tries) -> bytes:
+    def _ask(self, patterns: Iterable[str], tries: RetrySchedule) -> bytes:
         doing = f"cannot read the records of {self.remote.shown}"
         while True:
             git = self._scratch("")

@@ -272,7 +272,7 @@ def test_a_server_that_hides_our_names(plain: Path, tmp_path: Path) -> None:
     with opened(plain, tmp_path) as records:
         made = records.commit("x", None)
         with pytest.raises(
-            PushRejectedError, match=rf"does not take {REF} \(deny updating a hidden ref\); {ALLOW}"
+            PushRejectedError, match=rf"does not accept {REF} \(deny updating a hidden ref\); {ALLOW}"
         ):
             records.swap(REF, None, made)
 
@@ -281,8 +281,8 @@ def test_a_server_that_hides_our_names(plain: Path, tmp_path: Path) -> None:
     ("ref", "reason", "said"),
     [
         (REF, "prohibited by Gerrit: not permitted: create", f"{REF} \\(prohibited by Gerrit.*{ALLOW}"),
-        (REF, "funny refname", f"does not take {REF} \\(funny refname\\); {ALLOW}"),
-        (REF, "pre-receive hook declined", f"declined; if it is the name {REF} that is refused, {ALLOW}"),
+        (REF, "funny refname", f"does not accept {REF} \\(funny refname\\); {ALLOW}"),
+        (REF, "pre-receive hook declined", f"declined; if the server refuses the name {REF}, {ALLOW}"),
         (REF, "push declined due to repository rule violations", "rule violations$"),
         ("refs/heads/x", "pre-receive hook declined", "pre-receive hook declined$"),
         ("refs/heads/x", "prohibited by Gerrit: not permitted: create", "not permitted: create$"),

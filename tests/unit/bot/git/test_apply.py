@@ -236,7 +236,11 @@ def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
     with clone(source, tmp_path / "runs") as opened:
         for commit, reference, said in (
             (made, WORK, f"{WORK} does not lead to .* run again"),
-            (made, "refs/pullwright/wip/none", "refs/pullwright/wip/none does not exist any more.* run again"),
+            (
+                made,
+                "refs/pullwright/wip/none",
+                "refs/pullwright/wip/none does not exist any more.* run again",
+            ),
             ("main", WORK, "is not a commit id"),
             (made, "main", "cannot be the name"),
             (made, "refs/x:refs/heads/main", "cannot be the name"),
