@@ -257,7 +257,7 @@ class Backtest:
         return choose_site(self.request.repository, self.context, writes=False)
 
     def _past_forge(self) -> PastForge:
-        from orchestrator.bot.forge.github.past import RestPast
+        from orchestrator.bot.forge.github.forge import RestPast
 
         forge = self._site.forge
         if isinstance(forge, RestPast):

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.base import RequestQuota, TokenKind
 from orchestrator.bot.forge.github.calls import ApiRequest, Transport
 from orchestrator.bot.forge.github.parsing import LOGIN
 from orchestrator.bot.forge.github.repository import RestRepository
@@ -53,15 +53,6 @@ BYPASSES = frozenset({"always", "exempt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """Requests an hour: `remaining` of `limit` are left until `reset`."""
-
-    limit: int
-    remaining: int
-    reset: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TokenFacts:
     """GitHub's statements about a token. None stands for an unknown value.
 
@@ -76,7 +67,7 @@ class TokenFacts:
     kind: TokenKind
     scopes: tuple[str, ...] | None = None
     expires_at: datetime | None = None
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    quotas: Mapping[str, RequestQuota] = field(default_factory=dict)
     server_date: datetime | None = None
 
 
@@ -207,7 +198,7 @@ class RestToken(RestRepository):
         kind = self.token_kind()
         request = ApiRequest("GET", "/rate_limit", "ask about the token")
         reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
-        quotas: Mapping[str, Quota] = {}
+        quotas: Mapping[str, RequestQuota] = {}
         if reply.status != HTTPStatus.NOT_FOUND:
             quotas = self._calls.parsed(reply, request.doing, _to_quotas)
         scopes = reply.headers.get("x-oauth-scopes")
@@ -363,10 +354,11 @@ def _to_facts(data: Mapping[str, Any], branch: str | None) -> TokenView:
     )
 
 
-def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, Quota]:
+def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, RequestQuota]:
     named = {name: data["resources"][name] for name in QUOTAS if name in data["resources"]}
     return {
-        name: Quota(int(one["limit"]), int(one["remaining"]), _to_reset(one)) for name, one in named.items()
+        name: RequestQuota("", name, int(one["limit"]), int(one["remaining"]), _to_reset(one))
+        for name, one in named.items()
     }
 
 
