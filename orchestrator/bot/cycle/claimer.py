@@ -285,7 +285,7 @@ class Claimer:
         finally:
             if moved:
                 with suppress(WorkspaceError):  # it expires by itself
-                    lease.give_back()
+                    lease.undo_claim()
         return moved
 
     def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:

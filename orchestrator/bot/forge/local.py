@@ -25,6 +25,7 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
+from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import (
     DiskFullError,
     ForgeError,
@@ -118,10 +119,8 @@ def _read(path: Path, form: type[M]) -> M:
     except OSError as error:
         raise _error_of("read", path, error) from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ForgeError(f"{path} is damaged ({problem}): mend it or remove it") from None
+        problem = first_problem(error, "the whole file")
+        raise ForgeError(f"{path} is damaged ({problem}): repair it or remove it") from None
 
 
 def _read_all(folder: Path, form: type[R]) -> list[R]:

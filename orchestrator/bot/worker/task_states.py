@@ -374,7 +374,7 @@ class TaskDecisions:
             return _unchanged(refusal, state)
         if not state.blocks:
             return _unchanged(f"{state.key} is not blocked: the next cycle may take it anyway", state)
-        if self.claims.ask_again(state.key, self.dead_runs) is not None:
+        if self.claims.request_retry(state.key, self.dead_runs) is not None:
             return _unchanged(self._busy_note(self._present_state(state.key)), state)
         after = self._present_state(state.key)
         goes_on = ", and goes on with the work that is kept" if after.has_work else ""

@@ -130,7 +130,7 @@ def test_a_person_stops_a_worker(opened: Clone, remote: Path, tmp_path: Path, ho
     else:
         git(remote, "update-ref", REF, "main")
     commit(opened)
-    with pytest.raises(ClaimLostError, match="not ours any more"):
+    with pytest.raises(ClaimLostError, match="does not hold the claim"):
         opened.push(BRANCH, expected=None, lease=lease)
     assert branch(remote) is None
 

@@ -121,7 +121,7 @@ def test_a_branch_that_is_further_away_than_the_cap_is_not_ours(source: Path, tm
         state = opened.branch_state(BRANCH, US.email)
         assert state is not None
         assert (state.tip, state.is_ours, state.complete) == (tip, False, False)
-        with pytest.raises(WorkspaceError, match="is not among the last commits"):
+        with pytest.raises(WorkspaceError, match="have no common ancestor"):
             opened.continue_branch(BRANCH)
 
 

@@ -18,7 +18,7 @@ from orchestrator.bot.git.hostgit import (
     storage_errors,
     without_trace,
 )
-from orchestrator.bot.git.remote import PAUSES_SECONDS, Tries, push_error
+from orchestrator.bot.git.remote import PAUSES_SECONDS, RetrySchedule, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
@@ -179,7 +179,7 @@ def test_a_server_that_wants_a_pause_gets_it(stderr: str, seconds: float) -> Non
     assert isinstance(error, RemoteRateLimitError)
     assert error.seconds == seconds
     slept: list[float] = []
-    tries = Tries(slept.append)
+    tries = RetrySchedule(slept.append)
     for _ in PAUSES_SECONDS:
         tries.wait(error)
     assert all(pause >= seconds for pause in slept)
