@@ -29,12 +29,12 @@ from orchestrator.bot.forge.github.address import (
 )
 from orchestrator.bot.forge.github.calls import ApiRequest
 from orchestrator.bot.forge.github.parsing import (
+    to_datetime,
+    to_datetime_or_none,
     to_issue,
     to_login,
     to_signed_image,
     to_text,
-    to_time,
-    to_time_or_none,
 )
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
 from orchestrator.bot.forge.github.token import token_kind_of
@@ -266,7 +266,7 @@ def _to_page(data: Mapping[str, Any]) -> tuple[list[MergedPullRequest], str | No
 
 def to_merged_pull_request(node: Mapping[str, Any]) -> MergedPullRequest:
     """Return a merged pull request."""
-    created = to_time(node["createdAt"])
+    created = to_datetime(node["createdAt"])
     commits = [one["commit"] for one in node["commits"]["nodes"] if one]
     issues = (node["closingIssuesReferences"] or {"nodes": ()})["nodes"]
     return MergedPullRequest(
@@ -274,7 +274,7 @@ def to_merged_pull_request(node: Mapping[str, Any]) -> MergedPullRequest:
         title=str(node["title"]),
         url=str(node["url"]),
         created_at=created,
-        began_at=min([created, *(to_time(commit["authoredDate"]) for commit in commits)]),
+        began_at=min([created, *(to_datetime(commit["authoredDate"]) for commit in commits)]),
         merge_commit=str(node["mergeCommit"]["oid"]),
         commits=tuple(str(commit["oid"]) for commit in commits),
         commit_count=int(node["commits"]["totalCount"]),
@@ -292,10 +292,10 @@ def _to_past_issue(node: Mapping[str, Any]) -> PastIssue:
         title=str(node["title"]),
         body=str(node["body"] or ""),
         url=str(node["url"]),
-        created_at=to_time(node["createdAt"]),
-        edited_at=to_time_or_none(node["lastEditedAt"]),
+        created_at=to_datetime(node["createdAt"]),
+        edited_at=to_datetime_or_none(node["lastEditedAt"]),
         versions=tuple(
-            TextVersion(to_time(edit["editedAt"]), str(edit["diff"]))
+            TextVersion(to_datetime(edit["editedAt"]), str(edit["diff"]))
             for edit in edits
             if edit and edit["diff"] is not None
         ),
@@ -303,9 +303,9 @@ def _to_past_issue(node: Mapping[str, Any]) -> PastIssue:
             PastComment(
                 to_login(comment["author"]),
                 str(comment["body"]),
-                to_time(comment["createdAt"]),
+                to_datetime(comment["createdAt"]),
                 comment["authorAssociation"] in _WRITERS,
-                to_time_or_none(comment["lastEditedAt"]),
+                to_datetime_or_none(comment["lastEditedAt"]),
             )
             for comment in node["comments"]["nodes"]
             if comment
@@ -317,4 +317,4 @@ def _to_old_title(data: Mapping[str, Any]) -> tuple[datetime, str] | None:
     """Return when a title was replaced, and its text; None for another event."""
     if data["event"] != "renamed":
         return None
-    return to_time(data["created_at"]), str(data["rename"]["from"])
+    return to_datetime(data["created_at"]), str(data["rename"]["from"])

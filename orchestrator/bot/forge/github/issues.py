@@ -15,11 +15,11 @@ from orchestrator.bot.forge.github.parsing import (
     is_bot,
     to_body_edit,
     to_comment,
+    to_datetime,
     to_event,
     to_issue,
     to_login,
     to_permission,
-    to_time,
 )
 from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
 from orchestrator.bot.forge.github.token import RestToken
@@ -357,7 +357,7 @@ def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
         return None
     # The newest edit is also taken from these fields, in case the list does not have it yet.
     last = issue["lastEditedAt"]
-    edits = [] if last is None else [Edit(to_login(issue["editor"]), to_time(last), "body")]
+    edits = [] if last is None else [Edit(to_login(issue["editor"]), to_datetime(last), "body")]
     listed = issue["userContentEdits"]
     if listed is None:
         return _EditPage(edits, last is None, None)

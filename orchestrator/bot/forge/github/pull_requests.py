@@ -19,13 +19,13 @@ from orchestrator.bot.forge.base import (
 )
 from orchestrator.bot.forge.github.issues import RestIssues, normalized
 from orchestrator.bot.forge.github.parsing import (
+    to_datetime,
+    to_datetime_or_none,
     to_labels,
     to_listed_pull_request,
     to_login,
     to_own_pull_request,
     to_pull_request,
-    to_time,
-    to_time_or_none,
 )
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
@@ -348,7 +348,7 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         state=state,
         summary="\n\n".join(words),
         url=run["html_url"] or run["details_url"] or "",
-        ended_at=to_time_or_none(run["completed_at"]),
+        ended_at=to_datetime_or_none(run["completed_at"]),
         app=str(app.get("slug") or ""),
         app_id=int(app.get("id") or 0),
     )
@@ -363,7 +363,7 @@ def _to_status(status: Mapping[str, Any]) -> _Entry:
         state=state,
         summary=status["description"] or "",
         url=status["target_url"] or "",
-        ended_at=None if state is CheckState.RUNNING else to_time(status["updated_at"]),
+        ended_at=None if state is CheckState.RUNNING else to_datetime(status["updated_at"]),
     )
     return "status", status["updated_at"], int(status["id"]), check
 
@@ -416,8 +416,8 @@ def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
         commit=node["headRefOid"],
         author=to_login(node["author"]),
         labels=to_labels(_nodes(labels)),
-        created_at=to_time(node["createdAt"]),
-        updated_at=to_time(node["updatedAt"]),
+        created_at=to_datetime(node["createdAt"]),
+        updated_at=to_datetime(node["updatedAt"]),
     )
 
 
@@ -447,14 +447,14 @@ def _to_one_feedback(
     node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None
 ) -> Feedback:
     sent = node.get("submittedAt") or node.get("publishedAt") or node["createdAt"]
-    created, edited = to_time(sent), node["lastEditedAt"]
+    created, edited = to_datetime(sent), node["lastEditedAt"]
     return Feedback(
         kind=kind,
         id=int(node["fullDatabaseId"]),
         author=to_login(node["author"]),
         body=node["body"],
         created_at=created,
-        updated_at=max(created, to_time(edited)) if edited else created,
+        updated_at=max(created, to_datetime(edited)) if edited else created,
         url=node["url"],
         state=str(node["state"]).lower() if kind is FeedbackKind.REVIEW else "",
         path=thread["path"] if thread else "",

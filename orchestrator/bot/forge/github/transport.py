@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
 from orchestrator.bot.forge.github.calls import ApiRequest, Calls, CallTiming, Reply
-from orchestrator.bot.forge.github.parsing import to_time
+from orchestrator.bot.forge.github.parsing import to_datetime
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -237,7 +237,7 @@ class AppTransport:
         only = {"repositories": [self._name.split("/")[1]]}
         asked = ApiRequest("POST", f"/app/installations/{installation}/access_tokens", doing, body=only)
         return calls.read(
-            asked, lambda data: (str(data["token"]), to_time(data["expires_at"])), repeatable=True
+            asked, lambda data: (str(data["token"]), to_datetime(data["expires_at"])), repeatable=True
         )
 
 

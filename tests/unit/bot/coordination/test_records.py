@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree
+from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree_object
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
@@ -320,7 +320,7 @@ def test_a_tree_is_in_gits_order(tmp_path: Path, ids: IdKind) -> None:
     path = bare(tmp_path, f"--object-format={ids}")
     blob = write_object(path / "objects", "blob", b"x", ids, doing="cannot write")
     names = ["b", "a.txt", "a-1", "a", "a0"]
-    tree = write_tree(path / "objects", dict.fromkeys(names, blob), ids, doing="cannot write")
+    tree = write_tree_object(path / "objects", dict.fromkeys(names, blob), ids, doing="cannot write")
     listed = "".join(f"100644 blob {blob}\t{name}\n" for name in names)
     assert tree == git(path, "mktree", stdin=listed.encode())
 
