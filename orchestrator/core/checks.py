@@ -73,7 +73,8 @@ def _in_words(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def first_problem(error: ValidationError, whole: str) -> str:
-    """Return the first problem that pydantic found, after the place; `whole` names the place of the outermost value."""
+def first_problem(error: ValidationError, whole: str = "") -> str:
+    """Return the first problem that pydantic found, after its place; `whole` names the place of the outermost value."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+    where = ".".join(map(str, first["loc"])) or whole
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -119,15 +119,12 @@ def _read(path: Path, form: type[M]) -> M:
     except OSError as error:
         raise _error_of("read", path, error) from error
     except ValidationError as error:
-        problem = first_problem(error, "the whole file")
+        problem = first_problem(error)
         raise ForgeError(f"{path} is damaged ({problem}): repair it or remove it") from None
 
 
 def _read_all(folder: Path, form: type[R]) -> list[R]:
-    """Read every `<number>.json` of a folder, newest first. Empty files are left out.
-
-    An empty file reserves a number: another process has just taken it, or took it before it died.
-    """
+    """Read every `<number>.json` of a folder, newest first, except empty ones, which only reserve a number."""
     if not folder.is_dir():
         return []
     try:
@@ -184,14 +181,6 @@ def _error_of(verb: str, path: Path, error: OSError) -> PullwrightError:
 PLACE_FILE = "repository.json"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPlace:
-    """A folder that acts as a forge, and the path of its repository, which may not exist any more."""
-
-    root: Path
-    repository_path: Path
-
-
 def root_of(state: Path, repository_path: Path) -> Path:
     """Return the folder below the state folder for a repository: a readable name and the digest of its path."""
     path = repository_path.resolve()
@@ -200,14 +189,16 @@ def root_of(state: Path, repository_path: Path) -> Path:
     return state / "forge" / f"{slug}-{digest}"
 
 
-def places(state: Path) -> list[LocalPlace]:
-    """Return every folder below a state folder that acts as a forge, by name.
+def places(state: Path) -> dict[Path, Path]:
+    """Return every folder below a state folder that acts as a forge, with the path of its repository.
+
+    The repository may not exist any more.
 
     Raises:
         ForgeError: one of them is damaged.
     """
     found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
-    return [LocalPlace(file.parent, type(file)(_read(file, PlaceRecord).path)) for file in found]
+    return {file.parent: Path(_read(file, PlaceRecord).path) for file in found}
 
 
 class LocalRecords:
@@ -322,7 +313,7 @@ class LocalRecords:
 
 
 class Git(Protocol):
-    """Git's answers about the repository. Each answer takes one or two processes, and is read anew."""
+    """What git says about the repository, read anew by one or two processes for each answer."""
 
     def heads(self) -> tuple[str | None, Mapping[str, str]]:
         """Return the branch that HEAD names, and each branch's commit.
@@ -445,11 +436,11 @@ class LocalForge:
         heads = self._heads()
         commit = heads.at(proposal.branch)
         if commit is None:
-            missing = f"{self._path} has no branch {proposal.branch}: push it first"
-            raise ForgeError(f"cannot open a pull request: {missing}")
+            reason = f"{self._path} has no branch {proposal.branch}: push it first"
+            raise ForgeError(f"cannot open a pull request: {reason}")
         if commit in self._merged([commit], heads):
-            between = f"no commits between {proposal.base} and {proposal.branch}"
-            raise ForgeError(f"cannot open a pull request: {between}")
+            reason = f"no commits between {proposal.base} and {proposal.branch}"
+            raise ForgeError(f"cannot open a pull request: {reason}")
         with self._records.lock():
             there = (one for one in self._records.pulls() if one.branch == proposal.branch)
             known = next((one for one in there if not one.is_closed), None)
@@ -527,10 +518,7 @@ class LocalForge:
         return []
 
     def issue(self, number: int) -> Issue:
-        """Raise `ForgeNotFoundError`: a local repository has no issues.
-
-        `history`, `comments` and `linked_pull_requests` raise it too.
-        """
+        """Raise `ForgeNotFoundError`: a local repository has no issues."""
         self._raise_no_issue(number)
 
     def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
@@ -598,7 +586,7 @@ class LocalForge:
     def _as_pull_requests(
         self, records: Sequence[PullRecord], heads: _Heads | None = None
     ) -> list[PullRequest]:
-        """Return the records as pull requests, with git's answers about all of them, asked at once."""
+        """Return the records as pull requests, with their state according to git."""
         if not records:
             return []
         heads = heads or self._heads()

@@ -20,7 +20,6 @@ from orchestrator.bot.forge.base import (
 from orchestrator.bot.forge.github.issues import RestIssues, normalized
 from orchestrator.bot.forge.github.parsing import (
     to_datetime,
-    to_datetime_or_none,
     to_labels,
     to_listed_pull_request,
     to_login,
@@ -348,7 +347,6 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         state=state,
         summary="\n\n".join(words),
         url=run["html_url"] or run["details_url"] or "",
-        ended_at=to_datetime_or_none(run["completed_at"]),
         app=str(app.get("slug") or ""),
         app_id=int(app.get("id") or 0),
     )
@@ -363,7 +361,6 @@ def _to_status(status: Mapping[str, Any]) -> _Entry:
         state=state,
         summary=status["description"] or "",
         url=status["target_url"] or "",
-        ended_at=None if state is CheckState.RUNNING else to_datetime(status["updated_at"]),
     )
     return "status", status["updated_at"], int(status["id"]), check
 

@@ -242,7 +242,7 @@ def test_a_damaged_or_forged_page_is_refused_and_left_alone(rig: Rig, damaged: b
     rig.put_page(damaged)
     before = git(rig.remote, "rev-parse", MEMORY)
     with pytest.raises(
-        WorkspaceError, match=r"is not used, for it is not this program's .*to begin a new one: git push"
+        WorkspaceError, match=r"is not used, because it cannot be read .*to begin a new one: git push"
     ):
         rig.read()
     with pytest.raises(WorkspaceError, match="is not used"):
