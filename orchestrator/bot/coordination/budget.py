@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.bot.journal.index import spend_lock, spent_on
+from orchestrator.bot.journal.index import spent_on
 from orchestrator.core.checks import first_problem
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
 from orchestrator.core.events import Reserved
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records, RemoteRecord
@@ -161,6 +163,38 @@ def midnight(now: datetime) -> datetime:
 def refused_for_today(words: str, scope: str, now: datetime) -> Refused:
     """Return a refusal until the next UTC day."""
     return Refused(f"{words}; free again at 00:00 UTC", scope, midnight(now))
+
+
+SPEND_LOCK_FILE = "spend.lock"
+
+
+@asynccontextmanager
+async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
+    """Lock the spending of this machine, from reading the costs until the reservation is recorded.
+
+    Args:
+        seconds: longest wait for another process, in real time.
+
+    Raises:
+        JournalError: another process holds the lock for longer, or the file cannot be created.
+    """
+    path = home.root / SPEND_LOCK_FILE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        try:
+            is_ours = await wait_for_lock_async(file, seconds)
+        except OSError as error:
+            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
+        if not is_ours:
+            raise JournalError(
+                f"cannot read today's costs after waiting for {seconds:.0f} s: {keeper(file, path)}"
+            )
+        yield
+    finally:
+        os.close(file)
 
 
 class CycleBudget:

@@ -102,7 +102,9 @@ def replay_of(run: Run) -> list[ReplyReceived]:
     """
     agents = {event.agent for event in run.events if isinstance(event, SubagentEvent)}
     if agents - {SUMMARY_AGENT, EMBEDDING_AGENT}:
-        message = f"run {run.id} used subagents, so its replies have no order and cannot be replayed"
+        message = (
+            f"run {run.id} used subagents: the order of its replies is not known, so it cannot be replayed"
+        )
         raise JournalError(message)
     return [event for event in run.events if isinstance(event, ReplyReceived)]
 
@@ -167,7 +169,7 @@ def _parse(piece: bytes) -> dict[str, Any] | None:
 def _read_header(data: dict[str, Any]) -> str:
     written = data.get("format")
     if data.get(TYPE_KEY) != HEADER_TYPE or type(written) is not int:
-        raise JournalError("not the beginning of a journal")
+        raise JournalError("this is not the header of a journal")
     if written > FORMAT:
         raise JournalError(
             f"written in format {written}, this version reads up to {FORMAT}; update Pullwright"
@@ -182,16 +184,16 @@ def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
         JournalError: it has another number, no time, or a value of the wrong kind.
     """
     if data.get("seq") != seq:
-        raise JournalError(f"record {seq} is missing here")
+        raise JournalError(f"record {seq} is missing")
     try:
         at = datetime.fromisoformat(data["at"])
     except (KeyError, TypeError, ValueError) as error:
-        raise JournalError("has no time") from error
+        raise JournalError("the record has no valid time") from error
     return JournalRecord(seq, at, decode_event(data), data)
 
 
 _MOST_TAIL_BYTES = 4_000_000
-_COUNTED_BYTES = 1_000_000
+_SKIPPED_BYTES = 1_000_000
 
 
 class JournalTail:
@@ -222,7 +224,7 @@ class JournalTail:
         try:
             with self._path.open("rb") as file:
                 while self._next <= self._after:
-                    if not self._pass_over(file.fileno()):
+                    if not self._skip_known(file.fileno()):
                         return []
                 file.seek(self._offset)
                 chunk = file.read(most_bytes)
@@ -249,11 +251,11 @@ class JournalTail:
                 if (record := read_line(line, seq)) is not None:
                     yield record
 
-    def _pass_over(self, file: int) -> bool:
+    def _skip_known(self, file: int) -> bool:
         """Skip known lines. Return False if the next one is not written yet."""
-        chunk = os.pread(file, _COUNTED_BYTES, self._offset)
+        chunk = os.pread(file, _SKIPPED_BYTES, self._offset)
         while chunk and b"\n" not in chunk:
-            more = os.pread(file, _COUNTED_BYTES, self._offset + len(chunk))
+            more = os.pread(file, _SKIPPED_BYTES, self._offset + len(chunk))
             if not more:
                 return False
             chunk += more
@@ -278,7 +280,7 @@ class Unanswered:
     """Tracks the requests of a run, including those of subagents, that received no reply.
 
     A request counts with its whole reservation if the next one of its session follows without a reply: it
-    failed, and only the process knew whether it was billed. A run that comes to its end reports this itself.
+    failed, and only the process knew whether it was billed. A completed run reports this itself.
 
     Attributes:
         failed: requests that certainly received no reply, each with the time of its start or failure.
@@ -296,7 +298,7 @@ class Unanswered:
             case TurnStarted(tokens=tokens, usd=usd):
                 if before := self._open.pop(session, None):
                     self.failed.append(before)
-                if tokens is not None:  # else a version wrote it that did not say
+                if tokens is not None:  # older versions recorded none
                     self._open[session] = at, _spent(tokens, usd)
             case WaitStarted(tokens=tokens, usd=usd) if tokens is not None:
                 self.failed.append((at, _spent(tokens, usd)))
