@@ -151,14 +151,14 @@ class RestPullRequests(RestIssues):
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Return all open pull requests, also from forks and by other people, that say they close this issue."""
-        return self._query(LINKED, number, f"read what is linked to issue #{number}", to_linked)
+        return self._query(LINKED, number, f"read the pull requests of issue #{number}", to_linked)
 
     def feedback(self, number: int) -> list[Feedback]:
         """Return the feedback on a pull request, oldest first.
 
         At most the newest 100 reviews, 100 comments, and 100 threads on lines with their newest 50 comments.
         """
-        return self._query(FEEDBACK, number, f"read what is said about pull request #{number}", to_feedback)
+        return self._query(FEEDBACK, number, f"read the feedback on pull request #{number}", to_feedback)
 
     def checks(self, commit: str) -> list[Check]:
         """Return the newest run of each check of a commit, and its statuses. Empty if there are none."""

@@ -217,7 +217,7 @@ class RestToken(RestRepository):
             ForgeNotFoundError: it does not exist, or is hidden from the token.
         """
         branch = self.repository().default_branch
-        request = self._request("GET", "", "look at the repository")
+        request = self._request("GET", "", "read the repository")
         return self._calls.read_cached(request, lambda data: _to_facts(data, branch))
 
     def try_reading(self, part: str) -> None:
@@ -294,7 +294,7 @@ class RestToken(RestRepository):
     def _user(self) -> str | None:
         """Return a person's login; None for a token that belongs to no person."""
         try:
-            request = ApiRequest("GET", "/user", "ask whose the token is")
+            request = ApiRequest("GET", "/user", "ask who owns the token")
             return self._calls.read(request, lambda data: str(data["login"]))
         except ForgePermissionError:
             return None
@@ -302,7 +302,7 @@ class RestToken(RestRepository):
     def _viewer(self) -> str | None:
         """Return an app's login, such as that of a workflow's token."""
         body = {"query": VIEWER, "variables": {}}
-        request = ApiRequest("POST", "", "ask whose the token is", body=body, is_graphql=True)
+        request = ApiRequest("POST", "", "ask who owns the token", body=body, is_graphql=True)
         try:
             login = self._calls.read(request, lambda data: str(data["data"]["viewer"]["login"]))
         except (ForgeAuthenticationError, ForgeRateLimitError, ForgeUnavailableError):

@@ -13,7 +13,7 @@ from orchestrator.bot.forge.github.issues import (
     LONGEST_COMMENT,
     MARKER,
     compose_comment,
-    is_of_one_key,
+    has_old_form,
     sections_of,
     with_section,
 )
@@ -98,12 +98,12 @@ def test_an_open_block_of_code_ends_with_its_section() -> None:
 )
 def test_another_comment_has_no_sections(said: str) -> None:
     assert sections_of(said) is None
-    assert not is_of_one_key(said)
+    assert not has_old_form(said)
 
 
 def test_a_comment_of_an_earlier_version_is_one_section() -> None:
     older = "Held <!-- here -->.\r\n\r\n<!-- pullwright:comment:a%20--%3E%20b -->"
-    assert is_of_one_key(older)
+    assert has_old_form(older)
     assert sections_of(older) == {"a --> b": "Held &lt;!-- here -->."}
 
 

@@ -159,7 +159,7 @@ def test_a_token_that_is_not_valid_is_told_so(bench: Bench) -> None:
 def test_a_reset_that_is_no_time_is_an_error(bench: Bench, reset: object) -> None:
     core = {"limit": 1, "remaining": 1, "reset": reset}
     bench.github.faults.append(Fault("GET", "/rate_limit", status=200, body={"resources": {"core": core}}))
-    with pytest.raises(ForgeError, match="has not GitHub's form"):
+    with pytest.raises(ForgeError, match="does not have GitHub's form"):
         bench.forge().about_token()
 
 
