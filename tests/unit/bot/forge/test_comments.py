@@ -415,7 +415,7 @@ def test_a_label_comes_off_once_whatever_its_letters(bench: Bench) -> None:
 def test_a_label_that_would_be_another_path_is_refused(bench: Bench, label: str) -> None:
     pull = bench.github.add_pull(bench.repo, "x")
     pull.labels += ["bug", label]
-    with pytest.raises(ForgeError, match="is no label"):
+    with pytest.raises(ForgeError, match="this is not a label"):
         bench.forge().remove_label(pull.number, label)
     assert "bug" in pull.labels
 
