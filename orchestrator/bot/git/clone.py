@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.bot.git.apply import WorkApplier
 from orchestrator.bot.git.base import (
     CommitOutcome,
     CommitScreen,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from orchestrator.bot.git.apply import WorkApplier
     from orchestrator.bot.git.base import (
         AppliedWork,
         BranchState,
@@ -59,7 +60,7 @@ _DEFAULT = "Change files"
 # A line `Key: value`, and lines that begin with a blank and continue it:
 # https://git-scm.com/docs/git-interpret-trailers
 _TRAILERS = re.compile(r"(?:[A-Za-z0-9-]+:[ \t]*\S[^\n]*(?:\n[ \t]+\S[^\n]*)*(?:\n|$))+")
-# Where git takes the message to be over: what follows would hide the trailers.
+# Lines that end a message for git: text after them would hide the trailers.
 _ENDS = re.compile(r"^(?=---\s|---$|# -+ >8 -+$)", re.MULTILINE)
 
 
@@ -79,7 +80,7 @@ def clean_message(text: str) -> str:
 
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"
-# More changed files than these are not searched for secrets one by one: then none of them is kept.
+# Only so many changed files are searched for secrets one by one. If there are more, none of them is kept.
 _MOST_SEARCHED = 1000
 
 
@@ -100,13 +101,7 @@ class Committer:
         fresh: whether nothing was committed here yet.
     """
 
-    def __init__(
-        self,
-        files: HostGit,
-        base: str,
-        identity: Identity,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, files: HostGit, base: str, identity: Identity, clock: Clock) -> None:
         self.tip = self.head = self.start = base
         self.parents = [base]
         self.joined: str | None = None
@@ -115,10 +110,10 @@ class Committer:
         self.applied: set[str] = set()
         self.fresh = True
         self._base = base
-        # Of those paths that were to be committed, those that the head has; and the diff that it has then.
+        # The paths that were to be committed and are the same in the head; and the head's diff, if it was made.
         self._settled: set[str] = set()
         self._shown: tuple[str, bytes] | None = None
-        # What was staged last, what `_settled` is once it is committed, and its diff where there is one.
+        # What was staged last, and the new values of `_settled` and `_shown` once it is committed.
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
         # The head's tree with all that it changes since the base, once something was committed here.
         self._screened: tuple[str, tuple[FileChange, ...]] | None = None
@@ -205,18 +200,14 @@ class Committer:
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
-        left_out = self._stager.stage(
-            index,
-            wanted,
-            include_commands=include_commands,
-        )
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self._base, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
         if outcome.refused is None and (left := self._unresolved(found.tree)):
-            # Held, thus as the head has it: with the markers, if the head is a merge.
-            outcome = replace(outcome, refused=f"a conflict waits for a person in {left}")
+            # A held path is as the head has it: with the markers, if the head is a merge.
+            outcome = replace(outcome, refused=f"a person has to resolve the conflict in {left}")
         settled = (wanted & self._stager.taken) - {item.path for item in left_out}
         is_allowed = outcome.refused is None and not outcome.held_back
         staged = Staged(found.tree, outcome, is_allowed and bool(outcome.files or len(self.parents) > 1))
@@ -269,7 +260,7 @@ class Committer:
         """
         since = (self.pushed if pushed else None) or self.joined or self._base
         self._require_tree()
-        # With nothing to stage and nothing to leave out there is nothing to make a patch of.
+        # With nothing to stage and nothing to leave out the patch is empty.
         wanted = touched | self.conflicts | self.applied
         if since == self.head and wanted <= self._settled:
             changed = self._stager.changed(self.index) if changed is None else changed
@@ -289,11 +280,8 @@ class Committer:
         """Return the tree of head and changes, without checks, and the paths left out of it."""
         self._require_tree()
         index = self._scratch_index("index.patch")
-        left_out = self._stager.stage(
-            index,
-            touched | self.conflicts | self.applied,
-            include_commands=include_commands,
-        )
+        wanted = touched | self.conflicts | self.applied
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         return write_tree(self.git, index, doing=COMMITTING), left_out
 
     def snapshot(
@@ -361,7 +349,7 @@ class Committer:
         ]
 
     def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
-        """Return the screen, or one that refuses everything if a conflict is left."""
+        """Return the screen, or one that refuses everything if conflict markers are left."""
         if not self.conflicts or not (
             left := self._unresolved(write_tree(self.git, index, doing=COMMITTING))
         ):
@@ -377,7 +365,7 @@ class Committer:
 
     def _require_tree(self) -> None:
         if self.tree.is_symlink() or not self.tree.is_dir():
-            raise WorkspaceError("the clone's files are gone: something removed or replaced their folder")
+            raise WorkspaceError("the clone's files are missing: something removed or replaced their folder")
 
     def _scratch_index(self, name: str) -> Path:
         """Return a copy of the index to work on, so that a failure leaves the index unchanged."""
@@ -417,7 +405,13 @@ class Clone(Committer):
         self.remote = remote
         self.trees = Trees(files)
         self._branches = Branches(self.git, remote, base)
-        self._applier = WorkApplier(files, self, remote, self.base_commit)
+        self._files = files
+
+    @cached_property
+    def _applier(self) -> WorkApplier:
+        from orchestrator.bot.git.apply import WorkApplier
+
+        return WorkApplier(self._files, self, self.remote, self.base_commit)
 
     def __enter__(self) -> Self:
         return self
@@ -428,7 +422,7 @@ class Clone(Committer):
         try:
             self.close()
         except WorkspaceError:
-            # What ended the block says more than a folder that stayed.
+            # The error that ended the block is more important than a folder that stayed.
             if error is None:
                 raise
 
