@@ -22,6 +22,7 @@ from orchestrator.bot.git.folders import new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
 from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
+    HIDDEN,
     PushAnswer,
     RetrySchedule,
     Update,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 IdKind = Literal["sha1", "sha256"]
 GIT_DIR = "records.git"
+MEMORY = f"{HIDDEN}memory"
+"""The ref of the facts that people taught about the repository."""
 _SHA1_CHARACTERS = 40
 _CONFIGURATIONS: dict[IdKind, str] = {
     "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",

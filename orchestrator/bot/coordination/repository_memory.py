@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
 
+from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.core.clock import Clock
 
-MEMORY = "refs/pullwright/memory"
 PAGE = "facts.json"
 MOST_FACTS = 300
 MOST_WORDS = 1_000

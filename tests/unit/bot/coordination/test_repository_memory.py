@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.coordination import repository_memory
-from orchestrator.bot.coordination.records import write_record
+from orchestrator.bot.coordination.records import MEMORY, write_record
 from orchestrator.bot.coordination.repository_memory import (
     LIFETIME,
-    MEMORY,
     MOST_BYTES,
     MOST_FACTS,
     PAGE,

@@ -248,7 +248,10 @@ def test_conflicts_with_the_base_hold_the_commit_up(source: Path, tmp_path: Path
         write(opened.tree, {"src/calc.py": "both\n"})
         hold = CommitScreen(hold=lambda change: "protected" if change.path == "src/calc.py" else None)
         outcome = opened.commit(set(), "merge", include_commands=False, screen=hold)
-        assert (outcome.commit, outcome.refused) == (None, "a person has to resolve the conflict in src/calc.py")
+        assert (outcome.commit, outcome.refused) == (
+            None,
+            "a person has to resolve the conflict in src/calc.py",
+        )
         # Touched or not, what solves a conflict is part of the commit.
         assert opened.commit(set(), "merge", include_commands=False).files == ["src/calc.py"]
 
