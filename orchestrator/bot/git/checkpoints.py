@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.git.folder_change import ChangeMaker
-from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.folders import folder_size, remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
@@ -424,7 +424,7 @@ def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
         stores = [store for store in folder.iterdir() if not is_alive(store.name)] if folder.is_dir() else []
         room = MOST_KEPT_BYTES
         for store in sorted(stores, key=lambda store: store.name, reverse=True):
-            size = sum(file.lstat().st_size for file in store.rglob("*"))
+            size = folder_size(store)
             if size > room or not (store / _TURNS).exists():
                 remove_folder(store)
             else:

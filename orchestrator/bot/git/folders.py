@@ -53,6 +53,16 @@ def remove_folder(folder: Path) -> None:
     raise WorkspaceError(message) from failure
 
 
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below a folder, which may change meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  many files
+    return total
+
+
 def _make_removable(folder: Path) -> None:
     """Give the owner all permissions on every folder, and move deep ones to the top.
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.clone import Clone
-from orchestrator.bot.git.folders import address_key, lock_abandoned_folder, new_owned_folder, remove_folder
+from orchestrator.bot.git.folders import (
+    address_key,
+    folder_size,
+    lock_abandoned_folder,
+    new_owned_folder,
+    remove_folder,
+)
 from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_errors
 from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
@@ -52,16 +58,11 @@ class Tip:
 def ask_remote(git: HostGit, remote: Remote, branch: str | None, doing: str) -> Tip | None:
     """Return the head of the branch on the remote; None if cloning will report a problem with it."""
     wanted = () if branch is None else (_HEADS + plain_branch(branch),)
-    result = git.attempt(
-        "ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote
-    )
-    if result.status != 0:
-        raise error_for(result.stderr, doing)
-    # `ref: refs/heads/<branch>TAB<name>`
-    named = _DEFAULT_BRANCH.search(os.fsdecode(result.stdout))
+    output = git.run("ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote)
+    named = _DEFAULT_BRANCH.search(os.fsdecode(output))
     default = named[1] if named else ""
     found = branch if branch is not None else default
-    commit = listed_refs(result.stdout).get("HEAD" if branch is None else _HEADS + found)
+    commit = listed_refs(output).get("HEAD" if branch is None else _HEADS + found)
     if commit is None or not is_branch_name(found):
         return None
     return Tip(found, commit, found == default)
@@ -72,11 +73,11 @@ def known_commit(path: Path, digits: int) -> str | None:
     try:
         data = json.loads((path / STATE).read_bytes())
         commit = data["commit"]
-        whole = data["shallow"] == _shallow_digest(path)
+        is_complete = data["shallow"] == _shallow_digest(path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    good = isinstance(commit, str) and is_commit_id(commit) and len(commit) == digits
-    return commit if good and whole else None
+    is_valid = isinstance(commit, str) and is_commit_id(commit) and len(commit) == digits
+    return commit if is_valid and is_complete else None
 
 
 def write_state(path: Path, commit: str, now: float) -> None:
@@ -89,19 +90,11 @@ def write_state(path: Path, commit: str, now: float) -> None:
 
 
 def _shallow_digest(path: Path) -> str:
-    """Return a digest of git's list of shallow boundaries: a lost line there would shorten the history."""
+    """Return a digest of git's list of shallow commits: a lost line there would shorten the history."""
     try:
         return hashlib.sha256((path / "shallow").read_bytes()).hexdigest()
     except FileNotFoundError:
         return ""
-
-
-def used_at(path: Path) -> float:
-    """Return when a mirror was last used, in seconds since 1970; 0 without a state."""
-    try:
-        return (path / STATE).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 CAP_BYTES = 5_000_000_000
@@ -169,9 +162,9 @@ class Mirrors:
             try:
                 path = self._lock(remote, held)
             except OSError as error:
-                self._note(f"cloned without the mirror: {error.strerror or error}")
-                return None
-            if path is None:
+                path = error.strerror or str(error)
+            if isinstance(path, str):
+                self._note(f"cloned without the mirror: {path}")
                 return None
             tip = ask_remote(HostGit(folder), remote, branch, doing)
             if tip is None:
@@ -194,21 +187,18 @@ class Mirrors:
                 self._evict(path)
         return base
 
-    def _lock(self, remote: Remote, held: ExitStack) -> Path | None:
-        """Lock the mirror's folder and return it; None if another process holds it."""
+    def _lock(self, remote: Remote, held: ExitStack) -> Path | str:
+        """Lock the mirror's folder and return it, or why it cannot be used."""
         self._root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         if not _is_ours(self._root):
-            self._note(f"cloned without the mirror: {self._root} is not a folder of this user alone")
-            return None
+            return f"{self._root} is not a folder of this user alone"
         root = self._root.resolve()
         key = address_key(remote.url)
         if not _flock(root / f"{key}.lock", held):
-            self._note("cloned without the mirror: another process uses it")
-            return None
+            return "another process uses it"
         path = root / f"{key}.git"
         if os.path.lexists(path) and not _is_ours(path):
-            self._note(f"cloned without the mirror: {path} is not a folder of this user alone")
-            return None
+            return f"{path} is not a folder of this user alone"
         return path
 
     def _refresh(self, path: Path, folder: Path, remote: Remote, tip: Tip) -> None:
@@ -235,8 +225,8 @@ class Mirrors:
         write_state(path, tip.commit, self._clock.now().timestamp())
 
     def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: Tip) -> None:
-        # By the id: what comes is what was announced, and the server is not asked for its branches again.
-        # The mirror's branches and its last tip tell the server what is here already.
+        # By its id, so that it is the commit that the server named, without another list of its branches. The
+        # mirror's branches and its last tip tell the server which objects are here already.
         git.run(
             *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", f"--depth={DEPTH_COMMITS}", "--no-tags"),
             *("--update-shallow", "--no-write-fetch-head", "--no-recurse-submodules"),
@@ -251,9 +241,12 @@ class Mirrors:
 
     def _evict(self, newest: Path) -> None:
         """Remove mirrors, the least recently used first, until all together are small enough."""
-        sizes = {path: _size(path) for path in newest.parent.glob("*.git") if _is_ours(path)}
+        sizes = {path: folder_size(path) for path in newest.parent.glob("*.git") if _is_ours(path)}
         total = sum(sizes.values())
-        for path in sorted(sizes, key=lambda path: (path == newest, used_at(path))):
+        # A mirror without a state is older than all others.
+        states = {path: path / STATE for path in sizes}
+        used_at = {path: state.stat().st_mtime if state.exists() else 0.0 for path, state in states.items()}
+        for path in sorted(sizes, key=lambda path: (path == newest, used_at[path])):
             if total <= self._cap_bytes:
                 return
             with ExitStack() as held:
@@ -283,15 +276,6 @@ def _flock(path: Path, held: ExitStack) -> bool:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     held.callback(os.close, handle)
     return try_lock(handle)
-
-
-def _size(path: Path) -> int:
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += (Path(folder) / name).lstat().st_size
-    return total
 
 
 # Commands have no terminal, so the editor of `git commit --amend` and `git revert` keeps the message as it is.
@@ -401,13 +385,13 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
             message = f"{doing}: it has no branch {branch!r}"
             raise WorkspaceError(message)
         raise error_for(result.stderr, doing)
-    # The file that leads from the work tree to the git directory; tools must not find the latter.
+    # It names the git directory, which tools must not find.
     (tree / ".git").unlink()
     head = os.fsdecode((host / "HEAD").read_bytes()).strip()
-    found = head.removeprefix("ref: refs/heads/")
+    found = head.removeprefix(f"ref: {_HEADS}")
     reference = host / "refs" / "heads" / found
-    guessed = branch is None and remote.has_detached_head()
-    if found != head and reference.is_file() and not guessed:
+    is_guessed = branch is None and remote.has_detached_head()
+    if found != head and reference.is_file() and not is_guessed:
         return found, reference.read_text("ascii").strip()
     if branch is not None:
         message = f"{doing}: {branch!r} is a tag; name a branch"
@@ -593,7 +577,7 @@ def _leftovers(host: Path) -> Iterator[Path]:
         for name in names:
             unfinished = name.startswith(("tmp_", ".tmp-")) and "objects" in folder
             if unfinished or name.endswith(".lock") or name in {"index.new", "index.commit", "index.patch"}:
-                yield type(host)(folder) / name
+                yield Path(folder, name)
 
 
 def _damaged_objects(objects: Path, digits: int) -> Iterator[Path]:
