@@ -40,8 +40,6 @@ _CUT = "\n\n*(cut: the comment would be too long)*"
 _MOST_SECTIONS = 50
 _LONGEST_KEY = 80
 _SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
-_OLD_MARKER = re.compile(r"<!-- pullwright:comment:([^\s<>]*) -->")
-"""The last line of a comment of an earlier version, which wrote one comment for each key."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _LABEL_COLOUR = "1d76db"
 _COMMENTS = 200
@@ -191,8 +189,7 @@ class RestIssues(RestToken):
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         """Write a section of our one comment, or replace it there; an empty one removes it.
 
-        Several comments of ours become one here: those of an earlier version, which wrote one for each key,
-        and two that were created at the same moment.
+        Two comments of ours that were created at the same moment become one here.
         """
         self._need_token(f"comment on #{number}")
         ours = self._own_comments(number)
@@ -296,9 +293,8 @@ class RestIssues(RestToken):
         return found, False
 
     def _own_comments(self, number: int) -> list[Comment]:
-        """Return our comments with sections; those of an earlier version come last."""
+        """Return our comments with sections, at most the first if GitHub does not tell our login."""
         found = self._own_comments_like(number, lambda said: sections_of(said) is not None)
-        found.sort(key=lambda comment: has_old_form(comment.body))
         return found if self.own_login() else found[:1]
 
     def _own_comments_like(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
@@ -376,18 +372,10 @@ def sections_of(comment: str) -> dict[str, str] | None:
     """
     text = normalized(comment)
     body, _, last = text.rpartition("\n")
-    older = _OLD_MARKER.fullmatch(last)
-    if older is not None:
-        return {unquote(older[1]): _without_markers(body)}
     if last != MARKER:
         return None
     _, *parts = _SECTION.split(body)
     return {unquote(key): part.strip() for key, part in zip(parts[::2], parts[1::2], strict=True)}
-
-
-def has_old_form(comment: str) -> bool:
-    """Return whether a comment has the form of an earlier version, which wrote one for each key."""
-    return _OLD_MARKER.fullmatch(normalized(comment).rpartition("\n")[2]) is not None
 
 
 def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:
