@@ -19,6 +19,7 @@ from orchestrator.bot.coordination.claim_record import (
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
+from orchestrator.core.git_names import is_task_key
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -356,7 +357,10 @@ class Claims:
             seen: result of a recent `Records.list` of the claims, among others; None reads it.
         """
         tips = self._records.list(CLAIMS) if seen is None else seen
-        found = {task: commit for ref, commit in sorted(tips.items()) if (task := _task_of(ref)) is not None}
+        refs = {ref: commit for ref, commit in sorted(tips.items()) if ref.startswith(CLAIMS)}
+        found = {
+            task: commit for ref, commit in refs.items() if is_task_key(task := ref.removeprefix(CLAIMS))
+        }
         claims = self._read_all(found)
         self._known_claims = {found[task]: claim for task, claim in claims.items() if claim.fault is None}
         return [claims[task] for task in found]
@@ -489,15 +493,6 @@ class Claims:
 
 def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
     return record.fault is None and record.run in dead_runs
-
-
-def _task_of(ref: str) -> str | None:
-    """Return the task of a claim's ref; None for other refs."""
-    task = ref.removeprefix(CLAIMS)
-    try:
-        return task if claim_ref(task) == ref else None
-    except WorkspaceError:
-        return None
 
 
 KEPT_DAYS = 90

@@ -14,6 +14,7 @@ from orchestrator.bot.git.hostgit import HostGit, printable_line
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.git_names import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -212,7 +213,7 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 def list_wip(records: Records) -> dict[str, str]:
     """Return the keys of all tasks with unfinished work, each with its ref's commit."""
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
-    return {key: commit for key, commit in found.items() if is_key(key)}
+    return {key: commit for key, commit in found.items() if is_task_key(key)}
 
 
 def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
@@ -255,12 +256,3 @@ def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
     else:
         return UnfinishedWork(key, record.commit, form.work, form.base, record.pages)
     return UnfinishedWork(key, record.commit, fault=fault)
-
-
-def is_key(text: str) -> bool:
-    """Return whether a text can be the key of a task."""
-    try:
-        wip_ref(text)
-    except WorkspaceError:
-        return False
-    return True

@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.git_names import is_branch_name, is_task_key
 from orchestrator.core.redaction import REPLACEMENT, without_secrets
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.hostgit import GitResult, HostGit
 
-# A task's key: what every file system and every git takes for one and the same name.
-_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-
-_MOST_KEY_CHARACTERS = 100
-
+_MOST_SHOWN = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -90,10 +86,8 @@ def plain_key(text: str) -> str:
     Raises:
         WorkspaceError: it is not.
     """
-    if len(text) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(text) or text.endswith(".lock"):
-        message = (
-            f"{printable_line(text)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
-        )
+    if not is_task_key(text):
+        message = f"{printable_line(text)[:_MOST_SHOWN]!r} is not the key of a task, such as issue-12"
         raise WorkspaceError(message)
     return text
 
