@@ -171,7 +171,7 @@ def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
         lease.push(git, Update(update.ref, update.old, None), doing=doing)
         found = lease.push(git, Update(update.ref, None, update.new), doing=doing)
     if found != update.new:
-        message = f"{doing}: the remote holds {found or 'nothing'} instead of {update.new}"
+        message = f"{doing}: the remote has {found or 'nothing'} instead of {update.new}"
         raise PushRejectedError(message)
 
 

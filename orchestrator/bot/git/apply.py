@@ -157,7 +157,7 @@ class WorkApplier:
             self._fetch(commit, reference)
         above = parents(self._git, commit, doing=_DOING)
         if len(above) != 1 or not is_here(self._git, above[0], doing=_DOING):
-            message = f"{_DOING}: {commit} has not exactly one commit before it that can be read"
+            message = f"{_DOING}: {commit} does not have exactly one readable parent"
             raise WorkspaceError(message + self._remedy(reference))
         old, ours = tree_of(self._git, above[0]), self._present_tree()
         theirs = tree_of(self._git, commit)

@@ -206,7 +206,7 @@ class Branches:
         else:
             found = lease.push(self._git, update, doing=doing)
         if found != commit:
-            message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
+            message = f"{doing}: the remote has {found or 'nothing'} instead of {commit}"
             raise PushRejectedError(message)
         self._pushed[branch] = commit
         return commit

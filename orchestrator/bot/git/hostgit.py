@@ -48,7 +48,7 @@ _VAGUE_LINE = "fatal: unable to checkout working tree"
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|out of disk space", re.IGNORECASE)
 
 _NO_CREDENTIAL = "the server asks for a credential and accepted none; check the token"
-_NO_SSH = "ssh was not let in; check the key and the server's entry in known_hosts"
+_NO_SSH = "ssh was refused access; check the key and the server's entry in known_hosts"
 _NO_PERMISSION = "no permission; check what the token may do"
 _ARCHIVED = "the repository is archived, so nothing can be pushed; unarchive it, or name another one"
 _SINGLE_SIGN_ON = "the organization wants single sign-on; authorize the token or the ssh key for it"
@@ -122,7 +122,7 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
     if _LIMITED.search(stderr) or (_RETRY_AFTER.search(stderr) and _TEMPORARY.search(stderr)):
         seconds = _wait_seconds(stderr)
         return RemoteRateLimitError(
-            f"{doing}: the server wants a pause of {seconds:.0f} s{said}", seconds=seconds
+            f"{doing}: the server asks for a pause of {seconds:.0f} s{said}", seconds=seconds
         )
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
@@ -209,7 +209,7 @@ def main_line(stderr: str) -> str:
         for line in lines:
             if line.startswith(prefix):
                 return line.removeprefix(prefix)[:_MOST_CHARACTERS]
-    return lines[-1][:_MOST_CHARACTERS] if lines else "git said nothing"
+    return lines[-1][:_MOST_CHARACTERS] if lines else "git printed nothing"
 
 
 def printable_line(text: str) -> str:

@@ -191,14 +191,14 @@ class Mirrors:
         """Lock the mirror's folder and return it, or why it cannot be used."""
         self._root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         if not _is_ours(self._root):
-            return f"{self._root} is not a folder of this user alone"
+            return f"{self._root} is not a private folder of this user"
         root = self._root.resolve()
         key = address_key(remote.url)
         if not _flock(root / f"{key}.lock", held):
             return "another process uses it"
         path = root / f"{key}.git"
         if os.path.lexists(path) and not _is_ours(path):
-            return f"{path} is not a folder of this user alone"
+            return f"{path} is not a private folder of this user"
         return path
 
     def _refresh(self, path: Path, folder: Path, remote: Remote, tip: Tip) -> None:

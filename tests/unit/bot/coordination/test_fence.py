@@ -78,7 +78,7 @@ def test_what_moves_nothing_is_looked_at_and_not_pushed(
     broken_git(tmp_path, monkeypatch, f'case " $* " in *" push "*) {LOST};; esac')
     assert opened.push(BRANCH, expected=None, lease=lease) == made
     git(remote, "update-ref", f"refs/heads/{BRANCH}", "main")
-    with pytest.raises(PushRejectedError, match="the remote holds"):
+    with pytest.raises(PushRejectedError, match="the remote has"):
         opened.push(BRANCH, expected=None, lease=lease)
     git(remote, "update-ref", f"refs/heads/{BRANCH}", made)
     monkeypatch.undo()

@@ -248,7 +248,7 @@ def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
             (
                 root,
                 "refs/pullwright/wip/root",
-                f"not exactly one commit before it.*{drop}:refs/pullwright/wip/root",
+                f"not have exactly one readable parent.*{drop}:refs/pullwright/wip/root",
             ),
         ):
             with pytest.raises(WorkspaceError, match=said):

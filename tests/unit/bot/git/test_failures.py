@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         ),
         (
             "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.",
-            "ssh was not let in",
+            "ssh was refused access",
         ),
         ("remote: This repository was archived so it is read-only.\nfatal: error: 403", "unarchive it"),
         ("ERROR: The 'acme' organization has enabled or enforced SAML SSO.\nfatal: x", "authorize the token"),
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         ("fatal: unable to access 'https://h/': The requested URL returned error: 503", "cannot be reached"),
         ("fatal: transport 'ext' not allowed", "not accepted"),
         ("warning: something\nfatal: strange\nhint: more", "cannot x: strange"),
-        ("", "git said nothing"),
+        ("", "git printed nothing"),
     ],
 )
 def test_what_git_says_in_our_words(stderr: str, said: str) -> None:

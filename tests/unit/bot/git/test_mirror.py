@@ -443,7 +443,7 @@ def test_a_folder_that_is_not_ours_alone_is_not_used(rig: Rig, tmp_path: Path, p
         path.mkdir()
         path.chmod(0o755)
     rig.clone().close()
-    assert "not a folder of this user alone" in rig.notes[0]
+    assert "not a private folder of this user" in rig.notes[0]
     assert [file.name for file in theirs.iterdir()] == ["file"]
     assert not any(path.iterdir()) or what == "link"
 
