@@ -9,6 +9,8 @@ from orchestrator.core.errors import ConfigurationError
 if TYPE_CHECKING:
     from types import UnionType
 
+    from pydantic import ValidationError
+
 
 def check_kind(name: str, value: object, kind: type | UnionType, what: str) -> None:
     """Raise an error if a value is not an instance of a type.
@@ -81,3 +83,10 @@ def _in_words(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"a {type(value).__name__}"
+
+
+def first_problem(error: ValidationError, whole: str = "") -> str:
+    """Return the first problem that pydantic found, after its place; `whole` names the place of the outermost value."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,4 +1,4 @@
-"""Recognizes names that a file system may treat as git's own files, and valid branch names.
+"""Recognizes names that a file system may treat as git's own files, valid branch names and task keys.
 
 Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic`
 (https://github.com/git/git/blob/master/path.c) and `is_hfs_dotgit` (`utf8.c`). This module refuses all that
@@ -36,6 +36,8 @@ _SHORT_GIT = re.compile(r"git|gi[0-9a-f]{4}")
 _BAD_IN_BRANCH = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
 )
+_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_MOST_KEY_CHARACTERS = 100
 
 
 def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
@@ -68,6 +70,13 @@ def folded_name(name: str) -> str:
 def is_branch_name(text: str) -> bool:
     """Return whether git accepts the text as the name of a branch."""
     return bool(text) and _BAD_IN_BRANCH.search(text) is None
+
+
+def is_task_key(text: str) -> bool:
+    """Return whether a text can be the key of a task: one name of a ref and of a file, the same on every system."""
+    return (
+        len(text) <= _MOST_KEY_CHARACTERS and _KEY.fullmatch(text) is not None and not text.endswith(".lock")
+    )
 
 
 def _of_git(plain: str) -> str:

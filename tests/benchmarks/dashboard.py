@@ -19,7 +19,7 @@ from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import FIRST_PAINT_SECONDS, StoryFollower
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.bot.journal.tail import JournalTail
+from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted
 from tests.doubles.journals import Journals, proposed, run_name, runs_of_tests, started, worked_round

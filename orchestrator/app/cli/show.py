@@ -30,9 +30,16 @@ from orchestrator.app.words import (
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import is_alive
-from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.bot.journal.reader import (
+    LAST,
+    JournalTail,
+    cost_of_all,
+    find_run,
+    read_run,
+    responses,
+    runs,
+)
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.bot.journal.tail import JournalTail
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (

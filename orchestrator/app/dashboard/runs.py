@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrator.app.words import Narrator, RunProgress
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.bot.journal.tail import JournalTail, read_line
 
 if TYPE_CHECKING:
     from datetime import datetime

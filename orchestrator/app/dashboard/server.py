@@ -26,8 +26,8 @@ from orchestrator.app.html.page import Step, stylesheet
 from orchestrator.app.words import counted
 from orchestrator.bot.journal.folders import RUN_NAME
 from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.bot.journal.tail import JournalTail, read_line
 from orchestrator.core.errors import JournalError, PullwrightError
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from orchestrator.app.html.page import (
 )
 from orchestrator.app.words import Narrator, counted, duration, money, seconds_in_words, short_line
 from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.bot.journal.tail import JournalTail
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,

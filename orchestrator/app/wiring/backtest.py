@@ -39,9 +39,14 @@ from orchestrator.bot.evidence.record import digest_of
 from orchestrator.bot.evidence.summary import OpenBacklog
 from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
 from orchestrator.bot.git.folders import address_key, remove_folder
-from orchestrator.bot.git.history import RepositoryHistory, create_store, fetch_branch, fetch_commits
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.git.local import (
+    LocalRepository,
+    RepositoryHistory,
+    create_store,
+    fetch_branch,
+    fetch_commits,
+)
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
@@ -252,7 +257,7 @@ class Backtest:
         return choose_site(self.request.repository, self.context, writes=False)
 
     def _past_forge(self) -> PastForge:
-        from orchestrator.bot.forge.github.past import RestPast
+        from orchestrator.bot.forge.github.forge import RestPast
 
         forge = self._site.forge
         if isinstance(forge, RestPast):

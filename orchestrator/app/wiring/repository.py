@@ -268,12 +268,12 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
         return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
     return [
         LocalForge(
-            found.root,
-            found.repository_path,
-            LocalRepository(found.repository_path) if found.repository_path.is_dir() else _Gone(),
+            root,
+            repository,
+            LocalRepository(repository) if repository.is_dir() else _Gone(),
             clock=clock,
         )
-        for found in places(home.root)
+        for root, repository in places(home.root).items()
     ]
 
 

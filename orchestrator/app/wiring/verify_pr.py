@@ -110,7 +110,7 @@ def _at_address(text: str, home: Home) -> NamedPull:
     if parts.scheme == "file":
         file = Path(unquote(parts.path))
         number = _LOCAL_PULL.fullmatch(file.name)
-        known = {place.root.absolute(): place.repository_path for place in places(home.root)}
+        known = {root.absolute(): repository for root, repository in places(home.root).items()}
         if number and file.parent.name == "pulls" and (folder := known.get(file.parent.parent)):
             return NamedPull(str(folder), int(number[1]))
     raise ConfigurationError(

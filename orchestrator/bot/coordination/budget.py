@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import (
-    UTC,
-    date,
-    datetime,
-    time,
-    timedelta,
-)
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.bot.journal.index import spend_lock, spent_on
+from orchestrator.bot.journal.index import spent_on
+from orchestrator.core.checks import first_problem
 from orchestrator.core.cycle_events import Reserved
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS
+from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records, RemoteRecord
@@ -140,20 +137,20 @@ def nothing_left(caps: Caps, spent: Spent, needs: Caps, per: str) -> str | None:
     """
     rest = left(caps, spent)
     if caps.usd is not None and spent.usd is None:
-        return f"what was spent of ${caps.usd:.2f} {per} is not known: a model without a known price answered"
+        return f"it is not known how much of ${caps.usd:.2f} {per} is spent: a model without a known price was used"
     for kind, say in _SAY.items():
         cap, remains, need = (getattr(one, kind) for one in (caps, rest, needs))
         if cap is None or (remains > 0 and remains >= (need or 0)):
             continue
         words = say(getattr(spent, kind), cap).format(per)
-        return words if remains <= 0 else f"{words}, and the rest is less than a request may need"
+        return words if remains <= 0 else f"{words}, and the rest is less than one request may cost"
     return None
 
 
 _SAY: dict[str, Callable[[float, float], str]] = {
     "usd": lambda spent, cap: f"${spent:.2f} of ${cap:.2f} {{}} are spent or set aside",
     "tokens": lambda spent, cap: f"{spent:,} of {cap:,} tokens {{}} are used",
-    "minutes": lambda spent, cap: f"{spent:.1f} of {cap:g} minutes {{}} are over",
+    "minutes": lambda spent, cap: f"{spent:.1f} of {cap:g} minutes {{}} are used",
     "rounds": lambda spent, cap: f"{spent} of {cap} rounds {{}} are used",
 }
 
@@ -166,6 +163,38 @@ def midnight(now: datetime) -> datetime:
 def refused_for_today(words: str, scope: str, now: datetime) -> Refused:
     """Return a refusal until the next UTC day."""
     return Refused(f"{words}; free again at 00:00 UTC", scope, midnight(now))
+
+
+SPEND_LOCK_FILE = "spend.lock"
+
+
+@asynccontextmanager
+async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
+    """Lock the spending of this machine, from reading the costs until the reservation is recorded.
+
+    Args:
+        seconds: longest wait for another process, in real time.
+
+    Raises:
+        JournalError: another process holds the lock for longer, or the file cannot be created.
+    """
+    path = home.root / SPEND_LOCK_FILE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        try:
+            is_ours = await wait_for_lock_async(file, seconds)
+        except OSError as error:
+            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
+        if not is_ours:
+            raise JournalError(
+                f"cannot read today's costs after waiting for {seconds:.0f} s: {keeper(file, path)}"
+            )
+        yield
+    finally:
+        os.close(file)
 
 
 class CycleBudget:
@@ -212,7 +241,7 @@ class CycleBudget:
         caps, needs, run = self._caps, needs or Caps(), folder.name
         if words := self.why_not(task, needs):
             return Refused(words, "task")
-        # One cycle may not take more than all of them, also where nobody else is asked (a dry run).
+        # One cycle may not spend more than all together, even if the ledger is not read (a dry run).
         granted = least(caps.cycle, caps.repository, left(caps.task, task))
         reason = "" if caps.task.is_open else "what is left of the task"
         longest = LONGEST_WAIT_SECONDS if granted.minutes is None else granted.minutes * _SECONDS_A_MINUTE
@@ -224,16 +253,16 @@ class CycleBudget:
                     return refused_for_today(words, "day", now)
                 granted = least(granted, left(caps.day, spent))
                 reason = "what is left of the day"
-            _tell(emit, granted, reason)
+            _emit_reserved(emit, granted, reason)
         if self._ledger is None:
             return Granted(granted)
         self._reserved.add(run)  # before the answer, which may be lost
         answer = await asyncio.to_thread(self._ledger.reserve, run, caps.repository, granted, needs)
         if isinstance(answer, Refused):
             self._reserved.discard(run)
-            _tell(emit, Caps(0.0, 0, 0.0, 0), answer.reason)
+            _emit_reserved(emit, Caps(0.0, 0, 0.0, 0), answer.reason)
         elif answer.caps != granted:
-            _tell(emit, answer.caps, "what is left of the repository's day")
+            _emit_reserved(emit, answer.caps, "what is left of the repository's day")
         return answer
 
     def why_not(self, task: Spent, needs: Caps) -> str | None:
@@ -252,13 +281,13 @@ class CycleBudget:
             await asyncio.to_thread(self._ledger.settle, run, spent)
 
 
-def _tell(emit: Emit, caps: Caps, reason: str) -> None:
+def _emit_reserved(emit: Emit, caps: Caps, reason: str) -> None:
     emit(Reserved(caps.usd, caps.tokens, caps.minutes, caps.rounds, reason))
 
 
 REF = "refs/pullwright/spend"
 _VERSION = 1
-_MOST_LOOKS = 20
+_MOST_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +305,8 @@ class _Day:
 class RepositoryLedger:
     """Reserves and settles on `refs/pullwright/spend`. It blocks: call it in a thread.
 
-    A run that never settles counts with its whole reservation for the day of the reservation. Everyone with
-    push access
-    can change or delete the ledger: it keeps honest machines within their caps.
+    A run that never settles counts with its whole reservation for the day of the reservation. Everyone with push
+    access can change or delete the ledger: it keeps honest machines within their caps.
 
     Args:
         nonce: creates a globally unique text.
@@ -301,7 +329,7 @@ class RepositoryLedger:
             RemoteUnavailableError: no answer, after several attempts; the reservation may exist all the same.
             WorkspaceError: the ledger cannot be read or written.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found, days = self._read()
             now = self._clock.now()
             today = now.astimezone(UTC).date()
@@ -322,7 +350,7 @@ class RepositoryLedger:
             RemoteUnavailableError: no answer, after several attempts.
             WorkspaceError: the ledger cannot be read or written.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found, days = self._read()
             at = next((at for at, day in days.items() if run in day.open), None)
             if at is None:
@@ -340,7 +368,7 @@ class RepositoryLedger:
         return (record.commit, _parse(record)) if record else (None, {})
 
     def _write(self, found: str | None, days: Mapping[date, _Day], today: date) -> bool:
-        # Yesterday's stay: a clock that is ahead must not end the day of the others.
+        # Yesterday is kept: a machine whose clock is ahead must not end the day of the others.
         kept = {at.isoformat(): _fields(day) for at, day in days.items() if at >= today - timedelta(days=1)}
         form = {"version": _VERSION, "days": kept, "nonce": self._nonce()}
         message = f"pullwright: what was spent\n\n{json.dumps(form)}\n"
@@ -357,16 +385,13 @@ def _fields(day: _Day) -> dict[str, Any]:
 
 
 def _parse(record: RemoteRecord) -> dict[date, _Day]:
-    """Parse a record. If it cannot be parsed, nothing is known about the rest: nobody may spend."""
-    from pydantic import ValidationError
-
+    """Parse a record. If it cannot be parsed, it is not known what is left: nobody may spend."""
     fault = record.fault
     if fault is None:
         try:
             form = LedgerForm.model_validate_json(record.message.partition("\n")[2])
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            fault = f"{'.'.join(str(part) for part in first['loc']) or 'its message'}: {first['msg']}"
+            fault = first_problem(error, "its message")
         else:
             return {
                 at: _Day(
@@ -378,6 +403,6 @@ def _parse(record: RemoteRecord) -> dict[date, _Day]:
                 for at, day in form.days.items()
             }
     raise WorkspaceError(
-        f"what was spent on this repository cannot be read from {REF} ({' '.join(fault.split())[:200]}): "
-        f"delete that reference to begin the day anew"
+        f"the costs of this repository cannot be read from {REF} ({' '.join(fault.split())[:200]}): "
+        "delete that reference to begin the day again"
     )

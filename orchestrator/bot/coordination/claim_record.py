@@ -11,22 +11,18 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import plain_key
+from orchestrator.core.checks import first_problem
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import RemoteRecord
 
-# Years in which adding days or changing the zone is possible, and a claim is imaginable.
-_YEARS = range(2020, 9000)
-
-
-def _imaginable(moment: datetime) -> datetime:
-    if moment.year not in _YEARS:
-        raise ValueError("it is no time of a claim")
-    return moment.astimezone(UTC)
-
-
-_Moment = Annotated[AwareDatetime, AfterValidator(_imaginable)]
+# In these years days can be added, and zones changed, without an overflow.
+_Moment = Annotated[
+    AwareDatetime,
+    Field(ge=datetime(2020, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
+]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -67,7 +63,7 @@ UNREADABLE = "unreadable record"
 _VERSION = 1
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 _FAULT_CHARACTERS = 200
-# From the release of a task until its pull request is on the forge's lists, with room for clocks that differ.
+# The longest time until a forge lists a new pull request, with room for clocks that differ.
 _LISTED_AFTER = timedelta(hours=1)
 
 
@@ -127,7 +123,7 @@ class ClaimRecord:
     def is_free(self, now: datetime, times: LeaseTimes) -> bool:
         """Return whether another worker may take the task.
 
-        A claim with absurd times must not block its task for ever. It holds no longer than `longest_seconds`
+        A claim with invalid times must not block its task for ever. It holds no longer than `longest_seconds`
         after its renewal, and a claim renewed further in the future than two clocks may differ is free: if
         its holder is alive after all, the holder's next push is refused.
         """
@@ -173,9 +169,7 @@ def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
     try:
         form = ClaimForm.model_validate_json(record.message.partition("\n")[2])
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return _unreadable(task, f"{where or 'its message'}: {first['msg']}")
+        return _unreadable(task, first_problem(error, "its message"))
     if form.task != task:
         return _unreadable(task, "it is about another task")
     fields = form.model_dump(exclude={"version"})

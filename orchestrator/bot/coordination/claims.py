@@ -19,6 +19,7 @@ from orchestrator.bot.coordination.claim_record import (
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
+from orchestrator.core.git_names import is_task_key
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.git.remote import Pushed, Tries
+    from orchestrator.bot.git.remote import Pushed, RetrySchedule
     from orchestrator.core.clock import Clock
 
 
@@ -59,7 +60,7 @@ class Lease:
         # Every commit of ours that may have arrived, or may still do so.
         self._ours = {commit: record}
         self._commit = commit
-        self._over: str | None = None
+        self._lost_because: str | None = None
         self._lock = threading.RLock()
         self._lost = False
         # When the claim was last moved together with something else and read back, by the monotonic clock.
@@ -90,12 +91,11 @@ class Lease:
             self._move(lambda: self._renewed(spent))
             return self.record
 
-    def make_sure(self) -> None:
+    def ensure_held(self) -> None:
         """Check that the claim is still held: by renewing it, unless `push` moved and verified it recently.
 
-        A claim that moved together with the pushed ref needs no second push within the renewal interval. The
-        interval is
-        measured by both clocks: one stands still while the machine sleeps, the other may jump.
+        A claim that moved together with the pushed ref needs no second push within the renewal interval. Two
+        clocks measure it: one stops while the machine sleeps, the other may jump.
 
         Raises:
             ClaimLostError: another worker, or a person, moved the claim.
@@ -132,7 +132,7 @@ class Lease:
 
         return self._end(tombstone)
 
-    def give_back(self) -> bool:
+    def undo_claim(self) -> bool:
         """Release the task as if it had not been claimed: the earlier record and its time are kept.
 
         It returns and raises what `release` does.
@@ -172,7 +172,7 @@ class Lease:
             if update.old == update.new:
                 self._require_held()
                 tips = self._records.tips([self._ref, update.ref], tries)
-                self._see(tips.get(self._ref))
+                self._check_tip(tips.get(self._ref))
                 return tips.get(update.ref)
             while True:
                 self._require_held()
@@ -190,7 +190,7 @@ class Lease:
                     tips = self._records.tips([self._ref, update.ref], tries)
                     if commit is None:
                         # Between the two pushes somebody may have moved the claim.
-                        self._see(tips.get(self._ref))
+                        self._check_tip(tips.get(self._ref))
                     self._commit = commit or self._commit
                     is_ours = commit is not None and tips.get(self._ref) == commit
                     self._fenced_at = self._clock.monotonic() if is_ours else None
@@ -198,11 +198,11 @@ class Lease:
                 elif self._arrived(update, pushed, tries):
                     return update.new
 
-    def _arrived(self, update: Update, pushed: Pushed, tries: Tries) -> bool:
+    def _arrived(self, update: Update, pushed: Pushed, tries: RetrySchedule) -> bool:
         """Check both refs after a push without success. Return whether the update is there."""
         tries.before_looking(pushed.error)
         tips = self._records.tips([self._ref, update.ref], tries)
-        self._see(tips.get(self._ref))
+        self._check_tip(tips.get(self._ref))
         if tips.get(update.ref) == update.new:
             return True
         if tips.get(update.ref) != update.old:
@@ -225,23 +225,22 @@ class Lease:
             return True
 
     def _move(self, make: Callable[[], ClaimRecord]) -> None:
-        """Replace the claim by the record that `make` returns."""
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             self._require_held()
             commit = self._write(make())
             if self._records.swap(self._ref, self._commit, commit):
                 self._commit = commit
                 return
             # It may be that an earlier push of ours arrived after all.
-            self._see(self._records.list(self._ref).get(self._ref))
-        message = f"the claim on {self.record.task} cannot be moved, although it is where it was"
+            self._check_tip(self._records.list(self._ref).get(self._ref))
+        message = f"the claim on {self.record.task} cannot be moved, although nobody else moved it"
         raise PushRejectedError(message)
 
-    def _see(self, tip: str | None) -> None:
+    def _check_tip(self, tip: str | None) -> None:
         """Accept a commit of the ref as the claim's, if this lease created it."""
         if tip is None or tip not in self._ours:
             self._lost = True
-            self._over = self._holder(tip)
+            self._lost_because = self._holder(tip)
             self._require_held()
         else:
             self._commit = tip
@@ -249,7 +248,7 @@ class Lease:
     def _require_held(self) -> None:
         if self._lost or self.record.state == "released":
             task = self.record.task
-            message = f"the claim on {task} is not ours any more: {self._over or 'it was released'}"
+            message = f"this run does not hold the claim on {task} any more: {self._lost_because or 'it was released'}"
             raise ClaimLostError(message)
 
     def _holder(self, tip: str | None) -> str:
@@ -280,7 +279,7 @@ class Lease:
 
 RETRY = "retry"
 """The outcome that records a person's request to retry a task."""
-_MOST_LOOKS = 5
+_MOST_TRIES = 5
 _BY_A_PERSON = "a person"
 
 
@@ -303,8 +302,8 @@ class Claims:
         self._clock = clock
         self._times = times
         self._nonce = nonce
-        # What a commit says never changes: those that were listed last are not read again.
-        self._said: dict[str, ClaimRecord] = {}
+        # A commit never changes: those that were listed last are not read again.
+        self._known_claims: dict[str, ClaimRecord] = {}
 
     def take(
         self,
@@ -334,7 +333,7 @@ class Claims:
                 same run receives it at the next call, and others once it has expired.
         """
         ref = claim_ref(task)
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found, before = self._read(task, seen)
             seen = None
             ours = before is not None and (before.owner, before.run) == (self._owner, run)
@@ -346,7 +345,7 @@ class Claims:
             record = self._next(task, run, before, ours=ours)
             commit = self._records.commit(claim_message(record), found)
             if self._records.swap(ref, found, commit):
-                self._said[commit] = record
+                self._known_claims[commit] = record
                 return Lease(self._records, commit, record, before, self._clock, self._times, self._nonce)
         message = f"the claim on {task} changes faster than it can be read"
         raise PushRejectedError(message)
@@ -358,9 +357,12 @@ class Claims:
             seen: result of a recent `Records.list` of the claims, among others; None reads it.
         """
         tips = self._records.list(CLAIMS) if seen is None else seen
-        found = {task: commit for ref, commit in sorted(tips.items()) if (task := _task_of(ref)) is not None}
+        refs = {ref: commit for ref, commit in sorted(tips.items()) if ref.startswith(CLAIMS)}
+        found = {
+            task: commit for ref, commit in refs.items() if is_task_key(task := ref.removeprefix(CLAIMS))
+        }
         claims = self._read_all(found)
-        self._said = {found[task]: claim for task, claim in claims.items() if claim.fault is None}
+        self._known_claims = {found[task]: claim for task, claim in claims.items() if claim.fault is None}
         return [claims[task] for task in found]
 
     def is_free(self, record: ClaimRecord) -> bool:
@@ -384,7 +386,7 @@ class Claims:
         Raises:
             PushRejectedError: somebody else moved it meanwhile, or the server refused.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found, before = self._read(task)
             if before is None or before.state == "released":
                 return None
@@ -392,12 +394,12 @@ class Claims:
                 break
             if self._write_released(task, found, before, reason):
                 return before
-            # Its holder's heartbeat was in between, and a person releases a holder, not a heartbeat.
+            # Its holder's heartbeat moved it: the holder that the person saw is the same.
             shown = shown or before
-        message = f"the claim on {task} was moved meanwhile: look at it again"
+        message = f"the claim on {task} has changed meanwhile: check it again"
         raise PushRejectedError(message)
 
-    def ask_again(self, task: str, dead_runs: Collection[str] = ()) -> ClaimRecord | None:
+    def request_retry(self, task: str, dead_runs: Collection[str] = ()) -> ClaimRecord | None:
         """Record a person's request to retry: the next worker may take the task, whatever its outcome was.
 
         The task's cost so far and its pull request stay on the record.
@@ -408,7 +410,7 @@ class Claims:
         Raises:
             PushRejectedError: the claim changes faster than it can be read, or the server refused.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found, before = self._read(task)
             now = self._clock.now()
             if before is not None and not (before.is_free(now, self._times) or _is_dead(before, dead_runs)):
@@ -440,9 +442,9 @@ class Claims:
     def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:
         """Read the claims of some tasks, each at its commit."""
         known = {
-            task: said
+            task: claim
             for task, commit in found.items()
-            if (said := self._said.get(commit)) is not None and said.task == task
+            if (claim := self._known_claims.get(commit)) is not None and claim.task == task
         }
         read = self._records.read_all(
             {CLAIMS + task: commit for task, commit in found.items() if task not in known}
@@ -456,7 +458,7 @@ class Claims:
     ) -> tuple[str | None, ClaimRecord | None]:
         """Return the commit of a task's claim, and its content."""
         ref = claim_ref(task)
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_TRIES):
             found = (self._records.list(ref) if seen is None else seen).get(ref)
             seen = None
             if found is None:
@@ -491,15 +493,6 @@ class Claims:
 
 def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
     return record.fault is None and record.run in dead_runs
-
-
-def _task_of(ref: str) -> str | None:
-    """Return the task of a claim's ref; None for other refs."""
-    task = ref.removeprefix(CLAIMS)
-    try:
-        return task if claim_ref(task) == ref else None
-    except WorkspaceError:
-        return None
 
 
 KEPT_DAYS = 90

@@ -24,9 +24,10 @@ from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
     HIDDEN,
     PushAnswer,
-    Tries,
+    RetrySchedule,
     Update,
     is_commit_id,
+    listed_refs,
     parse_remote,
     push_updates,
 )
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 IdKind = Literal["sha1", "sha256"]
 GIT_DIR = "records.git"
+MEMORY = f"{HIDDEN}memory"
+"""The ref of the facts that people taught about the repository."""
 _SHA1_CHARACTERS = 40
 _CONFIGURATIONS: dict[IdKind, str] = {
     "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
@@ -132,7 +135,7 @@ def write_object(
         WorkspaceError: it cannot be written.
     """
     raw = f"{kind} {len(content)}\0".encode("ascii") + content
-    # The names of objects, not a defence: the server looks at what it is sent by its own rules.
+    # Git's ids of objects, not a defence: the server checks what it receives by its own rules.
     digest = hashlib.sha1(raw, usedforsecurity=False) if ids == "sha1" else hashlib.sha256(raw)
     name = digest.hexdigest()
     path = objects / name[:2] / name[2:]
@@ -140,7 +143,7 @@ def write_object(
         if path.exists():
             return name
         path.parent.mkdir(exist_ok=True)
-        # Whoever reads meanwhile sees all of it or nothing; two who write the same do each other no harm.
+        # A simultaneous reader sees all of it or nothing, and a simultaneous writer writes the same.
         with NamedTemporaryFile(dir=objects, prefix="tmp_obj_", delete=False) as file:
             scratch = Path(file.name)
             file.write(zlib.compress(raw, level=1))
@@ -149,7 +152,7 @@ def write_object(
     return name
 
 
-def write_tree(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
+def write_tree_object(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
     """Write a tree of plain files, given their names and blob ids. Otherwise it is like `write_object`."""
     entries = (
         b"100644 " + os.fsencode(name) + b"\0" + bytes.fromhex(blob) for name, blob in sorted(blobs.items())
@@ -181,7 +184,7 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
             refusal = f"{printable_line(name)!r} cannot be the name of a page"
             raise WorkspaceError(refusal)
     blobs = {name: write_object(objects, "blob", page, ids, doing=_WRITING) for name, page in pages.items()}
-    lines = [f"tree {write_tree(objects, blobs, ids, doing=_WRITING)}"]
+    lines = [f"tree {write_tree_object(objects, blobs, ids, doing=_WRITING)}"]
     lines += [f"parent {parent}"] if parent is not None else []
     moment = f"{max(int(now.timestamp()), 0)} +0000"
     lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
@@ -193,52 +196,62 @@ _MOST_TREE_BYTES = 16 * 1024
 _MOST_PAGES = 32
 _FILE = "100644 blob"
 _FETCHED_AT_ONCE = 500
+_MOST_COMMIT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class CommitText:
-    """A commit's first parent and message, or why it cannot be read."""
+class RemoteRecord:
+    """A commit on a hidden ref. Everyone with push access may have written it.
 
+    Attributes:
+        ref: where it was found; empty if it was read by its id.
+        parent: the first parent, or None.
+        message: complete, at most 64 KiB, with U+FFFD for bytes that are not UTF-8.
+        pages: the files at the top of its tree, if requested.
+        fault: why it cannot be read, or None. Then only `ref` and `commit` are set.
+    """
+
+    ref: str
+    commit: str
     parent: str | None = None
     message: str = ""
+    pages: Mapping[str, bytes] = field(default_factory=dict)
     fault: str | None = None
 
 
-def fetch_all(
-    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+def _fetch_all(
+    git: HostGit,
+    remote: Remote,
+    commits: Sequence[str],
+    most_bytes: int,
+    schedule: Callable[[], RetrySchedule],
 ) -> dict[str, str]:
-    """Fetch many commits, and return the failed ones with reasons. Network failures are retried.
+    """Fetch commits, and return those that cannot be fetched, with reasons. Network failures are retried.
 
     Raises:
         RemoteUnavailableError: no answer, after several attempts.
         WorkspaceError: it was interrupted.
     """
     faults: dict[str, str] = {}
-    for start in range(0, len(commits), _FETCHED_AT_ONCE):
-        faults |= _fetch_some(git, remote, commits[start : start + _FETCHED_AT_ONCE], most_bytes, tries)
-    return faults
-
-
-def _fetch_some(
-    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
-) -> dict[str, str]:
-    pauses = tries()
-    while True:
+    starts = range(0, len(commits), _FETCHED_AT_ONCE)
+    pending = [(commits[start : start + _FETCHED_AT_ONCE], schedule()) for start in starts]
+    while pending:
+        group, tries = pending.pop()
         try:
-            _fetch(git, remote, commits, most_bytes)
+            _fetch(git, remote, group, most_bytes)
         except RemoteUnavailableError as error:
-            pauses.wait(error)
+            tries.wait(error)
+            pending.append((group, tries))
         except WorkspaceError as error:
             if remote.cancelled():
                 raise
-            if len(commits) == 1:
-                return {commits[0]: str(error)}
-            # One that cannot be had must not hide the others.
-            half = len(commits) // 2
-            first = _fetch_some(git, remote, commits[:half], most_bytes, tries)
-            return first | _fetch_some(git, remote, commits[half:], most_bytes, tries)
-        else:
-            return {}
+            if len(group) == 1:
+                faults[group[0]] = str(error)
+                continue
+            # One that cannot be fetched must not hide the others.
+            half = len(group) // 2
+            pending += [(group[half:], schedule()), (group[:half], schedule())]
+    return faults
 
 
 def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int) -> None:
@@ -257,7 +270,7 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
     growth = _Growth(packs, most_bytes, remote.cancelled)
     try:
         result = git.attempt(
-            # Always a pack: what came of a fetch can be told from what was written here meanwhile.
+            # Always a pack: its files cannot be confused with objects that are written here meanwhile.
             *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", "--depth=1", "--no-tags"),
             *("--no-recurse-submodules", "--", remote.url),
             *commits,
@@ -265,32 +278,35 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
             remote=replace(remote, cancelled=growth),
         )
     except WorkspaceError:
-        growth.require_bounds()
+        growth.require_limit()
         raise
-    growth.require_bounds()
+    growth.require_limit()
     if result.status != 0:
         if "not our ref" in result.stderr:
-            raise WorkspaceError("it is not on the remote any more")
+            raise WorkspaceError("the remote does not have it any more")
         raise error_for(result.stderr, doing)
 
 
-def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> dict[str, CommitText]:
-    """Read the messages of commits up to this size; other objects have a fault."""
-    texts = {
-        name: CommitText(fault=_fault(header, most_bytes))
+def _read_texts(git: HostGit, known: Mapping[str, Header]) -> dict[str, RemoteRecord]:
+    """Read the messages and parents of commits, by id. Large commits and other objects have a fault."""
+    faults = {
+        name: f"it is a {header.kind} and no commit"
+        if header.kind != "commit"
+        else f"it is larger than {_MOST_COMMIT_BYTES:,} bytes"
         for name, header in known.items()
-        if header.kind != "commit" or header.size > most_bytes
+        if header.kind != "commit" or header.size > _MOST_COMMIT_BYTES
     }
-    commits = [name for name in known if name not in texts]
+    records = {name: RemoteRecord("", name, fault=fault) for name, fault in faults.items()}
+    commits = [name for name in known if name not in faults]
     for name, raw in zip(commits, read_objects(git, commits, doing=_READING), strict=True):
         head, _, message = raw.partition(b"\n\n")
         parents = [line[7:] for line in head.split(b"\n") if line.startswith(b"parent ")]
         parent = parents[0].decode("ascii", "replace") if parents else None
-        texts[name] = CommitText(parent, message.decode("utf-8", "replace"))
-    return texts
+        records[name] = RemoteRecord("", name, parent, message.decode("utf-8", "replace"))
+    return records
 
 
-def read_record_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
+def _read_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
     """Read the plain files at the top of a commit's tree.
 
     Raises:
@@ -315,14 +331,8 @@ def read_record_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, b
     return dict(zip(names, read_objects(git, ids, doing=_READING), strict=True))
 
 
-def _fault(header: Header, most_bytes: int) -> str:
-    if header.kind != "commit":
-        return f"it is a {header.kind} and no commit"
-    return f"it is larger than {most_bytes:,} bytes"
-
-
 class _Growth:
-    """Stops a fetch if the user asks for it, or if too much was written."""
+    """Stops a fetch if it is cancelled, or if it wrote too much."""
 
     def __init__(self, packs: Path, most_bytes: int, cancelled: Callable[[], bool]) -> None:
         self._packs = packs
@@ -333,7 +343,7 @@ class _Growth:
     def __call__(self) -> bool:
         return self._size() > self._most_bytes or self._cancelled()
 
-    def require_bounds(self) -> None:
+    def require_limit(self) -> None:
         """Remove what was fetched if it exceeds the limit.
 
         Raises:
@@ -353,33 +363,10 @@ class _Growth:
         return size
 
 
-__all__ = ["HIDDEN", "Records", "RemoteRecord"]
-
 _REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
-_MOST_COMMIT_BYTES = 64 * 1024
-# What a fetch of records may write: anybody who can push can let a record be as large as the server takes.
+# The limit of what a fetch of records may write: anybody who can push can make a record as large as the server allows.
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_PAGES_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteRecord:
-    """A commit on a hidden ref. Everyone with push access may have written it.
-
-    Attributes:
-        ref: where it was found; empty if it was read by its id.
-        parent: the first parent, or None.
-        message: complete, at most 64 KiB, with U+FFFD for bytes that are not UTF-8.
-        pages: the files at the top of its tree, if requested.
-        fault: why it cannot be read, or None. Then only `ref` and `commit` are set.
-    """
-
-    ref: str
-    commit: str
-    parent: str | None = None
-    message: str = ""
-    pages: Mapping[str, bytes] = field(default_factory=dict)
-    fault: str | None = None
 
 
 class Records:
@@ -411,10 +398,10 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._objects = ScratchRepository(folder)
+        self._scratch_repository = ScratchRepository(folder)
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        # Git writes down what is shallow, and lets only one at a time do that.
+        # Each fetch writes git's list of shallow commits, and only one may do so at a time.
         self._fetching = threading.Lock()
         self._kind: IdKind | None = None
 
@@ -430,7 +417,7 @@ class Records:
         Raises:
             WorkspaceError: something could not be removed.
         """
-        self._objects.close()
+        self._scratch_repository.close()
 
     @property
     def objects(self) -> Path:
@@ -468,18 +455,18 @@ class Records:
             here = look_up(git, wanted, doing=doing)
             missing = [commit for commit in wanted if commit not in here]
             most = most_bytes if pages else _MOST_RECORD_BYTES
-            faults = fetch_all(git, self.remote, missing, most, self.tries)
+            faults = _fetch_all(git, self.remote, missing, most, self.tries)
             here |= look_up(git, missing, doing=doing)
-            texts = read_texts(git, here, _MOST_COMMIT_BYTES)
+            read = _read_texts(git, here)
         records = {}
         for ref, commit in found.items():
-            text = texts.get(commit)
-            fault = faults.get(commit, "it is not there") if text is None else text.fault
-            record = RemoteRecord(ref, commit, fault=fault)
-            if text is not None and fault is None:
-                record = replace(record, parent=text.parent, message=text.message)
-                record = _with_pages(git, record, most_bytes) if pages else record
-            records[ref] = record
+            absent = RemoteRecord(ref, commit, fault=faults.get(commit, "it does not exist"))
+            record = replace(read.get(commit, absent), ref=ref)
+            try:
+                pages_read = _read_pages(git, commit, most_bytes) if pages and record.fault is None else {}
+                records[ref] = replace(record, pages=pages_read)
+            except WorkspaceError as error:
+                records[ref] = RemoteRecord(ref, commit, fault=str(error))
         return records
 
     def commit(self, message: str, parent: str | None, pages: Mapping[str, bytes] | None = None) -> str:
@@ -540,11 +527,11 @@ class Records:
         """Remove a ref if it is at this commit. See `swap`."""
         return self.swap(ref, old, None)
 
-    def tries(self) -> Tries:
+    def tries(self) -> RetrySchedule:
         """Return the retry schedule for a caller that pushes by itself."""
-        return Tries(self._sleep)
+        return RetrySchedule(self._sleep)
 
-    def tips(self, patterns: Sequence[str], tries: Tries | None = None) -> dict[str, str]:
+    def tips(self, patterns: Sequence[str], tries: RetrySchedule | None = None) -> dict[str, str]:
         """Return refs and commits as `list` does, for refs of any name; the caller checks the names.
 
         Args:
@@ -554,18 +541,14 @@ class Records:
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
         # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
         output = self._ask(("HEAD", *wanted), tries or self.tries())
-        found = {}
-        for line in output.decode("utf-8", "surrogateescape").splitlines():
-            commit, _, ref = line.partition("\t")
-            if not is_commit_id(commit):
-                continue
-            self._scratch(commit)
-            # A pattern also matches longer names that end in it.
-            if any(ref == name or (name.endswith("/") and ref.startswith(name)) for name in patterns):
-                found[ref] = commit
-        return {ref: commit for ref, commit in found.items() if not ref.endswith("^{}")}
+        found = listed_refs(output)
+        if found:
+            self._scratch(next(iter(found.values())))
+        # A pattern also matches longer names that end in it.
+        names, prefixes = set(patterns), tuple(name for name in patterns if name.endswith("/"))
+        return {ref: commit for ref, commit in found.items() if ref in names or ref.startswith(prefixes)}
 
-    def _ask(self, patterns: Iterable[str], tries: Tries) -> bytes:
+    def _ask(self, patterns: Iterable[str], tries: RetrySchedule) -> bytes:
         doing = f"cannot read the records of {self.remote.shown}"
         while True:
             git = self._scratch("")
@@ -584,10 +567,10 @@ class Records:
             self._kind = id_kind(known)
         elif self._kind is None and known is None:
             self._kind = self._find_kind()
-        return self._objects.git(self._kind or "sha1")
+        return self._scratch_repository.git(self._kind or "sha1")
 
     def _find_kind(self) -> IdKind:
-        # An id at HEAD may be missing, where HEAD names a branch that is not there. Any other will do.
+        # HEAD may name a branch that does not exist. Then any other ref is enough.
         seen = self._ask(("HEAD",), self.tries()) or self._ask((), self.tries())
         return id_kind(seen.partition(b"\t")[0].decode("ascii", "replace"))
 
@@ -602,10 +585,3 @@ def _checked(ref: str) -> str:
         message = f"{printable_line(ref)!r} cannot be the name of a record"
         raise WorkspaceError(message)
     return ref
-
-
-def _with_pages(git: HostGit, record: RemoteRecord, most_bytes: int) -> RemoteRecord:
-    try:
-        return replace(record, pages=read_record_pages(git, record.commit, most_bytes))
-    except WorkspaceError as error:
-        return RemoteRecord(record.ref, record.commit, fault=str(error))

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
 
+from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.git.hostgit import printable_line
+from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.core.clock import Clock
 
-MEMORY = "refs/pullwright/memory"
 PAGE = "facts.json"
 MOST_FACTS = 300
 MOST_WORDS = 1_000
@@ -229,7 +230,8 @@ class RepositoryMemory:
             after = change(facts).bounded(self._clock.now())
             if after == facts:
                 return after
-            text = json.dumps({**_plain(after), "facts": [_fields(fact) for fact in after.facts]}, indent=0)
+            fields = {**asdict(after), "facts": [_fields(fact) for fact in after.facts]}
+            text = json.dumps(fields, indent=0)
             message = f"pullwright: what people taught\n\n{self._nonce()}\n"
             parent = None if forgets else commit
             made = self._records.commit(message, parent, {PAGE: text.encode()})
@@ -243,7 +245,8 @@ class RepositoryMemory:
         except PushRejectedError as error:
             if old is None or "non-fast-forward" not in str(error):
                 raise
-        # The server moves nothing backwards. For a moment there is no memory; who adds to it then is not lost.
+        # This server refuses a commit that does not follow the old one. If somebody else writes in between, the
+        # change is made again.
         return self._records.delete(MEMORY, old) and self._records.swap(MEMORY, None, new)
 
     def _look(self, seen: Mapping[str, str] | None = None) -> tuple[str | None, RepositoryFacts]:
@@ -278,23 +281,14 @@ class RepositoryMemory:
             try:
                 facts = _FORM.validate_json(page)
             except ValidationError as error:
-                first = error.errors(include_url=False, include_input=False)[0]
-                fault = f"{'.'.join(map(str, first['loc'])) or PAGE}: {first['msg']}"
+                fault = first_problem(error, PAGE)
             else:
                 return replace(facts, facts=tuple(facts.by_key.values()))
         shown = self._records.remote.shown
         raise WorkspaceError(
-            f"the memory of {shown} is not used, for it is not this program's ({printable_line(str(fault))}); "
+            f"the memory of {shown} is not used, because it cannot be read ({printable_line(str(fault))}); "
             f"to begin a new one: git push {shown} :{MEMORY}"
         )
-
-
-def _plain(facts: RepositoryFacts) -> dict[str, Any]:
-    return {
-        "version": facts.version,
-        "looked_at": list(facts.looked_at),
-        "forgotten": list(facts.forgotten),
-    }
 
 
 def _fields(fact: Fact) -> dict[str, Any]:

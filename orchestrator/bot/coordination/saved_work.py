@@ -1,19 +1,24 @@
-"""Unfinished work on the remote, at `refs/pullwright/wip/<key>`: a record with pages, on top of the changed files."""
+"""Unfinished work on the remote: a record with pages at `refs/pullwright/wip/<key>`, whose parent has the files."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.bot.coordination.records import id_kind, write_record
 from orchestrator.bot.git.hostgit import HostGit, printable_line
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
+from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.git_names import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.git.base import LeftOut, Snapshot
@@ -29,9 +34,16 @@ _SAVING = "cannot save unfinished work"
 # GitHub takes no change to these, on any reference, from a token that may not edit workflows.
 _WORKFLOWS = ".github/workflows/"
 _NO_WORKFLOWS = "the token may not edit workflows"
-_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-# Years of which every time can be brought into every zone.
-_YEARS = range(2020, 9000)
+_CommitId = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+
+
+class WorkForm(BaseModel):
+    """The JSON of a record. Unknown fields are ignored: a later version may write more."""
+
+    version: Literal[1]
+    key: str
+    work: _CommitId | None
+    base: _CommitId
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +52,9 @@ class UnfinishedWork:
 
     Attributes:
         commit: the ref's commit, which the next save or drop expects.
-        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its ref; None if no file changed.
+        work: the commit for `Clone.apply_work`, with `wip_ref(key)` as its ref; None if no file changed.
         base: the parent of the work.
         pages: at most 20 MiB together.
-        saved_at: UTC, by the saving machine's clock.
         fault: why it cannot be read, or None. Then only `key` and `commit` are valid.
     """
 
@@ -52,7 +63,6 @@ class UnfinishedWork:
     work: str | None = None
     base: str = ""
     pages: Mapping[str, bytes] = field(default_factory=dict)
-    saved_at: datetime = _LONG_AGO
     fault: str | None = None
 
 
@@ -70,7 +80,7 @@ class SavedWork:
     """The result of saving unfinished work.
 
     Attributes:
-        commit: its commit on the remote, which the next save or drop expects.
+        commit: the ref's new commit, which the next save or drop expects.
         work: the commit with the changed files, or None if none was changed.
     """
 
@@ -105,7 +115,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         expected: the commit that the ref must have, or None if it must not exist.
         stamp: a unique text, such as the run and a number.
         lease: our claim on the task, which moves in the same push.
-        find_secrets: returns the places at which a diff adds secrets; see `Screen`.
+        find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
 
     Raises:
         ClaimLostError: somebody else holds the task; nothing was pushed.
@@ -155,13 +165,13 @@ def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
     try:
         found = lease.push(git, update, doing=doing)
     except PushRejectedError as error:
-        # Where the server moves nothing backwards; the clone has the work until both are done.
+        # Some servers refuse a commit that does not follow the old one. The clone has the work until both are done.
         if update.old is None or "non-fast-forward" not in str(error):
             raise
         lease.push(git, Update(update.ref, update.old, None), doing=doing)
         found = lease.push(git, Update(update.ref, None, update.new), doing=doing)
     if found != update.new:
-        message = f"{doing}: the remote holds {found or 'nothing'} instead of {update.new}"
+        message = f"{doing}: the remote has {found or 'nothing'} instead of {update.new}"
         raise PushRejectedError(message)
 
 
@@ -203,7 +213,7 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 def list_wip(records: Records) -> dict[str, str]:
     """Return the keys of all tasks with unfinished work, each with its ref's commit."""
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
-    return {key: commit for key, commit in found.items() if is_key(key)}
+    return {key: commit for key, commit in found.items() if is_task_key(key)}
 
 
 def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
@@ -230,58 +240,19 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
 
 def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
     """Parse a record, and check it against its own commit; an invalid one has a fault."""
+    fault, form = record.fault, None
     try:
-        return _read(key, record)
-    except ValueError as error:
-        return UnfinishedWork(key, record.commit, fault=printable_line(str(error)))
-
-
-def _read(key: str, record: RemoteRecord) -> UnfinishedWork:
-    """Parse as `parse_wip` does. Raise ValueError with the reason if the record is invalid."""
-    if record.fault is not None:
-        raise ValueError(record.fault)
-    fields = _fields(record.message)
-    if fields.get("key") != key:
-        raise ValueError("it is about another task")
-    base = _commit(fields.get("base"))
-    work = None if fields.get("work") is None else _commit(fields["work"])
-    if work == base or record.parent != (work or base):
-        raise ValueError("it does not lie on top of the work that it names")
-    if sum(map(len, record.pages.values())) > MOST_PAGES_BYTES:
-        raise ValueError("its pages are too large")
-    return UnfinishedWork(key, record.commit, work, base, record.pages, _moment(fields.get("saved_at")))
-
-
-def _fields(message: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(message.partition("\n")[2])
-    except (ValueError, RecursionError):
-        raise ValueError("its message is not the JSON of a record") from None
-    if not isinstance(fields, dict) or fields.get("version") != _VERSION:
-        raise ValueError("it is not of a version that is known here")
-    return fields
-
-
-def _commit(value: object) -> str:
-    if not isinstance(value, str) or not is_commit_id(value):
-        raise ValueError("it names something that is no commit")
-    return value
-
-
-def _moment(value: object) -> datetime:
-    try:
-        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError:
-        raise ValueError("it says no time") from None
-    if moment.tzinfo is None or moment.year not in _YEARS:
-        raise ValueError("it says a time that cannot be")
-    return moment.astimezone(UTC)
-
-
-def is_key(text: str) -> bool:
-    """Return whether a text can be the key of a task."""
-    try:
-        wip_ref(text)
-    except WorkspaceError:
-        return False
-    return True
+        form = WorkForm.model_validate_json(record.message.partition("\n")[2], strict=True)
+    except ValidationError as error:
+        fault = fault or first_problem(error, "its message")
+    if form is None or fault is not None:
+        return UnfinishedWork(key, record.commit, fault=printable_line(fault or ""))
+    if form.key != key:
+        fault = "it is about another task"
+    elif form.work == form.base or record.parent != (form.work or form.base):
+        fault = "its parent is not the commit that it names"
+    elif sum(map(len, record.pages.values())) > MOST_PAGES_BYTES:
+        fault = "its pages are too large"
+    else:
+        return UnfinishedWork(key, record.commit, form.work, form.base, record.pages)
+    return UnfinishedWork(key, record.commit, fault=fault)

@@ -176,7 +176,7 @@ async def _give_back(parts: CycleParts, choice: Choice) -> None:
     parts.tasks.put_back()
     if choice.lease is not None:
         with parts.stop.saving(), suppress(WorkspaceError):  # a claim that is not released expires
-            await asyncio.to_thread(choice.lease.give_back)
+            await asyncio.to_thread(choice.lease.undo_claim)
 
 
 def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> Choice:
@@ -201,7 +201,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
         finally:
             if isinstance(confirmed, str):
                 with suppress(WorkspaceError):  # a claim that is not released expires
-                    lease.give_back()
+                    lease.undo_claim()
         if isinstance(confirmed, str):
             tasks.pass_over(confirmed)
             continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, is_old, remove_tombstones
-from orchestrator.bot.coordination.repository_memory import MEMORY
+from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
@@ -285,7 +285,7 @@ class Claimer:
         finally:
             if moved:
                 with suppress(WorkspaceError):  # it expires by itself
-                    lease.give_back()
+                    lease.undo_claim()
         return moved
 
     def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.tasks import Remark, Task
     from orchestrator.bot.forge.base import PullRequest
-    from orchestrator.bot.git.base import Adopted, BranchState
+    from orchestrator.bot.git.base import AppliedWork, BranchState
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
@@ -426,7 +426,7 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
     state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
     if state is not None:
         return _bring_branch(clone, earlier, state, author_email)
-    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else RestoredWork()
+    return _brought(_applied(clone, earlier), None) if earlier.work is not None else RestoredWork()
 
 
 def _bring_pull(
@@ -443,12 +443,12 @@ def _bring_pull(
         return RestoredWork(tip=state.tip, is_over=True)
     # Several commits of ours are one cycle's that updated its pull request: they are continued.
     if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
-        joined = clone.adopt_branch(pull.branch)
+        joined = clone.continue_branch(pull.branch)
         return replace(_proposed(clone, joined, joined.tip), joined=True)
     if earlier is not None and earlier.work is not None:
-        return _brought(_adopted(clone, earlier), state.tip)
-    adopted = clone.adopt(state.tip, reference=f"refs/heads/{pull.branch}")
-    return _proposed(clone, adopted, state.tip)
+        return _brought(_applied(clone, earlier), state.tip)
+    applied = clone.apply_work(state.tip, reference=f"refs/heads/{pull.branch}")
+    return _proposed(clone, applied, state.tip)
 
 
 def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> RestoredWork:
@@ -456,21 +456,21 @@ def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_ema
     branch = earlier.branch
     if state.complete and not state.commits_since_base:  # somebody merged it
         merged = RestoredWork(tip=state.tip)
-        return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
+        return _brought(_applied(clone, earlier), state.tip) if earlier.work is not None else merged
     if not (state.is_ours or _has_only(state, author_email)):
         theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
         whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
         message = f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
         raise PushRejectedError(message)
     if earlier.work is not None and earlier.knows(state.tip):
-        return _brought(_adopted(clone, earlier), state.tip)
+        return _brought(_applied(clone, earlier), state.tip)
     # A later cycle's push contains the work that an earlier one saved.
     words = clone.message_of(state.tip)
     if state.is_ours:
-        adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")
+        applied = clone.apply_work(state.tip, reference=f"refs/heads/{branch}")
     else:
-        adopted = clone.adopt_branch(branch)
-    return replace(_brought(adopted, state.tip), message=words, joined=not state.is_ours)
+        applied = clone.continue_branch(branch)
+    return replace(_brought(applied, state.tip), message=words, joined=not state.is_ours)
 
 
 def _branch_state(
@@ -480,8 +480,8 @@ def _branch_state(
     return clone.branch_state(branch, author_email, known_bases=known)
 
 
-def _adopted(clone: Clone, earlier: Earlier) -> Adopted:
-    return clone.adopt(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
+def _applied(clone: Clone, earlier: Earlier) -> AppliedWork:
+    return clone.apply_work(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
 
 
 def _has_only(state: BranchState, email: str) -> bool:
@@ -492,14 +492,14 @@ def _has_only(state: BranchState, email: str) -> bool:
     return state.complete and bool(email) and addresses == {email}
 
 
-def _brought(adopted: Adopted, tip: str | None) -> RestoredWork:
+def _brought(applied: AppliedWork, tip: str | None) -> RestoredWork:
     return RestoredWork(
-        tuple(sorted(adopted.paths)), tuple(sorted(adopted.conflicts)), adopted.base_moved, tip
+        tuple(sorted(applied.paths)), tuple(sorted(applied.conflicts)), applied.base_moved, tip
     )
 
 
-def _proposed(clone: Clone, adopted: Adopted, tip: str) -> RestoredWork:
-    return replace(_brought(adopted, tip), prints=prints(clone.tree, adopted.paths))
+def _proposed(clone: Clone, applied: AppliedWork, tip: str) -> RestoredWork:
+    return replace(_brought(applied, tip), prints=prints(clone.tree, applied.paths))
 
 
 def prints(tree: Path, paths: Iterable[str]) -> dict[str, str]:

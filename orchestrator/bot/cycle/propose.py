@@ -397,7 +397,7 @@ class Proposer:
         self.pushed = commit
         self.attempt.result.branch, self.attempt.result.commit = branch, commit
         if self.lease is not None:
-            await asyncio.to_thread(self.lease.make_sure)
+            await asyncio.to_thread(self.lease.ensure_held)
         return commit
 
     async def _push_once(self, branch: str) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.evidence.task_text import Hint, RealChange, TaskText, is_prose, task_text
-from orchestrator.bot.git.history import RepositoryHistory, commit_tree, create_store
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.local import RepositoryHistory, commit_tree, create_store
 from orchestrator.bot.git.objects import Trees, differences
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import MergedPullRequest, PastForge, PastIssue
-    from orchestrator.bot.git.history import RepositoryHistory
+    from orchestrator.bot.git.local import RepositoryHistory
 
 _MOST_COMMITS = 50
 """GitHub lists no more commits of a pull request."""

@@ -250,7 +250,6 @@ class Check:
     state: CheckState
     summary: str
     url: str
-    ended_at: datetime | None = None
     app: str = ""
     app_id: int = 0
 
@@ -406,7 +405,8 @@ class PastForge(Protocol):
 class Forge(Protocol):
     """A forge, seen from one repository. Every operation can be repeated safely.
 
-    Every method may raise a subclass of `ForgeError`, and waits for rate limits itself.
+    Every method may raise a subclass of `ForgeError`, and waits for rate limits itself. A method that takes the
+    number of an issue or a pull request raises `ForgeNotFoundError` if there is none.
     """
 
     def repository(self) -> Repository:
@@ -436,9 +436,6 @@ class Forge(Protocol):
         """Return who put the label on an issue, and who edited it, read now.
 
         With several labels, separated by commas, the one that was added last counts.
-
-        Raises:
-            ForgeNotFoundError: there is no such issue.
         """
 
     def labelled_by(self, number: int, label: str) -> str | None:
@@ -446,17 +443,10 @@ class Forge(Protocol):
 
         Returns:
             A login, empty for a deleted account; None if unknown.
-
-        Raises:
-            ForgeNotFoundError: nothing has this number.
         """
 
     def comments(self, number: int) -> list[Comment]:
-        """Return the newest comments on an issue or pull request, at most 200, oldest first.
-
-        Raises:
-            ForgeNotFoundError: nothing has this number.
-        """
+        """Return the newest comments on an issue or pull request, at most 200, oldest first."""
 
     def attachment(self, url: str) -> AttachmentPlace | None:
         """Return how the attachment at an address is fetched; None if it is no attachment of this forge."""
@@ -465,20 +455,13 @@ class Forge(Protocol):
         """Return a temporary public address of an image in an issue's body; None if the forge gives none.
 
         It is for tokens that the forge accepts for its interface but not for attachments.
-
-        Raises:
-            ForgeNotFoundError: there is no such issue.
         """
 
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None if there is no such file."""
 
     def pull_request(self, number: int) -> PullRequest:
-        """Return any pull request, also from forks and by other people, read now.
-
-        Raises:
-            ForgeNotFoundError: no pull request has this number.
-        """
+        """Return any pull request, also from forks and by other people, read now."""
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return the pull requests in every state whose branch in this repository has this prefix; newest first."""
@@ -501,7 +484,6 @@ class Forge(Protocol):
         """Close a pull request without merging it.
 
         Raises:
-            ForgeNotFoundError: no pull request has this number.
             ForgeError: it is merged.
         """
 
@@ -527,17 +509,10 @@ class Forge(Protocol):
 
         Returns:
             The address of the comment.
-
-        Raises:
-            ForgeNotFoundError: nothing has this number.
         """
 
     def ensure_label(self, number: int, label: str) -> None:
-        """Add a label to an issue or pull request unless it has the label.
-
-        Raises:
-            ForgeNotFoundError: nothing has this number.
-        """
+        """Add a label to an issue or pull request unless it has the label."""
 
     def make_label(self, label: str, description: str) -> bool:
         """Create a label of the repository unless it exists, or the forge has no labels of its own.
@@ -547,25 +522,13 @@ class Forge(Protocol):
         """
 
     def remove_label(self, number: int, label: str) -> None:
-        """Remove a label from an issue or pull request if it has the label.
-
-        Raises:
-            ForgeNotFoundError: nothing has this number.
-        """
+        """Remove a label from an issue or pull request if it has the label."""
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Return all open pull requests, also from forks and by other people, that say they close this issue.
-
-        Raises:
-            ForgeNotFoundError: there is no such issue.
-        """
+        """Return all open pull requests, also from forks and by other people, that say they close this issue."""
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Return the newest feedback on a pull request, oldest first. The forge limits how much.
-
-        Raises:
-            ForgeNotFoundError: there is no such pull request.
-        """
+        """Return the newest feedback on a pull request, oldest first. The forge limits how much."""
 
     def has_conflict(self, number: int) -> bool:
         """Return whether a pull request has a merge conflict with its base. False while the forge does not know yet."""

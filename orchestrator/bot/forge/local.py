@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
 import re
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime  # noqa: TC003  pydantic reads the annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -25,6 +26,7 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
+from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import (
     DiskFullError,
     ForgeError,
@@ -50,13 +52,16 @@ if TYPE_CHECKING:
         RequestQuota,
     )
     from orchestrator.core.clock import Clock
-    from orchestrator.core.errors import PullwrightError
 
 
-class LocalRecord(BaseModel):
-    """The fields of every file. `schema_version` grows when an older program could misread the file."""
+class StoredModel(BaseModel):
+    """A part of a file. Unknown fields are ignored: a later version may write more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class LocalRecord(StoredModel):
+    """The fields of every file. `schema_version` grows when an older program could misread the file."""
 
     schema_version: Literal[1] = 1
     number: int
@@ -64,10 +69,8 @@ class LocalRecord(BaseModel):
     updated_at: datetime
 
 
-class CommentRecord(BaseModel):
+class CommentRecord(StoredModel):
     """A comment of ours on a pull request."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     key: str
     body: str
@@ -94,10 +97,8 @@ class QuestionRecord(LocalRecord):
     body: str
 
 
-class PlaceRecord(BaseModel):
+class PlaceRecord(StoredModel):
     """`repository.json`: the repository that this folder belongs to."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     schema_version: Literal[1] = 1
     path: str
@@ -108,58 +109,40 @@ R = TypeVar("R", bound=LocalRecord)
 
 
 def _read(path: Path, form: type[M]) -> M:
-    """Read one file.
-
-    Raises:
-        ForgeError: it cannot be read, or has another form; the message names it.
-    """
+    """Read one file. A `ForgeError` names the file if it cannot be read, or has another form."""
     try:
-        return form.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise _error_of("read", path, error) from error
+        with _file_errors("read", path):
+            return form.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ForgeError(f"{path} is damaged ({problem}): mend it or remove it") from None
+        problem = first_problem(error)
+        raise ForgeError(f"{path} is damaged ({problem}): repair it or remove it") from None
 
 
 def _read_all(folder: Path, form: type[R]) -> list[R]:
-    """Read every `<number>.json` of a folder, newest first. Empty files are left out.
-
-    An empty file reserves a number: another process has just taken it, or took it before it died.
-    """
+    """Read every `<number>.json` of a folder, newest first, except empty ones, which only reserve a number."""
     if not folder.is_dir():
         return []
-    try:
+    with _file_errors("read", folder):
         paths = [path for path in folder.glob("*.json") if path.stem.isdecimal() and path.stat().st_size]
-    except OSError as error:
-        raise _error_of("read", folder, error) from error
     return [_read(path, form) for path in sorted(paths, key=lambda path: int(path.stem), reverse=True)]
 
 
 def take_number(folder: Path) -> int:
     """Reserve the next free number by creating its file, which fails in every other process."""
-    try:
+    with _file_errors("write", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        number = (
-            max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0) + 1
-        )
-        while True:
-            try:
+        numbers = (int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
+        for number in itertools.count(max(numbers, default=0) + 1):
+            with suppress(FileExistsError):
                 os.close(os.open(folder / f"{number}.json", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-            except FileExistsError:
-                number += 1
-            else:
-                return number
-    except OSError as error:
-        raise _error_of("write", folder, error) from error
+                break
+    return number
 
 
 def save_record(path: Path, record: BaseModel) -> None:
     """Replace a file atomically: a reader sees the old text or the new one."""
     text = record.model_dump_json(indent=2) + "\n"
-    try:
+    with _file_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", dir=path.parent)
         try:
@@ -172,25 +155,20 @@ def save_record(path: Path, record: BaseModel) -> None:
             with suppress(OSError):
                 Path(name).unlink()
             raise
+
+
+@contextmanager
+def _file_errors(verb: str, path: Path) -> Iterator[None]:
+    """Convert errors of the file system; `verb` and the path are in the message."""
+    try:
+        yield
     except OSError as error:
-        raise _error_of("write", path, error) from error
-
-
-def _error_of(verb: str, path: Path, error: OSError) -> PullwrightError:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return DiskFullError(f"cannot {verb} {path}: the disk is full")
-    return ForgeError(f"cannot {verb} {path}: {error.strerror or error}")
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFullError(f"cannot {verb} {path}: the disk is full") from error
+        raise ForgeError(f"cannot {verb} {path}: {error.strerror or error}") from error
 
 
 PLACE_FILE = "repository.json"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalPlace:
-    """A folder that acts as a forge, and the path of its repository, which may not exist any more."""
-
-    root: Path
-    repository_path: Path
 
 
 def root_of(state: Path, repository_path: Path) -> Path:
@@ -201,14 +179,16 @@ def root_of(state: Path, repository_path: Path) -> Path:
     return state / "forge" / f"{slug}-{digest}"
 
 
-def places(state: Path) -> list[LocalPlace]:
-    """Return every folder below a state folder that acts as a forge, by name.
+def places(state: Path) -> dict[Path, Path]:
+    """Return every folder below a state folder that acts as a forge, with the path of its repository.
+
+    The repository may not exist any more.
 
     Raises:
         ForgeError: one of them is damaged.
     """
     found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
-    return [LocalPlace(file.parent, type(file)(_read(file, PlaceRecord).path)) for file in found]
+    return {file.parent: Path(_read(file, PlaceRecord).path) for file in found}
 
 
 class LocalRecords:
@@ -234,11 +214,9 @@ class LocalRecords:
         Raises:
             ForgeUnavailableError: another process held it for ten minutes.
         """
-        try:
+        with _file_errors("write", self._root):
             self._root.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-        except OSError as error:
-            raise _error_of("write", self._root, error) from error
         try:
             if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
                 raise ForgeUnavailableError(
@@ -253,11 +231,7 @@ class LocalRecords:
         return _read_all(self._root / "pulls", PullRecord)
 
     def pull(self, number: int) -> PullRecord:
-        """Return one pull request.
-
-        Raises:
-            ForgeNotFoundError: no pull request has this number.
-        """
+        """Return the pull request with this number; raise `ForgeNotFoundError` if there is none."""
         record = next((record for record in self.pulls() if record.number == number), None)
         if record is None:
             raise ForgeNotFoundError(f"no pull request #{number} of {self._repository_path}")
@@ -271,12 +245,8 @@ class LocalRecords:
             number=take_number(self._root / "pulls"),
             created_at=now,
             updated_at=now,
-            title=proposal.title,
-            body=proposal.body,
-            branch=proposal.branch,
-            base=proposal.base,
             commit=commit,
-            draft=proposal.draft,
+            **asdict(proposal),
         )
         save_record(self._file("pulls", record.number), record)
         return record
@@ -298,12 +268,12 @@ class LocalRecords:
         """Write a question: a new one, or a new body for the one with this key."""
         self._write_place()
         now = self._clock.now()
-        known = next((record for record in self.questions() if record.key == key), None)
-        if known is None:
+        record = next((record for record in self.questions() if record.key == key), None)
+        if record is None:
             number = take_number(self._root / "questions")
             record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
         else:
-            record = known.model_copy(update={"body": body, "updated_at": now})
+            record = record.model_copy(update={"body": body, "updated_at": now})
         save_record(self._file("questions", record.number), record)
         return record
 
@@ -323,7 +293,7 @@ class LocalRecords:
 
 
 class Git(Protocol):
-    """Git's answers about the repository. Each answer takes one or two processes, and is read anew."""
+    """What git says about the repository, read anew by one or two processes for each answer."""
 
     def heads(self) -> tuple[str | None, Mapping[str, str]]:
         """Return the branch that HEAD names, and each branch's commit.
@@ -419,8 +389,8 @@ class LocalForge:
     def questions(self) -> list[Question]:
         """Return all questions, newest first."""
         return [
-            Question(record.number, record.key, record.body, self._records.url(record), record.created_at)
-            for record in self._records.questions()
+            Question(one.number, one.key, one.body, self._records.url(one), one.created_at)
+            for one in self._records.questions()
         ]
 
     def pull_request(self, number: int) -> PullRequest:
@@ -428,8 +398,8 @@ class LocalForge:
         heads = self._heads()
         [found] = self._as_pull_requests([self._records.pull(number)], heads)
         # The last commit of a deleted branch can be fetched until git's garbage collection.
-        is_there = found.branch in heads.commits
-        return replace(found, reference=f"refs/heads/{found.branch}" if is_there else found.commit)
+        reference = f"refs/heads/{found.branch}" if found.branch in heads.commits else found.commit
+        return replace(found, reference=reference)
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return the pull requests whose branch has this prefix, newest first."""
@@ -446,11 +416,11 @@ class LocalForge:
         heads = self._heads()
         commit = heads.at(proposal.branch)
         if commit is None:
-            missing = f"{self._path} has no branch {proposal.branch}: push it first"
-            raise ForgeError(f"cannot open a pull request: {missing}")
+            reason = f"{self._path} has no branch {proposal.branch}: push it first"
+            raise ForgeError(f"cannot open a pull request: {reason}")
         if commit in self._merged([commit], heads):
-            between = f"no commits between {proposal.base} and {proposal.branch}"
-            raise ForgeError(f"cannot open a pull request: {between}")
+            reason = f"no commits between {proposal.base} and {proposal.branch}"
+            raise ForgeError(f"cannot open a pull request: {reason}")
         with self._records.lock():
             there = (one for one in self._records.pulls() if one.branch == proposal.branch)
             known = next((one for one in there if not one.is_closed), None)
@@ -528,10 +498,7 @@ class LocalForge:
         return []
 
     def issue(self, number: int) -> Issue:
-        """Raise `ForgeNotFoundError`: a local repository has no issues.
-
-        `history`, `comments` and `linked_pull_requests` raise it too.
-        """
+        """Raise `ForgeNotFoundError`: a local repository has no issues."""
         self._raise_no_issue(number)
 
     def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
@@ -558,9 +525,8 @@ class LocalForge:
         """Return an empty list: a local repository has no checks."""
         return []
 
-    def ensure_check(self, check: OwnCheck) -> str:
+    def ensure_check(self, check: OwnCheck) -> str:  # noqa: ARG002  there are none
         """Raise `ForgePermissionError`: a local repository has no check runs."""
-        del check
         raise ForgePermissionError("a local repository has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
@@ -599,7 +565,7 @@ class LocalForge:
     def _as_pull_requests(
         self, records: Sequence[PullRecord], heads: _Heads | None = None
     ) -> list[PullRequest]:
-        """Return the records as pull requests, with git's answers about all of them, asked at once."""
+        """Return the records as pull requests, with their state according to git."""
         if not records:
             return []
         heads = heads or self._heads()

@@ -89,7 +89,7 @@ class RemoteTip:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class AppliedWork:
     """Earlier work that was restored onto the files of a clone.
 
     Attributes:

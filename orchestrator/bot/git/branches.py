@@ -1,4 +1,4 @@
-"""Branches of the remote: reads their commits on top of the base, pushes and reads back. And fetches proposed changes."""
+"""Branches of the remote: reads their commits on top of the base, pushes, and fetches proposed changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, ProposedCommits, RemoteTip
 from orchestrator.bot.git.hostgit import error_for, printable_line, storage_errors
-from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
+from orchestrator.bot.git.objects import commit_at
+from orchestrator.bot.git.remote import (
+    PushAnswer,
+    Update,
+    is_commit_id,
+    listed_refs,
+    plain_branch,
+    push_updates,
+)
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.remote import Fence, Remote
 
 _MOST_COMMIT_BYTES = 1_000_000
-# Of a name, and of an id that the server does not give, which says it in one of two ways.
+# Git's messages for a missing name, and for an id that the server does not serve.
 _MISSING = re.compile(r"couldn't find remote ref|not our ref|unadvertised object")
 
 
@@ -43,7 +51,11 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
         raise error_for(result.stderr, doing)
     after = shallow_commits(git)
     # Git cuts the history where the depth ends, even of a commit whose parents are here since the clone.
-    cut = {commit for commit in after - before if not _has_parents(git, commit, doing)}
+    cut = {
+        commit
+        for commit in after - before
+        if not all(is_here(git, parent, doing=doing) for parent in parents(git, commit, doing=doing))
+    }
     if after != (kept := (after & before) | cut):
         _write_shallow(git, kept, doing)
     return True
@@ -74,10 +86,6 @@ def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
 def is_here(git: HostGit, commit: str, *, doing: str) -> bool:
     """Return whether the clone has a commit."""
     return git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing).status == 0
-
-
-def _has_parents(git: HostGit, commit: str, doing: str) -> bool:
-    return all(is_here(git, parent, doing=doing) for parent in parents(git, commit, doing=doing))
 
 
 def _write_shallow(git: HostGit, commits: set[str], doing: str) -> None:
@@ -119,21 +127,21 @@ class Branches:
         if tip is None:
             return None
         listed: tuple[BranchCommit, ...] = ()
-        above = parents(self._git, tip, doing=doing)
+        tip_parents = parents(self._git, tip, doing=doing)
         bases = {self._base, *known_bases}
-        if len(above) == 1 and above[0] in bases and tip not in bases:
-            listed = self._list((tip, f"^{above[0]}"), doing)
-            return _state(tip, listed, above[0], self._base, email, complete=True)
+        if len(tip_parents) == 1 and tip_parents[0] in bases and tip not in bases:
+            listed = self._list((tip, f"^{tip_parents[0]}"), doing)
+            return _state(tip, listed, tip_parents[0], self._base, email, complete=True)
         for depth in (None, *_DEPTHS_COMMITS):
             found = tip if depth is None else self._fetch(branch, depth, doing, base=True)
             if found is None:
                 return None
-            begins = self._begins(found, doing)
+            start = merge_base(self._git, found, self._base, doing)
             # Without the second one, commits with odd dates would be listed although the base has them.
-            without = [f"^{commit}" for commit in (self._base, begins) if commit is not None]
+            without = [f"^{commit}" for commit in (self._base, start) if commit is not None]
             listed = self._list((found, *without), doing)
-            if begins is not None and shallow_commits(self._git).isdisjoint(line.commit for line in listed):
-                return _state(found, listed, begins, self._base, email, complete=True)
+            if start is not None and shallow_commits(self._git).isdisjoint(line.commit for line in listed):
+                return _state(found, listed, start, self._base, email, complete=True)
             tip = found
         return _state(tip, listed, None, self._base, email, complete=False)
 
@@ -148,11 +156,11 @@ class Branches:
         if state is None:
             message = f"{doing}: there is no such branch"
             raise WorkspaceError(message)
-        begins = self._begins(state.tip, doing) if state.complete else None
-        if begins is None:
-            message = f"{doing}: where it left {self._base_branch} is not among the last commits of either"
+        start = merge_base(self._git, state.tip, self._base, doing) if state.complete else None
+        if start is None:
+            message = f"{doing}: its last commits and those of {self._base_branch} have no common ancestor"
             raise WorkspaceError(message)
-        return state.tip, begins
+        return state.tip, start
 
     def message(self, commit: str) -> str:
         """Return a commit's message: see `Clone.message_of`."""
@@ -169,13 +177,12 @@ class Branches:
         commit = self._remote_commit(f"refs/heads/{branch}", doing)
         if commit is None:
             return None
-        known = self._git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing)
-        if known.status != 0:
+        if not is_here(self._git, commit, doing=doing):
             # Depth 1: the branch may have left the history before the commits that this clone has.
             options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
             wanted = f"+refs/heads/{branch}:{_TIP}"
             self._git.run("fetch", *options, "--", self._remote.url, wanted, doing=doing, remote=self._remote)
-            commit = self._git.run("rev-parse", _TIP, doing=doing).decode("ascii").strip()
+            commit = commit_at(self._git, _TIP, doing=doing)
         line = self._git.run(
             *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%ce%x00%cn", commit), doing=doing
         )
@@ -199,7 +206,7 @@ class Branches:
         else:
             found = lease.push(self._git, update, doing=doing)
         if found != commit:
-            message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
+            message = f"{doing}: the remote has {found or 'nothing'} instead of {commit}"
             raise PushRejectedError(message)
         self._pushed[branch] = commit
         return commit
@@ -222,11 +229,7 @@ class Branches:
             "ls-remote", "--", self._remote.url, reference, doing=doing, remote=self._remote
         )
         # The pattern also matches longer names that end in it.
-        for line in output.decode("utf-8", "surrogateescape").splitlines():
-            commit, _, name = line.partition("\t")
-            if name == reference:
-                return commit
-        return None
+        return listed_refs(output).get(reference)
 
     def _fetch(self, branch: str, depth: int, doing: str, *, base: bool = False) -> str | None:
         """Fetch a branch and return its head; None if it does not exist."""
@@ -235,11 +238,7 @@ class Branches:
             wanted[f"refs/heads/{self._base_branch}"] = _BASE
         if not fetch(self._git, self._remote, wanted, depth, doing=doing):
             return None
-        return self._git.run("rev-parse", "--verify", _BRANCH, doing=doing).decode("ascii").strip()
-
-    def _begins(self, tip: str, doing: str) -> str | None:
-        found = self._git.attempt("merge-base", tip, self._base, doing=doing)
-        return found.stdout.decode("ascii").strip() if found.status == 0 else None
+        return commit_at(self._git, _BRANCH, doing=doing)
 
     def _list(self, wanted: tuple[str, ...], doing: str) -> tuple[BranchCommit, ...]:
         output = self._git.run(
@@ -255,9 +254,9 @@ class Branches:
 
 
 def _state(  # noqa: PLR0913  one finding, fact by fact
-    tip: str, listed: tuple[BranchCommit, ...], begins: str | None, base: str, email: str, *, complete: bool
+    tip: str, listed: tuple[BranchCommit, ...], start: str | None, base: str, email: str, *, complete: bool
 ) -> BranchState:
-    """Build the state of a branch. Author and committer must be ours: who amends our commit is its committer."""
+    """Build the state of a branch. Author and committer must be ours: amending our commit changes its committer."""
     ours = (
         complete
         and len(listed) == 1
@@ -265,7 +264,7 @@ def _state(  # noqa: PLR0913  one finding, fact by fact
         and bool(email)
         and {listed[0].committer_email, listed[0].author_email} == {email}
     )
-    return BranchState(tip, listed, ours, begins != base, complete)
+    return BranchState(tip, listed, ours, start != base, complete)
 
 
 _PROPOSED = "refs/pullwright/fetched/proposed"
@@ -293,13 +292,13 @@ def fetch_proposed(
     wanted = {onto: _ONTO} if bundle else {onto: _ONTO, reference: _PROPOSED}
     for depth in _DEEPER_COMMITS:
         if not fetch(git, remote, wanted, depth, doing=doing):
-            message = f"{doing}: it is not there, or {printable_line(onto)} is not"
+            message = f"{doing}: the remote does not have it, or does not have {printable_line(onto)}"
             raise WorkspaceError(message)
         is_last = depth == _WHOLE
         if bundle and not _unbundle(git, bundle, reference, doing, is_last=is_last):
             continue
-        head, base = (_commit_at(git, name, doing) for name in (_PROPOSED, _ONTO))
-        start = _beginning_of(git, head, base, doing)
+        head, base = (commit_at(git, name, doing=doing) for name in (_PROPOSED, _ONTO))
+        start = merge_base(git, head, base, doing)
         if start is not None and (is_last or _is_known(git, (head, base), start, doing)):
             return _as_merged(git, head, base, doing) if start == head else ProposedCommits(head, base, start)
     message = f"{doing}: it has no commit in common with {printable_line(onto)}"
@@ -315,7 +314,7 @@ def bundle_reference(git: HostGit, bundle: Remote) -> str:
     doing = f"cannot read {bundle.shown}"
     listed = git.attempt("bundle", "list-heads", str(bundle.folder), doing=doing)
     if listed.status != 0:
-        message = f"{doing}: it is no bundle of git's"
+        message = f"{doing}: it is not a bundle of git"
         raise WorkspaceError(message)
     lines = listed.stdout.decode("utf-8", "surrogateescape").split("\n")
     names = [line.partition(" ")[2] for line in lines if line]
@@ -324,7 +323,7 @@ def bundle_reference(git: HostGit, bundle: Remote) -> str:
     ]
     if len(branches) == 1:
         return branches[0]
-    message = f"{doing}: it has {len(branches)} branches; make one with a single branch: git bundle create FILE main..BRANCH"
+    message = f"{doing}: it has {len(branches)} branches; create one with a single branch: git bundle create FILE main..BRANCH"
     raise WorkspaceError(message)
 
 
@@ -341,13 +340,9 @@ def _unbundle(git: HostGit, bundle: Remote, reference: str, doing: str, *, is_la
     raise error_for(result.stderr, doing)
 
 
-def _commit_at(git: HostGit, reference: str, doing: str) -> str:
-    words = ("rev-parse", "--verify", "--end-of-options", f"{reference}^{{commit}}")
-    return git.run(*words, doing=doing).decode("ascii").strip()
-
-
-def _beginning_of(git: HostGit, head: str, base: str, doing: str) -> str | None:
-    found = git.attempt("merge-base", head, base, doing=doing)
+def merge_base(git: HostGit, one: str, other: str, doing: str) -> str | None:
+    """Return the best common ancestor of two commits; None if the fetched history has none."""
+    found = git.attempt("merge-base", one, other, doing=doing)
     return found.stdout.decode("ascii").strip() if found.status == 0 else None
 
 
@@ -360,12 +355,12 @@ def _is_known(git: HostGit, ends: tuple[str, str], start: str, doing: str) -> bo
 def _as_merged(git: HostGit, head: str, base: str, doing: str) -> ProposedCommits:
     """Return the start of a head that was already merged: before its merge commit, else its parent."""
     words = ("rev-list", "--first-parent", "--ancestry-path", f"{head}..{base}", "--")
-    above = git.run(*words, doing=doing).decode("ascii").split()
-    merge = parents(git, above[-1], doing=doing) if above else []
+    later = git.run(*words, doing=doing).decode("ascii").split()
+    merge = parents(git, later[-1], doing=doing) if later else []
     is_merge = len(merge) > 1 and merge[0] != head
     before = merge[:1] if is_merge else parents(git, head, doing=doing)[:1]
     if not before or not is_here(git, before[0], doing=doing):
-        message = f"{doing}: the branch has it already, and it has no parent to be compared with"
+        message = f"{doing}: it is merged already, and has no parent to compare it with"
         raise WorkspaceError(message)
-    start = _beginning_of(git, head, before[0], doing) if is_merge else before[0]
+    start = merge_base(git, head, before[0], doing) if is_merge else before[0]
     return ProposedCommits(head, base, start or before[0], is_merged=True)

@@ -11,24 +11,32 @@ import json
 import os
 import shutil
 import stat
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.git.folder_change import ChangeMaker
-from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.folders import folder_size, remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
-from orchestrator.bot.git.objects import TreeEntry, change_index, differences, entries_at
+from orchestrator.bot.git.objects import (
+    TreeEntry,
+    change_index,
+    differences,
+    entries_at,
+    update_index,
+    write_tree,
+)
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_git_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from orchestrator.bot.git.folder_change import ChangeBase, FolderChange
 
@@ -42,9 +50,8 @@ MOST_KEPT_BYTES = 200_000_000
 _DOING = "cannot keep a checkpoint"
 _TURNS = "turns.json"
 _PRIVATE = 0o700
-_LINK, _SUBMODULE = "120000", "160000"
-_MODES = frozenset({"100644", "100755", _LINK})
-# What the folder's own `.gitattributes` say must change no byte: these stand above them.
+_MODES = frozenset({"100644", "100755", LINK_MODE})
+# They take precedence over the folder's own `.gitattributes`, which must change no byte.
 _ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 
 
@@ -63,8 +70,8 @@ class TurnChanges:
             if old == change.new:
                 del self.changes[change.path]
 
-    def back(self) -> TurnChanges:
-        """Return the reversed changes."""
+    def reversed(self) -> TurnChanges:
+        """Return the changes that undo these."""
         return TurnChanges({path: Change(path, one.new, one.old) for path, one in self.changes.items()})
 
 
@@ -108,7 +115,7 @@ class Checkpoints:
         self._turn = TurnChanges()
         self._left_out: set[str] = set()
         self._is_off = False
-        self.is_whole = not earlier or any(map(self._take_over, earlier))
+        self.is_whole = not earlier or any(map(self._continue, earlier))
 
     def begin_turn(self) -> None:
         """Start a turn, to which later changes of tools belong."""
@@ -136,7 +143,7 @@ class Checkpoints:
         finally:
             self._running -= 1
             if not self._running and self._before:
-                # Also for a tool that was stopped: what it had done by then is there.
+                # Also for a tool that was stopped, whose changes so far remain.
                 await asyncio.shield(asyncio.to_thread(self._note, self._before))
 
     def undo(self) -> Restored:
@@ -148,10 +155,10 @@ class Checkpoints:
         self.end_turn()
         if not self.done:
             raise WorkspaceError(
-                "there is nothing to take back: the model has changed no file in this conversation"
+                "there is nothing to undo: the model has changed no file in this conversation"
             )
         turn = self.done[-1]
-        restored = self._apply(turn.back())
+        restored = self._apply(turn.reversed())
         self.done.pop()
         self.undone.append(turn)
         self._write()
@@ -164,7 +171,7 @@ class Checkpoints:
             WorkspaceError: there is none, or git failed.
         """
         if not self.undone:
-            raise WorkspaceError("there is nothing to do again")
+            raise WorkspaceError("there is nothing to redo")
         turn = self.undone[-1]
         restored = self._apply(turn)
         self.undone.pop()
@@ -182,7 +189,7 @@ class Checkpoints:
         turns = self.undone if redo else self.done
         if not turns:
             return ""
-        turn = turns[-1] if redo else turns[-1].back()
+        turn = turns[-1] if redo else turns[-1].reversed()
         return self._diff(self._fitting(turn)[0])
 
     def changed(self) -> str:
@@ -211,7 +218,7 @@ class Checkpoints:
                 "not all that the model changed is recorded: /pr --all proposes the folder as it is"
             )
         turns = [turn.changes for turn in (*self.done, self._turn)]
-        return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
+        return ChangeMaker(self._store, self._repository().git_dir, base).make(turns, everything=everything)
 
     def close(self) -> None:
         """Close the checkpoints. They stay for a continued conversation if there are changes.
@@ -238,16 +245,16 @@ class Checkpoints:
             new.write_text(json.dumps(form), encoding="ascii")
             new.replace(self._store / _TURNS)
         except OSError as error:
-            self._warn(f"after the end of this conversation nothing of it can be taken back: {error}")
+            self._warn(f"after this conversation its changes cannot be undone any more: {error}")
 
-    def _take_over(self, earlier: Path) -> bool:
+    def _continue(self, earlier: Path) -> bool:
         """Continue the stored checkpoints of an earlier conversation in this folder. Return whether they are readable."""
         try:
             form = json.loads((earlier / _TURNS).read_text(encoding="ascii"))
             if form["folder"] != str(self._folder.resolve()):
                 return False
             done, undone = ([_turn(turn) for turn in form[name]] for name in ("done", "undone"))
-            shutil.copytree(earlier, self._store, copy_function=_share)
+            shutil.copytree(earlier, self._store, copy_function=_copy_or_link)
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError, AttributeError, shutil.Error):
@@ -259,7 +266,7 @@ class Checkpoints:
 
     # -- trees ---------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> HostGit:
+    def _repository(self) -> HostGit:
         if self._git is None:
             with storage_errors(_DOING):
                 self._store.mkdir(mode=_PRIVATE, parents=True)
@@ -282,47 +289,37 @@ class Checkpoints:
             return self._snapshot()
         except WorkspaceError as error:
             self._is_off = True
-            self._warn(f"what the model changes from now on cannot be taken back by /undo: {error}")
+            self._warn(f"/undo cannot undo what the model changes from now on: {error}")
             return ""
 
     def _note(self, before: str) -> None:
         after = self._try_snapshot()
         if after and after != before:
+            found = differences(self._repository(), before, after)
             self._turn.add(
-                one for one in differences(self._opened(), before, after) if not _is_submodule(one)
+                one
+                for one in found
+                if not any(entry and entry.mode == SUBMODULE_MODE for entry in (one.old, one.new))
             )
 
     def _snapshot(self) -> str:
-        git, index = self._opened(), self._index("index")
+        git, index = self._repository(), self._store / "index"
         listing = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
-        listed = decode_paths(git.run(*listing, doing=_DOING, variables=index))
+        listed = decode_paths(git.run(*listing, doing=_DOING, index=index))
         sizes = {path: size for path in dict.fromkeys(listed) if (size := self._size(path)) is not None}
         large = {path for path, size in sizes.items() if size > MOST_FILE_BYTES}
         if news := sorted(large - self._left_out):
             self._left_out |= large
-            self._warn(f"too large to be taken back by /undo: {', '.join(news[:5])}")
+            self._warn(f"/undo cannot restore files that are too large: {', '.join(news[:5])}")
         wanted = [path for path in sizes if path not in large]
         total = sum(sizes[path] for path in wanted)
         if total > MOST_NEW_BYTES:
             raise WorkspaceError(
                 f"the folder has {total / 1e6:,.0f} MB of files, over {MOST_NEW_BYTES / 1e6:,.0f}"
             )
-        gone = [path for path in listed if path not in sizes]
-        if wanted:
-            git.run(
-                *("update-index", "-z", "--add", "--replace", "--stdin"),
-                doing=_DOING,
-                stdin=encode_paths(wanted),
-                variables=index,
-            )
-        if gone or large:
-            git.run(
-                *("update-index", "-z", "--force-remove", "--stdin"),
-                doing=_DOING,
-                stdin=encode_paths([*gone, *large]),
-                variables=index,
-            )
-        return git.run("write-tree", doing=_DOING, variables=index).decode("ascii").strip()
+        removed = [path for path in listed if path not in sizes]
+        update_index(git, index, wanted, [*removed, *large], doing=_DOING)
+        return write_tree(git, index, doing=_DOING)
 
     def _size(self, path: str) -> int | None:
         """Return the size of a file or link; None for anything else, such as a repository, or if it is missing."""
@@ -333,29 +330,26 @@ class Checkpoints:
         is_kept = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
         return found.st_size if is_kept else None
 
-    def _index(self, name: str) -> Mapping[str, str]:
-        return {"GIT_INDEX_FILE": str(self._store / name)}
-
-    # -- putting back --------------------------------------------------------------------------------------------
+    # -- undo and redo --------------------------------------------------------------------------------------------
 
     def _fitting(self, wanted: TurnChanges) -> tuple[list[Change], list[str]]:
         """Return the changes whose paths are as they were left, and the paths that somebody else has changed since."""
         if self._is_off or not wanted.changes:
             return [], sorted(wanted.changes)
-        git = self._opened()
+        git = self._repository()
         now = entries_at(git, self._snapshot(), wanted.changes)
         fits = [one for path, one in sorted(wanted.changes.items()) if now.get(path) == one.old]
-        # A file cannot be where a folder is, or below a file, that is not part of what is put back.
-        fits = [one for one in fits if one.new is None or not self._is_in_the_way(one.path, fits)]
+        # A file cannot take the place of a folder, or be below a file, unless that is removed here too.
+        fits = [one for one in fits if one.new is None or not self._is_blocked(one.path, fits)]
         fitting = {one.path for one in fits}
         return fits, sorted(set(wanted.changes) - fitting)
 
-    def _is_in_the_way(self, path: str, fits: Sequence[Change]) -> bool:
-        going = {one.path for one in fits if one.new is None}
+    def _is_blocked(self, path: str, fits: Sequence[Change]) -> bool:
+        removed = {one.path for one in fits if one.new is None}
         place = self._folder / path
         if place.is_dir() and not place.is_symlink():
             return any(
-                str(file.relative_to(self._folder)) not in going
+                str(file.relative_to(self._folder)) not in removed
                 for file in place.rglob("*")
                 if not file.is_dir()
             )
@@ -364,27 +358,30 @@ class Checkpoints:
             (self._folder / one).is_symlink()
             or ((self._folder / one).exists() and not (self._folder / one).is_dir())
             for one in above
-            if one.as_posix() not in going
+            if one.as_posix() not in removed
         )
 
     def _apply(self, wanted: TurnChanges) -> Restored:
         fits, kept = self._fitting(wanted)
-        git, name = self._opened(), "index.restore"
-        with suppress(FileNotFoundError):
-            (self._store / name).unlink()
-        with storage_errors("cannot put files back"):
+        git, index, doing = self._repository(), self._store / "index.restore", "cannot restore files"
+        with storage_errors(doing):
+            index.unlink(missing_ok=True)
             for one in fits:
-                if one.new is None or (one.old is not None and _is_link(one.old) != _is_link(one.new)):
+                if one.new is None or (
+                    one.old is not None
+                    and LINK_MODE in {one.old.mode, one.new.mode}
+                    and one.old.mode != one.new.mode
+                ):
                     (self._folder / one.path).unlink(missing_ok=True)
                     self._prune(Path(one.path).parent)
         back = [Change(one.path, None, one.new) for one in fits if one.new is not None]
         if back:
-            change_index(git, self._store / name, back, doing="cannot put files back")
+            change_index(git, index, back, doing=doing)
             git.run(
                 *("checkout-index", "-z", "--force", "--stdin"),
-                doing="cannot put files back",
+                doing=doing,
                 stdin=encode_paths([one.path for one in back]),
-                variables=self._index(name),
+                index=index,
             )
         return Restored(tuple(one.path for one in fits), tuple(kept))
 
@@ -402,18 +399,16 @@ class Checkpoints:
         changes = list(changes)
         if not changes or self._is_off:
             return ""
-        git, trees = self._opened(), []
-        for name, entries in (
-            ("old", [Change(one.path, None, one.old) for one in changes if one.old]),
-            ("new", [Change(one.path, None, one.new) for one in changes if one.new]),
+        git, index, trees = self._repository(), self._store / "index.diff", []
+        for entries in (
+            [Change(one.path, None, one.old) for one in changes if one.old],
+            [Change(one.path, None, one.new) for one in changes if one.new],
         ):
-            index = self._store / f"index.{name}"
-            with suppress(FileNotFoundError):
-                index.unlink()
+            with storage_errors(_DOING):
+                index.unlink(missing_ok=True)
             change_index(git, index, entries, doing=_DOING)
-            trees.append(git.run("write-tree", doing=_DOING, variables=self._index(f"index.{name}")))
-        old, new = (tree.decode("ascii").strip() for tree in trees)
-        return diff(git, old, new).decode("utf-8", "replace")
+            trees.append(write_tree(git, index, doing=_DOING))
+        return diff(git, *trees).decode("utf-8", "replace")
 
 
 def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
@@ -429,14 +424,14 @@ def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
         stores = [store for store in folder.iterdir() if not is_alive(store.name)] if folder.is_dir() else []
         room = MOST_KEPT_BYTES
         for store in sorted(stores, key=lambda store: store.name, reverse=True):
-            size = sum(file.lstat().st_size for file in store.rglob("*"))
+            size = folder_size(store)
             if size > room or not (store / _TURNS).exists():
                 remove_folder(store)
             else:
                 room -= size
 
 
-def _share(source: str, target: str) -> str:
+def _copy_or_link(source: str, target: str) -> str:
     """Copy a file; an immutable one, such as a git object, is linked instead."""
     if f"{os.sep}objects{os.sep}" in source and f"{os.sep}info{os.sep}" not in source:
         os.link(source, target)
@@ -468,11 +463,3 @@ def _entry(form: Any) -> TreeEntry | None:
     if mode not in _MODES or not is_commit_id(object_id):
         raise ValueError(mode)
     return TreeEntry(mode, object_id)
-
-
-def _is_link(entry: TreeEntry) -> bool:
-    return entry.mode == _LINK
-
-
-def _is_submodule(change: Change) -> bool:
-    return any(entry is not None and entry.mode == _SUBMODULE for entry in (change.old, change.new))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.bot.git.adopt import Adopter
 from orchestrator.bot.git.base import (
     CommitOutcome,
     CommitScreen,
@@ -24,10 +24,12 @@ from orchestrator.bot.git.objects import (
     blobs_of,
     commit_of,
     differences,
+    identity_variables,
+    pack_commit,
     recent_commits,
-    tracked_files,
     tree_of,
     with_markers,
+    write_tree,
 )
 from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
 from orchestrator.core.changes import FileChange
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from orchestrator.bot.git.apply import WorkApplier
     from orchestrator.bot.git.base import (
-        Adopted,
+        AppliedWork,
         BranchState,
         CommitLine,
         Identity,
@@ -57,7 +60,7 @@ _DEFAULT = "Change files"
 # A line `Key: value`, and lines that begin with a blank and continue it:
 # https://git-scm.com/docs/git-interpret-trailers
 _TRAILERS = re.compile(r"(?:[A-Za-z0-9-]+:[ \t]*\S[^\n]*(?:\n[ \t]+\S[^\n]*)*(?:\n|$))+")
-# Where git takes the message to be over: what follows would hide the trailers.
+# Lines that end a message for git: text after them would hide the trailers.
 _ENDS = re.compile(r"^(?=---\s|---$|# -+ >8 -+$)", re.MULTILINE)
 
 
@@ -77,7 +80,7 @@ def clean_message(text: str) -> str:
 
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"
-# More changed files than these are not searched for secrets one by one: then none of them is kept.
+# Only so many changed files are searched for secrets one by one. If there are more, none of them is kept.
 _MOST_SEARCHED = 1000
 
 
@@ -93,30 +96,24 @@ class Committer:
         joined: the head of the branch that is continued, or None.
         pushed: the last commit that was pushed, or None.
         conflicts: paths that are not committed until they are free of conflict markers.
-        adopted: paths of restored earlier work; they are saved again, touched or not.
+        applied: paths of restored earlier work; they are saved again, touched or not.
         index: the index file of the head.
         fresh: whether nothing was committed here yet.
     """
 
-    def __init__(
-        self,
-        files: HostGit,
-        base: str,
-        identity: Identity,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, files: HostGit, base: str, identity: Identity, clock: Clock) -> None:
         self.tip = self.head = self.start = base
         self.parents = [base]
         self.joined: str | None = None
         self.pushed: str | None = None
         self.conflicts: set[str] = set()
-        self.adopted: set[str] = set()
+        self.applied: set[str] = set()
         self.fresh = True
         self._base = base
-        # Of those paths that were to be committed, those that the head has; and the diff that it has then.
+        # The paths that were to be committed and are the same in the head; and the head's diff, if it was made.
         self._settled: set[str] = set()
         self._shown: tuple[str, bytes] | None = None
-        # What was staged last, what `_settled` is once it is committed, and its diff where there is one.
+        # What was staged last, and the new values of `_settled` and `_shown` once it is committed.
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
         # The head's tree with all that it changes since the base, once something was committed here.
         self._screened: tuple[str, tuple[FileChange, ...]] | None = None
@@ -142,7 +139,7 @@ class Committer:
         self.head = tree
         self._screened = None
 
-    def require_forward(self, expected: str | None) -> None:
+    def _require_forward(self, expected: str | None) -> None:
         """Refuse a push that would remove other people's commits from the continued branch.
 
         Raises:
@@ -155,20 +152,17 @@ class Committer:
             message = f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
             raise PushRejectedError(message)
 
-    def take_equal(self, other: str) -> None:
+    def _use_equal(self, other: str) -> None:
         """Use a fetched commit in place of the last one made here, if both have the same files and parents.
 
         A repeated cycle that made the same commit then has nothing to push over the first one.
         """
-        of = ("rev-parse", "--verify", "--quiet")
-        names = [
-            self.git.attempt(*of, f"{name}^{{tree}}", doing=COMMITTING).stdout for name in (self.tip, other)
-        ]
-        above = [
-            self.git.attempt("rev-parse", f"{name}^@", "--", doing=COMMITTING).stdout
+        # The tree, then the parents.
+        mine, theirs = (
+            self.git.attempt("rev-parse", "--revs-only", f"{name}^{{tree}}", f"{name}^@", doing=COMMITTING)
             for name in (self.tip, other)
-        ]
-        if names[1] and names[0] == names[1] and above[0] == above[1]:
+        )
+        if mine.stdout and mine.stdout == theirs.stdout:
             self.tip = self.head = other
             self.parents = [other]
 
@@ -206,18 +200,14 @@ class Committer:
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
-        left_out = self._stager.stage(
-            index,
-            wanted,
-            include_commands=include_commands,
-        )
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self._base, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
         if outcome.refused is None and (left := self._unresolved(found.tree)):
-            # Held, thus as the head has it: with the markers, if the head is a merge.
-            outcome = replace(outcome, refused=f"a conflict waits for a person in {left}")
+            # A held path is as the head has it: with the markers, if the head is a merge.
+            outcome = replace(outcome, refused=f"a person has to resolve the conflict in {left}")
         settled = (wanted & self._stager.taken) - {item.path for item in left_out}
         is_allowed = outcome.refused is None and not outcome.held_back
         staged = Staged(found.tree, outcome, is_allowed and bool(outcome.files or len(self.parents) > 1))
@@ -270,8 +260,8 @@ class Committer:
         """
         since = (self.pushed if pushed else None) or self.joined or self._base
         self._require_tree()
-        # With nothing to stage and nothing to leave out there is nothing to make a patch of.
-        wanted = touched | self.conflicts | self.adopted
+        # With nothing to stage and nothing to leave out the patch is empty.
+        wanted = touched | self.conflicts | self.applied
         if since == self.head and wanted <= self._settled:
             changed = self._stager.changed(self.index) if changed is None else changed
             if not changed:
@@ -290,12 +280,9 @@ class Committer:
         """Return the tree of head and changes, without checks, and the paths left out of it."""
         self._require_tree()
         index = self._scratch_index("index.patch")
-        left_out = self._stager.stage(
-            index,
-            touched | self.conflicts | self.adopted,
-            include_commands=include_commands,
-        )
-        return self._stager.write_tree(index), left_out
+        wanted = touched | self.conflicts | self.applied
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
+        return write_tree(self.git, index, doing=COMMITTING), left_out
 
     def snapshot(
         self,
@@ -355,13 +342,17 @@ class Committer:
         if not out:
             return tree, []
         index = self.index.with_name("index.snapshot")
-        self.git.run("read-tree", tree, doing=COMMITTING, variables={"GIT_INDEX_FILE": str(index)})
+        self.git.run("read-tree", tree, doing=COMMITTING, index=index)
         self._stager.restore([difference for difference in changed if difference.path in out], index)
-        return self._stager.write_tree(index), [LeftOut(path, why) for path, why in sorted(out.items())]
+        return write_tree(self.git, index, doing=COMMITTING), [
+            LeftOut(path, why) for path, why in sorted(out.items())
+        ]
 
     def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
-        """Return the screen, or one that refuses everything if a conflict is left."""
-        if not self.conflicts or not (left := self._unresolved(self._stager.write_tree(index))):
+        """Return the screen, or one that refuses everything if conflict markers are left."""
+        if not self.conflicts or not (
+            left := self._unresolved(write_tree(self.git, index, doing=COMMITTING))
+        ):
             return screen
         refused = f"conflict markers are left in {left}"
         return replace(screen, refuse=lambda _: refused)
@@ -374,7 +365,7 @@ class Committer:
 
     def _require_tree(self) -> None:
         if self.tree.is_symlink() or not self.tree.is_dir():
-            raise WorkspaceError("the clone's files are gone: something removed or replaced their folder")
+            raise WorkspaceError("the clone's files are missing: something removed or replaced their folder")
 
     def _scratch_index(self, name: str) -> Path:
         """Return a copy of the index to work on, so that a failure leaves the index unchanged."""
@@ -385,9 +376,7 @@ class Committer:
         return scratch
 
     def _commit_tree(self, tree: str, message: str) -> str:
-        date = f"@{int(self._clock.now().timestamp())} +0000"
-        facts = (("NAME", self._identity.name), ("EMAIL", self._identity.email), ("DATE", date))
-        variables = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
+        variables = identity_variables(self._identity, int(self._clock.now().timestamp()))
         parents = [word for parent in self.parents for word in ("-p", parent)]
         stdin = clean_message(message).encode("utf-8", "replace")
         made = self.git.run("commit-tree", tree, *parents, doing=COMMITTING, stdin=stdin, variables=variables)
@@ -416,7 +405,13 @@ class Clone(Committer):
         self.remote = remote
         self.trees = Trees(files)
         self._branches = Branches(self.git, remote, base)
-        self._adopter = Adopter(files, self, remote, self.base_commit)
+        self._files = files
+
+    @cached_property
+    def _applier(self) -> WorkApplier:
+        from orchestrator.bot.git.apply import WorkApplier
+
+        return WorkApplier(self._files, self, self.remote, self.base_commit)
 
     def __enter__(self) -> Self:
         return self
@@ -427,7 +422,7 @@ class Clone(Committer):
         try:
             self.close()
         except WorkspaceError:
-            # What ended the block says more than a folder that stayed.
+            # The error that ended the block is more important than a folder that stayed.
             if error is None:
                 raise
 
@@ -468,7 +463,7 @@ class Clone(Committer):
 
     def tracked_files(self) -> list[TrackedFile]:
         """Return every entry of the base commit, sorted by path."""
-        return tracked_files(self.git, self.base_commit)
+        return self.trees.files(self.base_commit)
 
     def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
         """Return the blobs of existing files, by path.
@@ -503,13 +498,15 @@ class Clone(Committer):
             PushRejectedError: the remote refused it, or has another commit.
             RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
-        self.require_forward(expected)
+        self._require_forward(expected)
         if expected is not None and expected != self.tip:
-            self.take_equal(expected)
+            self._use_equal(expected)
         self.pushed = self._branches.push(branch, self.tip, expected=expected, lease=lease)
         return self.pushed
 
-    def adopt(self, commit: str, *, reference: str | None = None, packed: Packed | None = None) -> Adopted:
+    def apply_work(
+        self, commit: str, *, reference: str | None = None, packed: Packed | None = None
+    ) -> AppliedWork:
         """Apply a commit's change to the files, by a three-way merge. Nothing is committed.
 
         The files are as if tools had written the change: pass `paths` to `commit`, which applies its usual
@@ -524,20 +521,20 @@ class Clone(Committer):
         Raises:
             WorkspaceError: it cannot be read, or it has a path that leaves the working tree or enters `.git`.
         """
-        return self._adopter.adopt(commit, reference, packed)
+        return self._applier.apply_work(commit, reference, packed)
 
-    def adopt_branch(self, branch: str) -> Adopted:
+    def continue_branch(self, branch: str) -> AppliedWork:
         """Continue a branch with commits of others: the files become the merge of the branch and the base.
 
         The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
-        `push(branch, expected=adopted.tip)`. Checks of that commit cover the differences from the merge, so
-        not what people committed. Call it first; `adopt` may follow.
+        `push(branch, expected=applied.tip)`. Checks of that commit cover the differences from the merge, so
+        not what people committed. Call it first; `apply_work` may follow.
 
         Raises:
             WorkspaceError: the branch does not exist, left the base too far back to be certain, or has a path
                 that leaves the working tree or enters `.git`.
         """
-        return self._adopter.adopt_branch(branch, self._branches)
+        return self._applier.continue_branch(branch, self._branches)
 
     def branch_state(
         self, branch: str, author_email: str, *, known_bases: Collection[str] = ()
@@ -574,10 +571,8 @@ class Clone(Committer):
         return self._branches.message(commit)
 
     def pack(self, snapshot: Snapshot) -> Packed:
-        """Pack a snapshot without the remote, for `adopt` in a later clone."""
+        """Pack a snapshot without the remote, for `apply_work` in a later clone."""
         onto, pack = self.base_commit, b""
         if snapshot.commit is not None:
-            wanted = f"{snapshot.commit}\n^{onto}\n".encode("ascii")
-            words = ("pack-objects", "--revs", "--stdout", "-q")
-            pack = self.git.run(*words, doing="cannot pack the changes", stdin=wanted)
+            pack = pack_commit(self.git, snapshot.commit, onto, doing="cannot pack the changes")
         return Packed(snapshot.commit, snapshot.start, onto, pack)

@@ -1,4 +1,4 @@
-"""A conversation's changes in a folder as work for a fresh clone, merged onto a commit that the remote has."""
+"""Turns a conversation's changes in a folder into work for a fresh clone, on top of a commit that the remote has."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, printable_line, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, decode_paths, printable_line, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import (
     Difference,
     TreeEntry,
-    change_index,
+    changed_tree,
     commit_of,
     differences,
     entries_at,
     merge_trees,
+    pack_commit,
     read_objects,
     tree_of,
+    update_index,
+    write_blob,
+    write_tree,
 )
 from orchestrator.bot.git.staging import diff
 from orchestrator.core.changes import SUBMODULE_MODE
@@ -31,7 +35,7 @@ from orchestrator.core.errors import WorkspaceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_DOING = "cannot tell what is to be proposed"
+_DOING = "cannot read the change to propose"
 _MESSAGE = "What was changed in a conversation"
 _REMOTES = "refs/remotes/"
 _MOST_NAMED = 5
@@ -63,7 +67,7 @@ class FolderChange:
     """A change of a folder's files that can be proposed.
 
     Attributes:
-        work: for `Clone.adopt`.
+        work: for `Clone.apply_work`.
         paths: changed paths from the top of the repository, each with `A`, `M` or `D`.
         left_out: paths at which the folder's files differ from it: other people's edits.
         diff: the change as a unified diff.
@@ -90,7 +94,7 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
     """
     found, folder = locate(folder), folder.resolve()
     if not found.is_repository:
-        raise WorkspaceError(f"{folder} is in no git repository: /pr proposes what was changed in one")
+        raise WorkspaceError(f"{folder} is not in a git repository: /pr proposes changes of one")
     git = HostGit(folder)
 
     def ask(*words: str) -> str:
@@ -99,7 +103,7 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
 
     head = ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if not head:
-        raise WorkspaceError(f"{found.top} has no commit yet: make a first one, then /pr")
+        raise WorkspaceError(f"{found.top} has no commit yet: make a first one, then use /pr")
     remotes = ask("for-each-ref", "--format=%(refname)", _REMOTES).splitlines()
     named = f"refs/heads/{branch}" if is_here else f"{_REMOTES}origin/{branch}"
     groups = ([named],) if is_here else ([named], remotes)
@@ -107,7 +111,7 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
     if not commit:
         what = f"the branch {branch}" if is_here else "a remote"
         remedy = "name another one with --base" if is_here else "run git fetch"
-        raise WorkspaceError(f"nothing of this folder's history is known to be on {what}: {remedy}, then /pr")
+        raise WorkspaceError(f"no commit of this folder is known to be on {what}: {remedy}, then use /pr")
     common = (folder / ask("rev-parse", "--git-common-dir")).resolve()
     index = folder / ask("rev-parse", "--git-path", "index")
     return ChangeBase(commit, head, found.top, ask("rev-parse", "--show-prefix"), common, index)
@@ -136,23 +140,18 @@ class ChangeMaker:
         Raises:
             WorkspaceError: there is no change, tools and people changed the same lines, or git failed.
         """
-        self._borrow()
+        self._share_objects()
         git, base = HostGit(self.store, self.git_dir), self.base
         start, whole = tree_of(git, base.commit), self._files()
         tree = whole if everything else self._by_tools(git, start, whole, turns)
         found = differences(git, start, tree)
-        left_out = tuple(one.path for one in differences(git, tree, whole) if not self._ends_alone(git, one))
+        others = differences(git, tree, whole)
+        left_out = tuple(one.path for one in others if not self._is_same_but_line_ends(git, one))
         if not found:
-            mine = f" ({_some(left_out)} differs by other hands: /pr --all takes all)" if left_out else ""
-            raise WorkspaceError(
-                f"there is nothing to propose: no change of this conversation is there{mine}"
-            )
+            yours = f" ({_named(left_out)}: changed by you; /pr --all takes it too)" if left_out else ""
+            raise WorkspaceError(f"there is nothing to propose: this conversation changed no file{yours}")
         work = commit_of(git, tree, [base.commit], _MESSAGE)
-        pack = git.run(
-            *("pack-objects", "--revs", "--stdout", "-q"),
-            doing=_DOING,
-            stdin=f"{work}\n^{base.commit}\n".encode("ascii"),
-        )
+        pack = pack_commit(git, work, base.commit, doing=_DOING)
         paths = tuple((one.path, change_letter(one)) for one in found)
         text = diff(git, start, tree).decode("utf-8", "replace")
         return FolderChange(Packed(work, base.commit, base.commit, pack), paths, left_out, text, work)
@@ -166,39 +165,39 @@ class ChangeMaker:
         for turn in turns:
             raw = {f"{self.base.folder}{path}": one for path, one in turn.items()}
             known = entries_at(git, tree, raw.keys())
-            changes = {path: self._as_committed(git, one, known.get(path)) for path, one in raw.items()}
-            touched |= changes.keys()
-            before = self._with(git, tree, {path: (one.new, one.old) for path, one in changes.items()})
-            after = self._with(git, tree, {path: (one.old, one.new) for path, one in changes.items()})
+            changes = [
+                replace(self._as_committed(git, one, known.get(path)), path=path) for path, one in raw.items()
+            ]
+            touched |= raw.keys()
+            before = self._with(git, tree, map(_reverse, changes))
+            after = self._with(git, tree, changes)
             merged = merge_trees(git, before, tree, after, ("yours", "conversation"))
             if merged.conflicts:
                 raise WorkspaceError(
-                    f"{_some(merged.conflicts)}: the model changed lines that you had changed, and that "
-                    "are on no remote: /pr --all proposes both"
+                    f"{_named(merged.conflicts)}: the model changed lines that you had changed, and your "
+                    "changes are on no remote: /pr --all proposes both"
                 )
             tree = merged.tree
-        # What somebody took back since is not there any more.
-        there = {one.path for one in differences(git, start, whole)}
-        gone = {
-            one.path: (one.new, one.old)
-            for one in differences(git, start, tree)
-            if one.path in touched - there
-        }
-        return self._with(git, tree, gone) if gone else tree
+        # A change that somebody has reverted since is not proposed.
+        touched -= {one.path for one in differences(git, start, whole)}
+        reverted = [one for one in differences(git, start, tree) if one.path in touched]
+        return self._with(git, tree, [_reverse(one) for one in reverted]) if reverted else tree
 
     def _as_committed(self, git: HostGit, one: Difference, base: TreeEntry | None) -> Difference:
         """Return a change in the form in which it would be committed, if git converted line ends at checkout."""
-        if base is None or one.old is None or not self._ends_alone(git, Difference(one.path, base, one.old)):
+        if (
+            base is None
+            or one.old is None
+            or not self._is_same_but_line_ends(git, Difference(one.path, base, one.old))
+        ):
             return one
         new = one.new
         if new is not None:
             [content] = read_objects(git, [new.object_id], doing=_DOING)
-            words = ("hash-object", "-w", "--no-filters", "--stdin")
-            made = git.run(*words, doing=_DOING, stdin=content.replace(b"\r\n", b"\n"))
-            new = TreeEntry(new.mode, made.decode("ascii").strip())
+            new = TreeEntry(new.mode, write_blob(git, content.replace(b"\r\n", b"\n"), doing=_DOING))
         return Difference(one.path, TreeEntry(one.old.mode, base.object_id), new)
 
-    def _ends_alone(self, git: HostGit, one: Difference) -> bool:
+    def _is_same_but_line_ends(self, git: HostGit, one: Difference) -> bool:
         """Return whether the new file differs from the old one only by CRLF line ends."""
         if one.old is None or one.new is None or one.old.object_id == one.new.object_id:
             return False
@@ -207,54 +206,45 @@ class ChangeMaker:
         old, new = read_objects(git, [one.old.object_id, one.new.object_id], doing=_DOING)
         return b"\r\n" not in old and new.replace(b"\r\n", b"\n") == old
 
-    def _with(
-        self, git: HostGit, tree: str, wanted: Mapping[str, tuple[TreeEntry | None, TreeEntry | None]]
-    ) -> str:
-        """Return a tree with changed entries. The first of each pair names the object if the second is None."""
-        on = {"GIT_INDEX_FILE": str(self.store / "index.change")}
-        git.run("read-tree", tree, doing=_DOING, variables=on)
-        entries = [Difference(path, old, new) for path, (old, new) in wanted.items()]
-        entries.sort(key=lambda one: one.new is not None)  # what goes makes room
-        change_index(git, self.store / "index.change", entries, doing=_DOING)
-        return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+    def _with(self, git: HostGit, tree: str, wanted: Iterable[Difference]) -> str:
+        return changed_tree(git, tree, wanted, self.store / "index.change", doing=_DOING)
 
     def _files(self) -> str:
         """Return the tree of all present files, except ignored ones and submodules."""
         index, top = self.store / "index.files", self.base.top
-        git, on = HostGit(self.store, self.git_dir, top), {"GIT_INDEX_FILE": str(index)}
+        git = HostGit(self.store, self.git_dir, top)
         with storage_errors(_DOING):
             index.unlink(missing_ok=True)
             with suppress(FileNotFoundError):
-                shutil.copy2(self.base.index, index)  # it knows which files are as they were
-        if git.attempt("ls-files", "--cached", doing=_DOING, variables=on).status or not index.exists():
+                shutil.copy2(
+                    self.base.index, index
+                )  # it has the times of unchanged files, which are not read again
+        if git.attempt("ls-files", "--cached", doing=_DOING, index=index).status or not index.exists():
             index.unlink(missing_ok=True)
-            git.run("read-tree", self.base.head, doing=_DOING, variables=on)
-        ignored = ("-c", f"core.excludesFile={_ignored_everywhere()}")
+            git.run("read-tree", self.base.head, doing=_DOING, index=index)
+        ignored = ("-c", f"core.excludesFile={_global_ignore_file()}")
         listing = (*ignored, "ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
-        listed = dict.fromkeys(decode_paths(git.run(*listing, doing=_DOING, variables=on)))
-        there = [path for path in listed if _is_file(top / path)]
-        gone = [path for path in listed if not os.path.lexists(top / path)]
-        for words, paths in ((("--add", "--replace"), there), (("--force-remove",), gone)):
-            if paths:
-                stdin = encode_paths(paths)
-                git.run("update-index", "-z", *words, "--stdin", doing=_DOING, stdin=stdin, variables=on)
-        return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+        listed = dict.fromkeys(decode_paths(git.run(*listing, doing=_DOING, index=index)))
+        present = [path for path in listed if _is_file(top / path)]
+        removed = [path for path in listed if not os.path.lexists(top / path)]
+        update_index(git, index, present, removed, doing=_DOING)
+        return write_tree(git, index, doing=_DOING)
 
-    def _borrow(self) -> None:
+    def _share_objects(self) -> None:
         """Give git access to the repository's objects, its shallow boundary and its ignore rules."""
         ours, theirs = self.git_dir, self.base.git_dir
         with storage_errors(_DOING):
-            borrowed = ours / "objects" / "info" / "alternates"
+            alternates = ours / "objects" / "info" / "alternates"
             line = os.fsencode(theirs / "objects") + b"\n"
-            known = borrowed.read_bytes() if borrowed.is_file() else b""
+            known = alternates.read_bytes() if alternates.is_file() else b""
             if line not in known.splitlines(keepends=True):
-                borrowed.write_bytes(known + line)
+                alternates.write_bytes(known + line)
             for name in ("shallow", "info/exclude"):
                 if (theirs / name).is_file():
                     shutil.copyfile(theirs / name, ours / name)
 
 
-def _ignored_everywhere() -> str:
+def _global_ignore_file() -> str:
     """Return the person's global ignore file, as git finds it; it may not exist."""
     home = Path.home()
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
@@ -266,13 +256,17 @@ def _ignored_everywhere() -> str:
     return str(settings / "ignore")
 
 
+def _reverse(change: Difference) -> Difference:
+    return Difference(change.path, change.new, change.old)
+
+
 def change_letter(found: Difference) -> str:
     """Return the letter of a change, as in git's status."""
     return "A" if found.old is None else "D" if found.new is None else "M"
 
 
-def _some(paths: Sequence[str]) -> str:
-    """Return the first of the paths, in words."""
+def _named(paths: Sequence[str]) -> str:
+    """Return the first of the paths for a message."""
     more = len(paths) - _MOST_NAMED
     named = ", ".join(map(printable_line, paths[:_MOST_NAMED]))
     return f"{named} and {more} more" if more > 0 else named

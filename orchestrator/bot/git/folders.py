@@ -46,14 +46,24 @@ def remove_folder(folder: Path) -> None:
         except (OSError, RecursionError) as error:
             failure = error
             with suppress(OSError):
-                _loosen(folder)
+                _make_removable(folder)
         if not os.path.lexists(folder):
             return
     message = f"the clone in {folder} could not be removed ({failure}); remove it by hand"
     raise WorkspaceError(message) from failure
 
 
-def _loosen(folder: Path) -> None:
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below a folder, which may change meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  many files
+    return total
+
+
+def _make_removable(folder: Path) -> None:
     """Give the owner all permissions on every folder, and move deep ones to the top.
 
     Removing an entry needs permissions on its folder only; `rmtree` recurses once per level.
@@ -77,7 +87,7 @@ def _loosen(folder: Path) -> None:
 KEPT_FILE = "kept"
 """New name of the owner file of a folder that stays. Renaming needs no space on a full disk."""
 
-_OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_BYTES = 10_000
 
 
@@ -168,7 +178,7 @@ def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
     return Owner(folder, handle, OwnerFacts(run, address), kept=False)
 
 
-def hold_again(folder: Path) -> Owner | None:
+def lock_abandoned_folder(folder: Path) -> Owner | None:
     """Lock the folder of a dead process; return None if the process is alive, or the folder is not ours.
 
     Raises:
@@ -181,16 +191,16 @@ def hold_again(folder: Path) -> Owner | None:
             return None
         for name in (KEPT_FILE, OWNER_FILE):
             with suppress(FileNotFoundError):
-                handle = os.open(name, _OLD, dir_fd=opened)
-                return _held(folder, opened, handle, name)
+                handle = os.open(name, _LOCK_FLAGS, dir_fd=opened)
+                return _owner_of(folder, opened, handle, name)
     finally:
         os.close(opened)
     return None
 
 
-def _held(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
+def _owner_of(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
     try:
-        if try_lock(handle) and _is_still(name, opened, handle) and _is_still(folder, None, opened):
+        if try_lock(handle) and _is_same_file(name, opened, handle) and _is_same_file(folder, None, opened):
             text = os.read(handle, _MOST_BYTES)
             return Owner(folder, os.dup(handle), _facts(text), kept=name == KEPT_FILE)
         return None
@@ -199,7 +209,7 @@ def _held(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
         os.close(handle)
 
 
-def _is_still(name: Path | str, folder: int | None, handle: int) -> bool:
+def _is_same_file(name: Path | str, folder: int | None, handle: int) -> bool:
     """Return whether the name still refers to the opened file."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle))
@@ -227,14 +237,14 @@ def _facts(text: bytes) -> OwnerFacts:
     return OwnerFacts(found.get("run", ""), found.get("address", ""), branch, commit)
 
 
-# What `tempfile.mkdtemp` makes of our prefixes: those of clones and scratch folders, and `pw-` of the
-# environments (a folder for one container's number, one for the socket of a connection).
+# Names by `tempfile.mkdtemp` with our prefixes: that of clones and scratch folders, and `pw-` of the environments (a
+# folder for one container's number, one for the socket of a connection).
 _CLONE = re.compile(FOLDER_PREFIX + "[a-z0-9_]{8}")
 _SMALL = re.compile(r"pw-[a-z0-9_]{8}")
 _OURS = re.compile(f"{_CLONE.pattern}|{_SMALL.pattern}")
 _SMALL_CONTENT = frozenset({"complaints", "number", "s"})
 _PRIVATE_FOLDER = 0o700
-# Between the making of a folder and its lock lie microseconds; the machine may sleep there.
+# A folder is locked microseconds after it was created, but the machine may sleep in between.
 _UNMARKED_SECONDS = 600.0
 _UNKNOWN_SECONDS = 7 * 24 * 3600.0
 # No environment lives longer without touching its folder.
@@ -251,7 +261,7 @@ def sweep(
     """Remove the clones of dead processes, and their small leftovers. Several processes may sweep at once.
 
     A clone is removed only if its owner file is ours and not locked. A folder without that file is removed
-    only if it is old and empty: it may be in the making, or somebody else's. Folders marked by `Clone.keep`
+    only if it is old and empty: another process may be creating it, or own it. Folders marked by `Clone.keep`
     stay.
 
     Args:
@@ -296,7 +306,7 @@ def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> b
             return False
         folder.rmdir()  # fails where there is anything in it
         return True
-    owner = hold_again(folder)
+    owner = lock_abandoned_folder(folder)
     if owner is None:
         return False
     run = owner.facts.run
@@ -374,7 +384,10 @@ class _Disarming:
                 elif is_folder:
                     self.look(_open(folder, name), level + 1)
                 elif folded_name(name) == _HEAD and names & _SIGNS:
-                    _rename_head(folder, name)
+                    target = f"{name}.disarmed"
+                    while folded_name(target) in names:
+                        target += "-"
+                    os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
 
@@ -402,18 +415,3 @@ def _open(folder: int, name: str) -> int:
         # Between this and the next line nobody else can put a link here: the folder above is ours.
         os.chmod(name, stat.S_IRWXU, dir_fd=folder)
         return os.open(name, _FOLDER, dir_fd=folder)
-
-
-def _rename_head(folder: int, name: str) -> None:
-    target = f"{name}.disarmed"
-    while _is_there(folder, target):
-        target += "-"
-    os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _is_there(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -37,22 +37,22 @@ _MOST_CHARACTERS = 300
 _MOST_SERVER_CHARACTERS = 4000
 _SERVERS = ("remote:", "ERROR: ")
 _SSH_ENDED = "Could not read from remote repository"
-_GITS_OWN = re.compile(
+_GIT_MESSAGE = re.compile(
     r"(?:fatal|error|warning|hint|Warning): |Please make sure you have|and the repository exists|To |Cloning into"
 )
-_RULED = re.compile(r"[\u2010-\u2015\u2500-\u257f]{2,}|[=_*~-]{3,}")  # lines that are drawn
+_DRAWN_LINE = re.compile(r"[\u2010-\u2015\u2500-\u257f]{2,}|[=_*~-]{3,}")
 _PROGRESS = re.compile(r"objects: +\d+|deltas: +\d+|: +\d+% \(\d+/\d+\)|^Total \d+ \(delta")
 _NO_SPACE = "no space is left on the disk; free some and run again"
 # Comes after the line that says which path could not be written.
-_SAYS_LITTLE = "fatal: unable to checkout working tree"
+_VAGUE_LINE = "fatal: unable to checkout working tree"
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|out of disk space", re.IGNORECASE)
 
 _NO_CREDENTIAL = "the server asks for a credential and accepted none; check the token"
-_NO_SSH = "ssh was not let in; check the key and the server's entry in known_hosts"
+_NO_SSH = "ssh was refused access; check the key and the server's entry in known_hosts"
 _NO_PERMISSION = "no permission; check what the token may do"
 _ARCHIVED = "the repository is archived, so nothing can be pushed; unarchive it, or name another one"
 _SINGLE_SIGN_ON = "the organization wants single sign-on; authorize the token or the ssh key for it"
-_NOT_LET_IN = frozenset({_NO_CREDENTIAL, _NO_SSH, _NO_PERMISSION, _ARCHIVED, _SINGLE_SIGN_ON})
+_ACCESS_REASONS = frozenset({_NO_CREDENTIAL, _NO_SSH, _NO_PERMISSION, _ARCHIVED, _SINGLE_SIGN_ON})
 
 # The first that matches decides. Git runs with LC_ALL=C, so these are its own words; the `remote:` lines
 # are GitHub's.
@@ -91,12 +91,12 @@ _LONGEST_LIMIT_SECONDS = 900.0
 _LIMITED = re.compile(
     r"error: 429|HTTP 429|rate limited by|^remote:.*\brate limit", re.IGNORECASE | re.MULTILINE
 )
-_NAMED_WAIT = re.compile(
+_WAIT_IN_WORDS = re.compile(
     r"(?:retry|again|wait)[^\d\n]{0,20}(?P<count>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>s|m|h)", re.IGNORECASE
 )
-_TRACED = re.compile(r"\d\d:\d\d:\d\d\.\d+ \S+\.c:\d+ +(?:<= Recv header: (?P<header>.*))?")
-_ASKED_WAIT = re.compile(r"^retry-after: (?P<count>\d+) (?P<unit>s)$", re.MULTILINE)
-_PASSES = re.compile(r"error: (?:403|408|5\d\d)|HTTP (?:403|408|5\d\d)")
+_TRACE_LINE = re.compile(r"\d\d:\d\d:\d\d\.\d+ \S+\.c:\d+ +(?:<= Recv header: (?P<header>.*))?")
+_RETRY_AFTER = re.compile(r"^retry-after: (?P<count>\d+) (?P<unit>s)$", re.MULTILINE)
+_TEMPORARY = re.compile(r"error: (?:403|408|5\d\d)|HTTP (?:403|408|5\d\d)")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # A time-out (408) passes; what stands above has a reason of its own.
 _NEEDS_PERSON = frozenset({"402", "407", "410", "451"})
@@ -119,14 +119,14 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
     if _DISK_FULL.search(stderr):
         return DiskFullError(f"{doing}: {_NO_SPACE}")
     said = server_words(stderr)
-    if _LIMITED.search(stderr) or (_ASKED_WAIT.search(stderr) and _PASSES.search(stderr)):
+    if _LIMITED.search(stderr) or (_RETRY_AFTER.search(stderr) and _TEMPORARY.search(stderr)):
         seconds = _wait_seconds(stderr)
         return RemoteRateLimitError(
-            f"{doing}: the server wants a pause of {seconds:.0f} s{said}", seconds=seconds
+            f"{doing}: the server asks for a pause of {seconds:.0f} s{said}", seconds=seconds
         )
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
-            kind = RemoteRefusedError if reason in _NOT_LET_IN else WorkspaceError
+            kind = RemoteRefusedError if reason in _ACCESS_REASONS else WorkspaceError
             return kind(f"{doing}: {reason}{said}")
     if refused := _REFUSED.search(stderr):
         kind = RemoteRefusedError if refused["status"] in _NEEDS_PERSON else WorkspaceError
@@ -148,7 +148,7 @@ def without_trace(stderr: str) -> str:
     lines: list[str] = []
     headers: dict[str, str] = {}
     for line in stderr.splitlines(keepends=True):
-        traced = _TRACED.match(line)
+        traced = _TRACE_LINE.match(line)
         if traced is None:
             lines.append(line)
         elif traced["header"] is not None:
@@ -172,7 +172,7 @@ def _retry_after(headers: Mapping[str, str]) -> int | None:
 
 def _wait_seconds(stderr: str) -> float:
     """Return the wait that a server asks for, in its header or in words."""
-    found = _ASKED_WAIT.search(stderr) or _NAMED_WAIT.search(stderr)
+    found = _RETRY_AFTER.search(stderr) or _WAIT_IN_WORDS.search(stderr)
     if found is None:
         return _LIMIT_SECONDS
     return min(float(found["count"]) * _UNIT_SECONDS[found["unit"].lower()], _LONGEST_LIMIT_SECONDS)
@@ -189,9 +189,9 @@ def server_words(stderr: str) -> str:
     said: list[str] = []
     for line in stderr.splitlines():
         is_servers = line.startswith(_SERVERS)
-        if not is_servers and (not over_ssh or _GITS_OWN.match(line)):
+        if not is_servers and (not over_ssh or _GIT_MESSAGE.match(line)):
             continue
-        text = _RULED.sub(" ", line.removeprefix("remote:"))
+        text = _DRAWN_LINE.sub(" ", line.removeprefix("remote:"))
         text = " ".join(printable_line(text).split())
         if any(letter.isalnum() for letter in text) and not _PROGRESS.search(text):
             said.append(text)
@@ -204,12 +204,12 @@ def server_words(stderr: str) -> str:
 def main_line(stderr: str) -> str:
     """Return the most informative line of git's output: the first fatal one, else an error, else the last."""
     lines = [shown for line in stderr.splitlines() if (shown := printable_line(line))]
-    lines = [line for line in lines if line != _SAYS_LITTLE] or lines
+    lines = [line for line in lines if line != _VAGUE_LINE] or lines
     for prefix in ("fatal: ", "error: "):
         for line in lines:
             if line.startswith(prefix):
                 return line.removeprefix(prefix)[:_MOST_CHARACTERS]
-    return lines[-1][:_MOST_CHARACTERS] if lines else "git said nothing"
+    return lines[-1][:_MOST_CHARACTERS] if lines else "git printed nothing"
 
 
 def printable_line(text: str) -> str:
@@ -235,15 +235,8 @@ def storage_errors(doing: str) -> Iterator[None]:
 # The only variables of this process that git sees; names of keys and tokens are not among them.
 _KEPT_VARIABLES = frozenset(
     {
-        *(
-            "TMPDIR",
-            "TZ",
-            "SSL_CERT_FILE",
-            "SSL_CERT_DIR",
-            "CURL_CA_BUNDLE",
-            "GIT_SSL_CAINFO",
-            "GIT_SSL_CAPATH",
-        ),
+        *("TMPDIR", "TZ"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH"),
         *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     }
@@ -273,6 +266,7 @@ _VARIABLES = {
 }
 
 _ALLOWED_PROTOCOLS = "file:http:https:ssh"
+_HTTP = frozenset({"http", "https"})
 
 # No filter, textconv or merge driver is named here: drivers come from configuration only, and there is
 # none but ours. `transfer.fsckObjects` stays off: it costs nothing measurable, but refuses many old and
@@ -311,21 +305,10 @@ OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
 """Options before the subcommand of every command."""
 
 
-def environment_for(git_dir: Path | None, work_tree: Path | None) -> dict[str, str]:
-    """Return the environment of a command on a git directory, and on the files that belong to it."""
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    environment = {**kept, **_VARIABLES, "PATH": _absolute_path()}
-    if git_dir is not None:
-        environment["GIT_DIR"] = str(git_dir)
-    if work_tree is not None:
-        environment["GIT_WORK_TREE"] = str(work_tree)
-    return environment
-
-
-def network_variables(remote: Remote) -> dict[str, str]:
+def _network_variables(remote: Remote) -> dict[str, str]:
     """Return the additional variables of a command that may contact one remote."""
     variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
-    if remote.scheme in {"http", "https"}:
+    if remote.scheme in _HTTP:
         # Onto standard error, which stays in memory: git tells a server's headers in no other way. It leaves
         # out credentials (GIT_TRACE_REDACT), and `HostGit` takes them out once more.
         variables |= {"GIT_TRACE_CURL": "1", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
@@ -334,12 +317,6 @@ def network_variables(remote: Remote) -> dict[str, str]:
         if "SSH_AUTH_SOCK" in os.environ:
             variables["SSH_AUTH_SOCK"] = os.environ["SSH_AUTH_SOCK"]
     return variables
-
-
-def _absolute_path() -> str:
-    """Return PATH without relative entries, which in a clone would find the clone's own programs."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(filter(os.path.isabs, entries))
 
 
 _TIME_LIMIT_SECONDS = 1800.0
@@ -407,6 +384,7 @@ class HostGit:
         *arguments: str,
         doing: str,
         stdin: bytes = b"",
+        index: Path | None = None,
         variables: Mapping[str, str] | None = None,
         remote: Remote | None = None,
     ) -> bytes:
@@ -415,12 +393,15 @@ class HostGit:
         Args:
             arguments: the subcommand and its arguments; untrusted text only after `--` or validated.
             doing: begins the error message, such as `cannot commit`.
+            index: the index file to use in place of the git directory's own.
             remote: the only place that the command may contact.
 
         Raises:
             WorkspaceError: one of its subclasses; the command failed or git is missing.
         """
-        result = self.attempt(*arguments, doing=doing, stdin=stdin, variables=variables, remote=remote)
+        result = self.attempt(
+            *arguments, doing=doing, stdin=stdin, index=index, variables=variables, remote=remote
+        )
         if result.status != 0:
             raise error_for(result.stderr, doing)
         return result.stdout
@@ -430,28 +411,34 @@ class HostGit:
         *arguments: str,
         doing: str,
         stdin: bytes = b"",
+        index: Path | None = None,
         variables: Mapping[str, str] | None = None,
         remote: Remote | None = None,
     ) -> GitResult:
         """Run a command that may fail. The arguments are those of `run`."""
-        environment = {**environment_for(self._git_dir, self._work_tree), **(variables or {})}
-        credential = remote.current_credential() if remote is not None else None
+        environment = {**self._environment(index), **(variables or {})}
+        # Only http asks this program for a credential.
+        is_http = remote is not None and remote.scheme in _HTTP
+        credential = remote.current_credential() if remote is not None and is_http else None
         with storage_errors(doing):
             if remote is not None:
-                environment |= network_variables(remote)
+                environment |= _network_variables(remote)
             if remote is not None and credential is not None:
                 helper = write_helper(self.folder)
                 environment |= credential.variables(remote.scheme, remote.authority, helper)
-            cancelled = remote.cancelled if remote is not None else _never
+            cancelled = remote.cancelled if remote is not None else lambda: False
             result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
-        said = result.stderr if remote is None else without_trace(result.stderr)
-        return GitResult(
-            result.status, result.stdout, said if credential is None else credential.redact(said)
-        )
+        said = without_trace(result.stderr) if is_http else result.stderr
+        return replace(result, stderr=credential.redact(said) if credential is not None else said)
 
-
-def _never() -> bool:
-    return False
+    def _environment(self, index: Path | None) -> dict[str, str]:
+        """Return the environment of a command that contacts no remote."""
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        # A relative entry of PATH would find a clone's own programs.
+        path = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
+        environment = {**kept, **_VARIABLES, "PATH": os.pathsep.join(path)}
+        places = {"GIT_DIR": self._git_dir, "GIT_WORK_TREE": self._work_tree, "GIT_INDEX_FILE": index}
+        return environment | {name: str(place) for name, place in places.items() if place is not None}
 
 
 def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact

@@ -1,4 +1,4 @@
-"""A repository in a folder of this machine: create a new one, or read an existing one in place."""
+"""Repositories in folders of this machine: create one, read one in place, and copy trees of its history."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.history import RepositoryHistory
-from orchestrator.bot.git.hostgit import HostGit, storage_errors
-from orchestrator.bot.git.objects import Trees
-from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
+from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables
+from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from orchestrator.bot.git.base import Identity
+    from orchestrator.bot.git.hostgit import GitResult
+    from orchestrator.bot.git.remote import Remote
 
 _BRANCH = "main"
 
@@ -35,8 +36,6 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
         WorkspaceError: git is missing or failed, or there is no space.
     """
     doing = f"cannot create a repository at {path}"
-    facts = (("NAME", identity.name), ("EMAIL", identity.email))
-    who = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
     with storage_errors(doing), tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
         path.mkdir(parents=True)
         tree = Path(folder)
@@ -48,7 +47,9 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
             (tree / name).write_text(text, encoding="utf-8")
         git = HostGit(tree, path, tree)
         git.run("add", "--all", doing=doing)
-        git.run("commit", "--quiet", f"--message={message}", doing=doing, variables=who)
+        git.run(
+            "commit", "--quiet", f"--message={message}", doing=doing, variables=identity_variables(identity)
+        )
 
 
 _MOST_FILE_BYTES = 5_000_000
@@ -81,16 +82,15 @@ def locate(folder: Path) -> Located:
 
     def ask(*words: str) -> str | None:
         found = git.attempt(*words, doing=doing)
-        # One line end is git's; a path may have its own.
+        # Only the last line end is git's: a path may contain others.
         return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
 
-    # Both at once. In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of:
-    # then the second fails.
+    # Both at once. The second fails in a bare repository and inside of a `.git` folder.
     both = git.attempt("rev-parse", "--git-common-dir", "--show-toplevel", doing=doing)
     said: list[str | None] = [*os.fsdecode(both.stdout).split("\n")[:-1]]
     if len(said) == (2 if both.status == 0 else 1):
         common, top = (*said, None)[:2]
-    else:  # there is none, or a path has a line end of its own
+    else:  # there is no repository, or a path contains a line end
         common = ask("rev-parse", "--git-common-dir")
         top = ask("rev-parse", "--show-toplevel") if common is not None else None
     if common is None:
@@ -131,6 +131,7 @@ class LocalRepository:
             raise WorkspaceError(message)
         self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
         self._doing = f"cannot read {path}"
+        self._seen_heads: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -157,6 +158,7 @@ class LocalRepository:
             commits[branch] = commit
             if line.startswith("*"):
                 default = branch
+        self._seen_heads.update(commits.values())
         return default, commits
 
     def reviewed_commit(self) -> str | None:
@@ -210,18 +212,179 @@ class LocalRepository:
         Raises:
             WorkspaceError: `into` does not exist, or its history is damaged.
         """
-        asked = self._commits_of(commits)
+        asked = sorted(filter(is_commit_id, commits))
+        if not self._seen_heads.issuperset(asked):
+            asked = self._existing(asked)
         if not asked or not is_commit_id(into):
             return frozenset()
-        ends = "".join(f"{name}\n" for name in (*asked, f"^{into}")).encode("ascii")
-        outside = self._git.run("rev-list", "--stdin", stdin=ends, doing=self._doing)
-        return frozenset(asked).difference(outside.decode("ascii").split())
+        found = self._outside(asked, into)
+        if found.status != 0:  # a branch's former head was removed since, or `into` is missing
+            asked = self._existing(asked)
+            found = self._outside(asked, into)
+        if found.status != 0:
+            raise error_for(found.stderr, self._doing)
+        return frozenset(asked).difference(found.stdout.decode("ascii").split())
 
-    def _commits_of(self, names: Collection[str]) -> list[str]:
+    def _outside(self, commits: Collection[str], into: str) -> GitResult:
+        """List the commits that are in the history of these, but not in that of `into`."""
+        ends = "".join(f"{name}\n" for name in (*commits, f"^{into}")).encode("ascii")
+        return self._git.attempt("rev-list", "--stdin", stdin=ends, doing=self._doing)
+
+    def _existing(self, names: Collection[str]) -> list[str]:
         """Return the names that are existing commits."""
-        asked = "".join(f"{name}\n" for name in names if is_commit_id(name)).encode("ascii")
-        if not asked:
+        if not names:
             return []
+        asked = "".join(f"{name}\n" for name in names).encode("ascii")
         form = "--batch-check=%(objectname) %(objecttype)"
         told = self._git.run("cat-file", form, stdin=asked, doing=self._doing).decode("ascii")
         return [line.removesuffix(" commit") for line in told.splitlines() if line.endswith(" commit")]
+
+
+_READING = "cannot read the history"
+_COPYING = "cannot copy a tree of the history"
+_FETCHING = "cannot fetch the commits of a pull request"
+_AT_ONCE = 200
+_FETCH = (
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-write-fetch-head",
+    "--update-head-ok",
+)
+_COMMIT_FORM = "%H%x00%P%x00%cI%x00%B%x00%x1e"
+
+
+@dataclass(frozen=True, slots=True)
+class PastCommit:
+    """A commit of the history. `when` is in ISO 8601; `message` is untrusted."""
+
+    commit: str
+    parents: tuple[str, ...]
+    when: str
+    message: str
+
+
+class RepositoryHistory:
+    """The commits and trees of a foreign repository, which is only read.
+
+    Raises:
+        WorkspaceError: git failed, in every method.
+    """
+
+    def __init__(self, git: HostGit) -> None:
+        self.git = git.without_tree()
+
+    def is_shallow(self) -> bool:
+        """Return whether the repository has only the newest part of its history."""
+        answer = self.git.run("rev-parse", "--is-shallow-repository", doing=_READING)
+        return answer.strip() == b"true"
+
+    def resolve(self, name: str) -> str:
+        """Return the commit of a branch, a tag or an id."""
+        return commit_at(self.git, name, doing=_READING)
+
+    def commits(self, start: str, most: int, *, with_merges: bool = False) -> Iterator[PastCommit]:
+        """Yield a commit and its ancestors, newest first, at most so many. Merges are left out."""
+        for skipped in range(0, most, _AT_ONCE):
+            options = (f"--skip={skipped}", f"--max-count={min(_AT_ONCE, most - skipped)}")
+            merges = () if with_merges else ("--no-merges",)
+            output = self.git.run(
+                *("log", *merges, *options, "--encoding=UTF-8", f"--format={_COMMIT_FORM}", start, "--"),
+                doing=_READING,
+            )
+            entries = output.decode("utf-8", "replace").split("\0\x1e\n")[:-1]
+            yield from map(_past_commit, entries)
+            if len(entries) < _AT_ONCE:
+                return
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """Return the available parents of a commit."""
+        found = self.git.run("rev-list", "--parents", "--max-count=1", commit, doing=_READING)
+        return tuple(found.decode("ascii").split()[1:])
+
+    def before(self, commit: str, count: int) -> str | None:
+        """Return the ancestor so many first parents before a commit; None if it is not available."""
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}~{count}^{{commit}}")
+        found = self.git.attempt(*words, doing=_READING)
+        return found.stdout.decode("ascii").strip() if found.status == 0 else None
+
+    def size_of_change(self, old: str, new: str) -> tuple[int, int, int]:
+        """Count the changed files and the added and removed lines between two commits, as forges do."""
+        output = self.git.run("diff-tree", "-r", "-M", "--numstat", "-z", old, new, doing=_READING)
+        # `<added>TAB<removed>TAB<path>NUL`, of a renamed file `<added>TAB<removed>TABNUL<old>NUL<new>NUL`
+        counts = [line.split(b"\t") for line in output.split(b"\0") if line.count(b"\t") >= 2]  # noqa: PLR2004  the same
+        sums = [sum(int(one[place]) for one in counts if one[place].isdigit()) for place in (0, 1)]
+        return len(counts), sums[0], sums[1]
+
+    def object_folder(self) -> Path:
+        """Return the folder of the objects, even if several working trees share it."""
+        found = self.git.run("rev-parse", "--git-path", "objects", doing=_READING)
+        return (self.git.folder / os.fsdecode(found.removesuffix(b"\n"))).resolve()
+
+    def copy_tree(self, tree: str, target: HostGit) -> None:
+        """Copy a tree with its content into another repository, without commits or names."""
+        named = self.git.run("rev-list", "--objects", "--no-object-names", tree, doing=_COPYING)
+        if is_commit_id(tree) and not named:
+            raise WorkspaceError(f"{_COPYING}: {tree} is empty")
+        target.run(
+            *("pack-objects", "--quiet", str(target.git_dir / "objects" / "pack" / "pack")),
+            doing=_COPYING,
+            stdin=named,
+            variables=alternates([self.object_folder()]),
+        )
+
+    def object_format(self) -> str:
+        """Return the hash algorithm of object ids: `sha1` or `sha256`."""
+        return self.git.run("rev-parse", "--show-object-format", doing=_READING).decode("ascii").strip()
+
+
+def _past_commit(entry: str) -> PastCommit:
+    commit, parents, when, message = entry.split("\0", 3)
+    return PastCommit(commit, tuple(parents.split()), when, message.strip())
+
+
+def create_store(path: Path, object_format: str = "sha1") -> HostGit:
+    """Create or open an empty bare repository without hooks, remotes or the user's configuration.
+
+    Raises:
+        WorkspaceError: git is missing or failed, or there is no space.
+    """
+    doing = f"cannot create a repository at {path}"
+    with storage_errors(doing):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (path / "HEAD").is_file():
+            words = ("init", "--quiet", "--template=", "--bare", f"--object-format={object_format}")
+            HostGit(path).run(*words, f"--initial-branch={_BRANCH}", "--", str(path), doing=doing)
+    return HostGit(path, path)
+
+
+def commit_tree(store: HostGit, tree: str, message: str) -> str:
+    """Make a tree the only commit of a store's only branch, with neutral author and time."""
+    commit = commit_of(store, tree, (), message)
+    store.run("update-ref", f"refs/heads/{_BRANCH}", commit, doing=_COPYING)
+    return commit
+
+
+def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> None:
+    """Fetch commits by their ids into a store, each with so many ancestors.
+
+    Raises:
+        WorkspaceError: the server no longer has one of them, or git failed.
+    """
+    for commit, depth in wanted.items():
+        if not is_commit_id(commit):
+            raise WorkspaceError(f"{_FETCHING}: {commit[:80]!r} is not the id of a commit")
+        store.run(*_FETCH, f"--depth={depth + 1}", "--", remote.url, commit, doing=_FETCHING, remote=remote)
+
+
+def fetch_branch(store: HostGit, remote: Remote, branch: str, most: int) -> str:
+    """Fetch the newest commits of a branch into a store, and return the last one's id.
+
+    Raises:
+        WorkspaceError: the branch does not exist, or git failed.
+    """
+    wanted = f"+refs/heads/{plain_branch(branch)}:refs/heads/{_BRANCH}"
+    doing = f"cannot fetch the history of {remote.shown}"
+    store.run(*_FETCH, f"--depth={most}", "--", remote.url, wanted, doing=doing, remote=remote)
+    return RepositoryHistory(store).resolve(f"refs/heads/{_BRANCH}")

@@ -8,8 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import CommitLine, FileKind, TrackedFile
-from orchestrator.bot.git.hostgit import HostGit, decode_paths, error_for, printable_line, storage_errors
+from orchestrator.bot.git.base import CommitLine, FileKind, Identity, TrackedFile
+from orchestrator.bot.git.hostgit import (
+    HostGit,
+    decode_paths,
+    encode_paths,
+    error_for,
+    printable_line,
+    storage_errors,
+)
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
 
@@ -84,7 +91,7 @@ class Contents:
             message = f"{_READING}: a file's content is missing"
             raise WorkspaceError(message)
         self._sizes = {blob: header.size for blob, header in known.items()}
-        wanted = _affordable(self._sizes)
+        wanted = _within_limits(self._sizes)
         self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
 
     def change(self, difference: Difference) -> FileChange:
@@ -103,7 +110,7 @@ class Contents:
         return FileVersion(entry.mode, self._contents.get(entry.object_id), self._sizes[entry.object_id])
 
 
-def _affordable(sizes: dict[str, int]) -> list[str]:
+def _within_limits(sizes: dict[str, int]) -> list[str]:
     chosen: list[str] = []
     total = 0
     for size, blob in sorted((size, blob) for blob, size in sizes.items()):
@@ -190,7 +197,7 @@ def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doi
         *("update-index", "-z", "--index-info"),
         doing=doing,
         stdin=b"".join(lines),
-        variables={"GIT_INDEX_FILE": str(index)},
+        index=index,
     )
     if result.status != 0 or IGNORING in result.stderr:
         raise error_for(result.stderr, doing)
@@ -199,20 +206,49 @@ def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doi
 IGNORING = "Ignoring path"
 """What `update-index` prints, without failing, about a name that some system treats as `.git`."""
 
-_KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
+_KINDS: dict[str, FileKind] = {LINK_MODE: "link", SUBMODULE_MODE: "submodule"}
 
 
-def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
-    """Return every entry of a commit, sorted by path."""
-    output = git.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, doing="cannot list the files")
-    found = []
-    for line in output.split(b"\0")[:-1]:
-        # `<mode> <type> <object> <size>TAB<path>`
-        fields, _, path = line.partition(b"\t")
-        mode, _, _, size = fields.split()
-        kind = _KINDS.get(mode, "file")
-        found.append(TrackedFile(os.fsdecode(path), 0 if size == b"-" else int(size), kind))
-    return sorted(found, key=lambda file: file.path)
+def update_index(
+    git: HostGit, index: Path, present: Sequence[str], removed: Sequence[str], *, doing: str
+) -> None:
+    """Write files of the working tree into an index, and remove paths from it."""
+    for words, paths in ((("--add", "--replace"), present), (("--force-remove",), removed)):
+        if paths:
+            stdin = encode_paths(paths)
+            git.run("update-index", "-z", *words, "--stdin", doing=doing, stdin=stdin, index=index)
+
+
+def write_tree(git: HostGit, index: Path, *, doing: str) -> str:
+    """Return the tree id of an index."""
+    return git.run("write-tree", doing=doing, index=index).decode("ascii").strip()
+
+
+def changed_tree(git: HostGit, tree: str, wanted: Iterable[Difference], index: Path, *, doing: str) -> str:
+    """Return the tree with the new entry of each difference.
+
+    Args:
+        index: a file of ours, which is overwritten.
+
+    Raises:
+        WorkspaceError: as `change_index` does.
+    """
+    git.run("read-tree", tree, doing=doing, index=index)
+    # Removed entries first: they make room for new ones, such as a folder in place of a file.
+    change_index(git, index, sorted(wanted, key=lambda found: found.new is not None), doing=doing)
+    return write_tree(git, index, doing=doing)
+
+
+def write_blob(git: HostGit, content: bytes, *, doing: str) -> str:
+    """Store a file's content unchanged, and return its id."""
+    words = ("hash-object", "-w", "--no-filters", "--stdin")
+    return git.run(*words, doing=doing, stdin=content).decode("ascii").strip()
+
+
+def pack_commit(git: HostGit, commit: str, base: str, *, doing: str) -> bytes:
+    """Return a pack of the objects of a commit that another commit does not have."""
+    words = ("pack-objects", "--revs", "--stdout", "-q")
+    return git.run(*words, doing=doing, stdin=f"{commit}\n^{base}\n".encode("ascii"))
 
 
 def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
@@ -257,11 +293,21 @@ _NOTHING_FOUND = 1
 _PATHS_AT_ONCE = 200
 # Folders that were renamed on one side would move files of the other: a file stays where it was written.
 _SETTINGS = ("-c", "merge.directoryRenames=false", "-c", "merge.renames=true", "-c", "merge.renameLimit=1000")
-_NOBODY = {
-    f"GIT_{role}_{fact}": value
-    for role in ("AUTHOR", "COMMITTER")
-    for fact, value in (("NAME", "Pullwright"), ("EMAIL", "pullwright@invalid"), ("DATE", "@0 +0000"))
-}
+
+
+def identity_variables(identity: Identity, seconds: int | None = None) -> dict[str, str]:
+    """Return the variables that name the author and the committer of git's next commit.
+
+    Args:
+        seconds: its time, since 1970; None for the present.
+    """
+    facts = {"NAME": identity.name, "EMAIL": identity.email}
+    if seconds is not None:
+        facts["DATE"] = f"@{seconds} +0000"
+    return {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts.items()}
+
+
+_NEUTRAL = identity_variables(Identity("Pullwright", "pullwright@invalid"), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,15 +320,27 @@ class Merged:
 
 def tree_of(git: HostGit, name: str) -> str:
     """Return the tree id of a commit or tree."""
-    words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}")
-    return git.run(*words, doing=_READING).decode("ascii").strip()
+    return _resolve(git, f"{name}^{{tree}}", _READING)
+
+
+def commit_at(git: HostGit, name: str, *, doing: str) -> str:
+    """Return the commit of a ref, a tag or an id.
+
+    Raises:
+        WorkspaceError: there is none.
+    """
+    return _resolve(git, f"{name}^{{commit}}", doing)
+
+
+def _resolve(git: HostGit, name: str, doing: str) -> str:
+    return git.run("rev-parse", "--verify", "--end-of-options", name, doing=doing).decode("ascii").strip()
 
 
 def commit_of(git: HostGit, tree: str, parents: Sequence[str], message: str) -> str:
     """Create a commit with a neutral author, to give a tree a history. Equal arguments create equal commits."""
     named = [word for parent in parents for word in ("-p", parent)]
     stdin = f"{message}\n".encode()
-    made = git.run("commit-tree", tree, *named, doing=_MERGING, stdin=stdin, variables=_NOBODY)
+    made = git.run("commit-tree", tree, *named, doing=_MERGING, stdin=stdin, variables=_NEUTRAL)
     return made.decode("ascii").strip()
 
 
@@ -371,6 +429,21 @@ class Trees:
             self._listed[tree] = {path: mode for mode, path in entries}
         return self._listed[tree]
 
+    def files(self, tree: str) -> list[TrackedFile]:
+        """Return every entry of a tree or commit with its size, sorted by path."""
+        output = self._git.run(
+            "ls-tree", "-r", "-z", "-l", "--full-tree", tree, doing="cannot list the files"
+        )
+        found, modes = [], {}
+        for line in decode_paths(output):
+            # `<mode> <type> <object> <size>TAB<path>`
+            fields, _, path = line.partition("\t")
+            mode, _, _, size = fields.split()
+            found.append(TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file")))
+            modes[path] = mode
+        self._listed[tree] = modes
+        return sorted(found, key=lambda file: file.path)
+
     def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
         """Return a file's text in a tree; None if it is missing, larger, or not UTF-8."""
         if not self.entries(tree).get(path, "").startswith("100"):
@@ -414,25 +487,15 @@ class Trees:
         taken = [found for found in listed if found.path in paths]
         if not taken:
             return self.tree_of(onto)
-        # What goes makes room for what comes.
-        return self._changed(onto, sorted(taken, key=lambda found: found.new is not None))
+        return changed_tree(self._git, onto, taken, self._index(), doing=_DOING)
 
     def replaced(self, tree: str, contents: Mapping[str, bytes]) -> str:
         """Return the tree with new content of some of its files."""
         changed = []
         for path, content in contents.items():
-            words = ("hash-object", "-w", "--no-filters", "--stdin")
-            blob = self._git.run(*words, doing=_DOING, stdin=content).decode("ascii").strip()
+            blob = write_blob(self._git, content, doing=_DOING)
             changed.append(Difference(path, None, TreeEntry(self.entries(tree)[path], blob)))
-        return self._changed(tree, changed) if changed else tree
-
-    def _changed(self, tree: str, wanted: Iterable[Difference]) -> str:
-        """Return the tree with the new entries."""
-        index = self._index()
-        on = {"GIT_INDEX_FILE": str(index)}
-        self._git.run("read-tree", tree, doing=_DOING, variables=on)
-        change_index(self._git, index, wanted, doing=_DOING)
-        return self._git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+        return changed_tree(self._git, tree, changed, self._index(), doing=_DOING) if changed else tree
 
     def export(self, tree: str, folder: Path) -> None:
         """Write a tree's files into an empty folder, as a checkout does.
@@ -442,7 +505,7 @@ class Trees:
         """
         git = HostGit(self._git.folder, self._git_dir, folder)
         index = self._index()
-        git.run("read-tree", "--reset", "-u", tree, doing=_DOING, variables={"GIT_INDEX_FILE": str(index)})
+        git.run("read-tree", "--reset", "-u", tree, doing=_DOING, index=index)
         with storage_errors(_DOING):
             index.unlink(missing_ok=True)
             _remove_links_out(

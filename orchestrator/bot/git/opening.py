@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.clone import Clone
-from orchestrator.bot.git.folders import address_key, hold_again, new_owned_folder, remove_folder
+from orchestrator.bot.git.folders import (
+    address_key,
+    folder_size,
+    lock_abandoned_folder,
+    new_owned_folder,
+    remove_folder,
+)
 from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_errors
-from orchestrator.bot.git.remote import Remote, is_commit_id, parse_remote, plain_branch
+from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
 from orchestrator.core.git_names import is_branch_name
@@ -33,8 +39,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.remote import GitCredential
     from orchestrator.core.clock import Clock
 
+# Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
+# tests/benchmarks/clone.py); they are what the first prompt shows of the history.
+DEPTH_COMMITS = 10
 STATE = "pullwright-state"
-"""A file that a mirror has while it is in good order."""
+"""A file that a mirror has while it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,40 +58,30 @@ class Tip:
 def ask_remote(git: HostGit, remote: Remote, branch: str | None, doing: str) -> Tip | None:
     """Return the head of the branch on the remote; None if cloning will report a problem with it."""
     wanted = () if branch is None else (_HEADS + plain_branch(branch),)
-    result = git.attempt(
-        "ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote
-    )
-    if result.status != 0:
-        raise error_for(result.stderr, doing)
-    default, commits = "", {}
-    # Not `splitlines`: a branch's name may hold what Unicode takes for the end of a line.
-    for line in os.fsdecode(result.stdout).split("\n"):
-        value, _, name = line.partition("\t")
-        if name == "HEAD" and value.startswith(f"ref: {_HEADS}"):
-            default = value.removeprefix(f"ref: {_HEADS}")
-        elif is_commit_id(value):
-            commits[name] = value
+    output = git.run("ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote)
+    named = _DEFAULT_BRANCH.search(os.fsdecode(output))
+    default = named[1] if named else ""
     found = branch if branch is not None else default
-    commit = commits.get("HEAD" if branch is None else _HEADS + found)
+    commit = listed_refs(output).get("HEAD" if branch is None else _HEADS + found)
     if commit is None or not is_branch_name(found):
         return None
     return Tip(found, commit, found == default)
 
 
 def known_commit(path: Path, digits: int) -> str | None:
-    """Return the commit that the mirror was left with; None if it was not left in good order."""
+    """Return the commit that a complete mirror has; None if the mirror is not complete."""
     try:
         data = json.loads((path / STATE).read_bytes())
         commit = data["commit"]
-        whole = data["shallow"] == _shallow_digest(path)
+        is_complete = data["shallow"] == _shallow_digest(path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    good = isinstance(commit, str) and is_commit_id(commit) and len(commit) == digits
-    return commit if good and whole else None
+    is_valid = isinstance(commit, str) and is_commit_id(commit) and len(commit) == digits
+    return commit if is_valid and is_complete else None
 
 
 def write_state(path: Path, commit: str, now: float) -> None:
-    """Record that the mirror is in good order, its commit, and the time of use in seconds since 1970."""
+    """Record that the mirror is complete, its commit, and the time of use in seconds since 1970."""
     state = path / STATE
     scratch = path / f"{STATE}.new"
     scratch.write_text(json.dumps({"commit": commit, "shallow": _shallow_digest(path)}), "ascii")
@@ -91,19 +90,11 @@ def write_state(path: Path, commit: str, now: float) -> None:
 
 
 def _shallow_digest(path: Path) -> str:
-    """Return a digest of git's list of shallow boundaries: a lost line there would shorten the history."""
+    """Return a digest of git's list of shallow commits: a lost line there would shorten the history."""
     try:
         return hashlib.sha256((path / "shallow").read_bytes()).hexdigest()
     except FileNotFoundError:
         return ""
-
-
-def used_at(path: Path) -> float:
-    """Return when a mirror was last used; one without a state counts as oldest."""
-    try:
-        return (path / STATE).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 CAP_BYTES = 5_000_000_000
@@ -113,8 +104,8 @@ MOST_PACKS = 20
 
 _TIP = "refs/pullwright/tip"
 _HEADS = "refs/heads/"
+_DEFAULT_BRANCH = re.compile(rf"^ref: {_HEADS}([^\t\n]*)\tHEAD$", re.MULTILINE)
 _PRIVATE = 0o700
-_SHA256_DIGITS = 64
 
 
 class Mirrors:
@@ -123,25 +114,22 @@ class Mirrors:
     Args:
         root: the folder; created if it is missing, for this user only.
         clock: determines which mirror was used last.
-        depth: number of commits in a clone.
         note: receives one line that a person may want to know.
         cap_bytes: most bytes of all mirrors together.
         most_packs: most packs of one mirror before it is cleaned up.
     """
 
-    def __init__(  # noqa: PLR0913  each by name
+    def __init__(
         self,
         root: Path,
         *,
         clock: Clock,
-        depth: int,
         note: Callable[[str], None] = lambda _text: None,
         cap_bytes: int = CAP_BYTES,
         most_packs: int = MOST_PACKS,
     ) -> None:
         self._root = root
         self._clock = clock
-        self._depth = depth
         self._note = note
         self._cap_bytes = cap_bytes
         self._most_packs = most_packs
@@ -174,44 +162,43 @@ class Mirrors:
             try:
                 path = self._lock(remote, held)
             except OSError as error:
-                self._note(f"cloned without the mirror: {error.strerror or error}")
-                return None
-            if path is None:
+                path = error.strerror or str(error)
+            if isinstance(path, str):
+                self._note(f"cloned without the mirror: {path}")
                 return None
             tip = ask_remote(HostGit(folder), remote, branch, doing)
             if tip is None:
                 return None
             try:
                 self._refresh(path, folder, remote, tip)
-                base = clone_from(_as_remote(path, remote), tip.branch)
+                mirror = Remote(path.as_uri(), str(path), "file", "", lambda: None, path, remote.cancelled)
+                base = clone_from(mirror, tip.branch)
                 _verify(folder, base, tip)
             except (WorkspaceError, OSError) as error:
-                _clear(folder)
+                for name in ("host.git", "tree"):
+                    remove_folder(folder / name)
                 with suppress(WorkspaceError):
                     remove_folder(path)
                 if remote.cancelled():
                     raise
-                self._note(f"the mirror was thrown away, the remote cloned instead: {error}")
+                self._note(f"the mirror was removed, and the remote cloned instead: {error}")
                 return None
             with suppress(OSError):
                 self._evict(path)
         return base
 
-    def _lock(self, remote: Remote, held: ExitStack) -> Path | None:
-        """Lock the mirror's folder and return it; None if another process holds it."""
+    def _lock(self, remote: Remote, held: ExitStack) -> Path | str:
+        """Lock the mirror's folder and return it, or why it cannot be used."""
         self._root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         if not _is_ours(self._root):
-            self._note(f"cloned without the mirror: {self._root} is not a folder of this user alone")
-            return None
+            return f"{self._root} is not a private folder of this user"
         root = self._root.resolve()
         key = address_key(remote.url)
         if not _flock(root / f"{key}.lock", held):
-            self._note("cloned without the mirror: another process uses it")
-            return None
+            return "another process uses it"
         path = root / f"{key}.git"
         if os.path.lexists(path) and not _is_ours(path):
-            self._note(f"cloned without the mirror: {path} is not a folder of this user alone")
-            return None
+            return f"{path} is not a private folder of this user"
         return path
 
     def _refresh(self, path: Path, folder: Path, remote: Remote, tip: Tip) -> None:
@@ -221,8 +208,11 @@ class Mirrors:
         if known != tip.commit:
             if known is None:
                 remove_folder(path)
-                _create(git, path, sha256=len(tip.commit) == _SHA256_DIGITS)
-            # Without its state a mirror is worth nothing: a death from here on is seen by the next process.
+                path.mkdir(mode=_PRIVATE)
+                kind = f"--object-format={'sha256' if len(tip.commit) > _SHA1_DIGITS else 'sha1'}"
+                words = ("init", "--quiet", "--bare", "--template=", kind, "--", str(path))
+                git.run(*words, doing="cannot create the mirror")
+            # If this process dies from here on, the next one sees that the mirror is not complete.
             (path / STATE).unlink(missing_ok=True)
             self._fetch(git, path, remote, tip)
         # One branch, so that names which exclude each other (`a` and `a/b`) never meet.
@@ -235,10 +225,10 @@ class Mirrors:
         write_state(path, tip.commit, self._clock.now().timestamp())
 
     def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: Tip) -> None:
-        # By the id: what comes is what was announced, and the server is not asked for its branches again.
-        # The mirror's branches and its last tip tell the server what is here already.
+        # By its id, so that it is the commit that the server named, without another list of its branches. The
+        # mirror's branches and its last tip tell the server which objects are here already.
         git.run(
-            *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", f"--depth={self._depth}", "--no-tags"),
+            *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", f"--depth={DEPTH_COMMITS}", "--no-tags"),
             *("--update-shallow", "--no-write-fetch-head", "--no-recurse-submodules"),
             *("--", remote.url, f"+{tip.commit}:{_TIP}"),
             doing="cannot fetch into the mirror",
@@ -251,9 +241,12 @@ class Mirrors:
 
     def _evict(self, newest: Path) -> None:
         """Remove mirrors, the least recently used first, until all together are small enough."""
-        sizes = {path: _size(path) for path in newest.parent.glob("*.git") if _is_ours(path)}
+        sizes = {path: folder_size(path) for path in newest.parent.glob("*.git") if _is_ours(path)}
         total = sum(sizes.values())
-        for path in sorted(sizes, key=lambda path: (path == newest, used_at(path))):
+        # A mirror without a state is older than all others.
+        states = {path: path / STATE for path in sizes}
+        used_at = {path: state.stat().st_mtime if state.exists() else 0.0 for path, state in states.items()}
+        for path in sorted(sizes, key=lambda path: (path == newest, used_at[path])):
             if total <= self._cap_bytes:
                 return
             with ExitStack() as held:
@@ -264,31 +257,13 @@ class Mirrors:
                         total -= sizes[path]
 
 
-def _create(git: HostGit, path: Path, *, sha256: bool) -> None:
-    path.mkdir(mode=_PRIVATE)
-    kind = "sha256" if sha256 else "sha1"
-    git.run(
-        *("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", "--", str(path)),
-        doing="cannot make the mirror",
-    )
-
-
-def _as_remote(path: Path, remote: Remote) -> Remote:
-    return Remote(path.as_uri(), str(path), "file", "", lambda: None, path, remote.cancelled)
-
-
 def _verify(folder: Path, base: tuple[str, str], tip: Tip) -> None:
     """Check that the clone is at the commit that the remote named, and complete."""
     if base != (tip.branch, tip.commit):
-        message = f"it gave {base[1]} instead of {tip.commit}"
+        message = f"it has {base[1]} instead of {tip.commit}"
         raise WorkspaceError(message)
     git = HostGit(folder, folder / "host.git")
     git.run("rev-list", "--objects", "--quiet", tip.commit, "--", doing="the clone is not complete")
-
-
-def _clear(folder: Path) -> None:
-    for name in ("host.git", "tree"):
-        remove_folder(folder / name)
 
 
 def _is_ours(path: Path) -> bool:
@@ -303,20 +278,9 @@ def _flock(path: Path, held: ExitStack) -> bool:
     return try_lock(handle)
 
 
-def _size(path: Path) -> int:
-    return sum(_sizes(path))
-
-
-def _sizes(path: Path) -> Iterator[int]:
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(FileNotFoundError):
-                yield (Path(folder) / name).lstat().st_size
-
-
-# Commands have no terminal, so an editor (`git commit --amend`, `git revert`) takes the message as it is.
-# Outside of a sandbox git reads the user's configuration, too: what it says of keys and of LFS is not for a
-# commit that is only a draft, and for a clone that has pointers only.
+# Commands have no terminal, so the editor of `git commit --amend` and `git revert` keeps the message as it is.
+# Outside of a sandbox git also reads the user's configuration. Its keys must not sign these drafts, and its LFS
+# filters must not run: the clone has only pointers.
 _MODEL_CONFIGURATION = """[core]
 \trepositoryformatversion = {version}
 \tfilemode = true
@@ -361,11 +325,17 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
     reference.parent.mkdir(parents=True)
     reference.write_text(f"{commit}\n", "ascii")
     (own / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
-    sha256 = len(commit) > 40  # noqa: PLR2004  digits of a SHA-1
-    text = _MODEL_CONFIGURATION.format(
-        version=1 if sha256 else 0, name=_quoted(identity.name), email=_quoted(identity.email)
+    text = _configuration(
+        _MODEL_CONFIGURATION, commit, name=_quoted(identity.name), email=_quoted(identity.email)
     )
-    (own / "config").write_text(text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8")
+    (own / "config").write_text(text, "utf-8")
+
+
+def _configuration(form: str, commit: str, **values: str) -> str:
+    """Fill in a configuration, for a repository with this kind of ids."""
+    if len(commit) <= _SHA1_DIGITS:
+        return form.format(version=0, **values)
+    return form.format(version=1, **values) + "[extensions]\n\tobjectformat = sha256\n"
 
 
 def _quoted(text: str) -> str:
@@ -374,11 +344,7 @@ def _quoted(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-# Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
-# tests/benchmarks/clone.py); they are what the first prompt shows of the history.
-DEPTH_COMMITS = 10
-
-# `git clone` finds out about the file system when it makes a repository; ours is written by us.
+# It replaces git's own, and keeps what `git clone` found out about the file system.
 _CONFIGURATION = """[core]
 \trepositoryformatversion = {version}
 \tfilemode = true
@@ -419,13 +385,13 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
             message = f"{doing}: it has no branch {branch!r}"
             raise WorkspaceError(message)
         raise error_for(result.stderr, doing)
-    # The file that leads from the work tree to the git directory; tools must not find the latter.
+    # It names the git directory, which tools must not find.
     (tree / ".git").unlink()
     head = os.fsdecode((host / "HEAD").read_bytes()).strip()
-    found = head.removeprefix("ref: refs/heads/")
+    found = head.removeprefix(f"ref: {_HEADS}")
     reference = host / "refs" / "heads" / found
-    guessed = branch is None and remote.has_detached_head()
-    if found != head and reference.is_file() and not guessed:
+    is_guessed = branch is None and remote.has_detached_head()
+    if found != head and reference.is_file() and not is_guessed:
         return found, reference.read_text("ascii").strip()
     if branch is not None:
         message = f"{doing}: {branch!r} is a tag; name a branch"
@@ -441,16 +407,15 @@ def _refuse_empty(git: HostGit, remote: Remote, doing: str) -> None:
         raise EmptyRepositoryError(message)
 
 
-def configure(host: Path, *, sha256: bool) -> None:
+def _configure(host: Path, commit: str) -> None:
     """Replace the configuration that `git clone` wrote, which names the remote, by our own."""
-    text = _CONFIGURATION.format(
-        version=1 if sha256 else 0,
+    text = _configuration(
+        _CONFIGURATION,
+        commit,
         ignorecase=str((host / "head").exists()).lower(),
         precompose=str(sys.platform == "darwin").lower(),
     )
-    (host / "config").write_text(
-        text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8"
-    )
+    (host / "config").write_text(text, "utf-8")
 
 
 _LOOSE_FOLDER = re.compile(r"[0-9a-f]{2}")
@@ -504,10 +469,10 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         folder = owner.folder
         base = None
         if mirror is not None:
-            mirrors = Mirrors(mirror, clock=clock, depth=DEPTH_COMMITS, note=note)
+            mirrors = Mirrors(mirror, clock=clock, note=note)
             base = mirrors.clone(folder, remote, branch, doing, partial(first_fetch, folder, doing=doing))
         base = base or first_fetch(folder, remote, branch, doing)
-        configure(folder / "host.git", sha256=len(base[1]) > _SHA1_DIGITS)
+        _configure(folder / "host.git", base[1])
         if with_git:
             create_model_repository(folder / "host.git", folder / "tree", *base, identity)
         owner.complete(*base)
@@ -553,26 +518,26 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
 
     Raises:
         WorkspaceError: the folder is gone, not ours, used by a live process, a clone of another repository,
-            or beyond repair. It is left unchanged.
+            or cannot be repaired. It is left unchanged.
     """
     remote = replace(parse_remote(url, credential), cancelled=cancelled)
     doing = f"cannot open the clone in {folder} again"
     with ExitStack() as undo, storage_errors(doing):
         folder = folder.absolute()
-        owner = hold_again(folder)
+        owner = lock_abandoned_folder(folder)
         if owner is None:
-            message = f"{doing}: a process that lives works in it, or it is no clone of this user's"
+            message = f"{doing}: another process uses it, or it is not a clone of this user"
             raise WorkspaceError(message)
         undo.callback(owner.release)
         if owner.facts.address != address_key(remote.url):
             message = f"{doing}: it is a clone of another repository"
             raise WorkspaceError(message)
         if not owner.facts.commit:
-            message = f"{doing}: it was never completed, so nothing was changed in it"
+            message = f"{doing}: it is not complete, so nothing was changed in it"
             raise WorkspaceError(message)
         for name in ("host.git", "tree"):
             if (folder / name).is_symlink() or not (folder / name).is_dir():
-                message = f"{doing}: it is beyond repair, its {name} is gone"
+                message = f"{doing}: it cannot be repaired, its {name} is missing"
                 raise WorkspaceError(message)
         base = (owner.facts.branch, owner.facts.commit)
         _repair(folder, *base, doing)
@@ -586,21 +551,23 @@ def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
     host = folder / "host.git"
     for path in _leftovers(host):
         path.unlink(missing_ok=True)
-    for path in _torn_objects(host / "objects", len(commit)):
+    for path in _damaged_objects(host / "objects", len(commit)):
         path.unlink(missing_ok=True)
     reference = host / "refs" / "heads" / branch
     reference.parent.mkdir(parents=True, exist_ok=True)
     reference.write_text(f"{commit}\n", "ascii")
     (host / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
-    configure(host, sha256=len(commit) > _SHA1_DIGITS)
+    _configure(host, commit)
     git = HostGit(folder, host)
     whole = git.attempt("rev-list", "--objects", "--quiet", commit, "--", doing=doing)
     if whole.status != 0:
-        message = f"{doing}: it is beyond repair, objects of the base are missing ({main_line(whole.stderr)})"
+        message = (
+            f"{doing}: it cannot be repaired, objects of the base are missing ({main_line(whole.stderr)})"
+        )
         raise WorkspaceError(message)
-    # A new index: the old one may be torn, or show what was committed on the base as unchanged.
+    # A new index: the old one may be damaged, or show what was committed on the base as unchanged.
     scratch = host / "index.new"
-    git.run("read-tree", commit, doing=doing, variables={"GIT_INDEX_FILE": str(scratch)})
+    git.run("read-tree", commit, doing=doing, index=scratch)
     scratch.replace(host / "index")
 
 
@@ -610,10 +577,10 @@ def _leftovers(host: Path) -> Iterator[Path]:
         for name in names:
             unfinished = name.startswith(("tmp_", ".tmp-")) and "objects" in folder
             if unfinished or name.endswith(".lock") or name in {"index.new", "index.commit", "index.patch"}:
-                yield type(host)(folder) / name
+                yield Path(folder, name)
 
 
-def _torn_objects(objects: Path, digits: int) -> Iterator[Path]:
+def _damaged_objects(objects: Path, digits: int) -> Iterator[Path]:
     """Yield loose objects whose content does not match their name, which git would not write again."""
     for folder in objects.iterdir():
         if _LOOSE_FOLDER.fullmatch(folder.name) and folder.is_dir():
@@ -623,7 +590,7 @@ def _torn_objects(objects: Path, digits: int) -> Iterator[Path]:
 
 
 def _is_whole(path: Path, name: str, digits: int) -> bool:
-    # The names of objects, not a defence: https://git-scm.com/docs/hash-function-transition
+    # Git's ids of objects, not a defence: https://git-scm.com/docs/hash-function-transition
     digest = hashlib.sha1(usedforsecurity=False) if digits == _SHA1_DIGITS else hashlib.sha256()
     inflating = zlib.decompressobj()
     with suppress(zlib.error), path.open("rb") as file:

@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.git_names import is_branch_name, is_task_key
 from orchestrator.core.redaction import REPLACEMENT, without_secrets
 
 if TYPE_CHECKING:
@@ -27,17 +27,24 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.hostgit import GitResult, HostGit
 
-# A task's key: what every file system and every git takes for one and the same name.
-_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-
-_MOST_KEY_CHARACTERS = 100
-
+_MOST_SHOWN = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def is_commit_id(text: str) -> bool:
     """Return whether the text is a full object id, SHA-1 or SHA-256."""
     return _COMMIT.fullmatch(text) is not None
+
+
+def listed_refs(output: bytes) -> dict[str, str]:
+    """Return the refs in the output of `git ls-remote`, each with its commit; without targets of tags (`^{}`)."""
+    found = {}
+    # Not `splitlines`: a branch's name may contain characters that end a line in Unicode.
+    for line in os.fsdecode(output).split("\n"):
+        commit, _, name = line.partition("\t")
+        if _COMMIT.fullmatch(commit) and not name.endswith("^{}"):
+            found[name] = commit
+    return found
 
 
 def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str | None:
@@ -79,10 +86,8 @@ def plain_key(text: str) -> str:
     Raises:
         WorkspaceError: it is not.
     """
-    if len(text) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(text) or text.endswith(".lock"):
-        message = (
-            f"{printable_line(text)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
-        )
+    if not is_task_key(text):
+        message = f"{printable_line(text)[:_MOST_SHOWN]!r} is not the key of a task, such as issue-12"
         raise WorkspaceError(message)
     return text
 
@@ -115,7 +120,7 @@ class GitCredential:
             WorkspaceError: the user name or the password has a control character.
         """
         if any(ord(letter) < 32 or ord(letter) == 127 for letter in self.username + self.password):  # noqa: PLR2004  ASCII control
-            message = f"the credential for {self.host} contains a line break or another control character"
+            message = f"the credential for {self.host} contains a control character, such as a line break"
             raise WorkspaceError(message)
         # The wording of both questions: https://github.com/git/git/blob/master/credential.c
         user = quote(self.username, safe="")
@@ -174,9 +179,7 @@ class Remote:
         return False
 
     def current_credential(self) -> GitCredential | None:
-        """Return the present credential, if it is for this server."""
-        if self.scheme not in {"http", "https"}:
-            return None
+        """Return the present credential, if it is for this server; only http(s) uses one."""
         credential = self.credential()
         return credential if credential is not None and credential.suits(self.authority) else None
 
@@ -237,7 +240,7 @@ def _from_path(text: str, path: Path, credential: Callable[[], GitCredential | N
 HIDDEN = "refs/pullwright/"
 """Prefix of the refs that only this program uses."""
 
-# What is waited after a failure that may pass: short, because a claim is held meanwhile or wanted by others.
+# Pauses after a temporary failure. They are short, because a claim is held meanwhile, or others want it.
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 # `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
@@ -249,23 +252,23 @@ _NOT_ATOMIC = "does not support --atomic push"
 
 _STALE = "stale info"
 
-# Said by a server while another push moves the same reference, or after it did. `atomic push failed` and
-# `atomic push failure` stand beside every reference of a push in which another one was refused.
+# A server's reasons while another push moves the same ref, or after it did. `atomic push failed` and `atomic push
+# failure` are given for every ref of a push in which another one was refused.
 _RACED = re.compile(
     r"stale info|fail(?:ed|ure) to (?:update|lock|delete)|cannot lock|unable to (?:lock|create)|\.lock\b"
     r"|transaction|atomic push fail|already exists|incorrect old value|is at [0-9a-f]+ but expected|fetch first",
     re.IGNORECASE,
 )
 
-# Said where names like ours are not taken: git's own `receive.hideRefs`, Gerrit's access rules, and others.
+# The reasons of servers that do not allow names like ours: git's own `receive.hideRefs`, Gerrit's access rules, others.
 _NAME_REFUSED = re.compile(
     r"hidden ref|funny refname|prohibited|not permitted|not allowed|namespace", re.IGNORECASE
 )
 
 _HOOK_REFUSED = "hook declined"
 
-# The server broke down, or the connection before it said what it did.
-_BROKE = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
+# The server or the connection failed before the result was reported.
+_NO_RESULT = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
 
 
 class PushAnswer(enum.Enum):
@@ -308,7 +311,7 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The result of a push, with an error unless it is MOVED."""
+    """The result of a push. `error` says why, unless it is MOVED."""
 
     answer: PushAnswer
     error: WorkspaceError
@@ -319,7 +322,7 @@ class Pushed:
             raise self.error
 
 
-class Tries:
+class RetrySchedule:
     """A retry schedule with growing pauses and a limited number of attempts.
 
     Args:
@@ -332,7 +335,7 @@ class Tries:
         self._waited_for: WorkspaceError | None = None
 
     def before_looking(self, error: WorkspaceError) -> None:
-        """Pause before reading back the result of a push, if the remote asks for it. Then `wait` need not."""
+        """Pause before reading back the result of a push, if the remote asks for it; then `wait` does not."""
         if isinstance(error, RemoteRateLimitError):
             self.wait(error)
             self._waited_for = error
@@ -347,7 +350,7 @@ class Tries:
         try:
             self._sleep(max(pause, error.seconds) if isinstance(error, RemoteRateLimitError) else pause)
         except RemoteUnavailableError as interrupted:
-            # What was waited for says more than that nobody waits any longer.
+            # The reason of the wait is more useful than the reason of its end.
             raise error if isinstance(error, RemoteUnavailableError) else interrupted from interrupted
 
 
@@ -396,10 +399,10 @@ def _judge(result: GitResult, doing: str) -> Pushed:
     rejected = list(_REJECTED.finditer(text))
     reasons = [found["reason"] or found["kind"] for found in rejected]
     for found, reason in zip(rejected, reasons, strict=True):
-        if not _RACED.search(reason) and not _BROKE.search(reason):
+        if not _RACED.search(reason) and not _NO_RESULT.search(reason):
             return Pushed(PushAnswer.REFUSED, _rejection(found["ref"], reason, result.stderr, doing))
-    if any(_BROKE.search(reason) for reason in reasons):
-        message = f"{doing}: the server did not say what it did"
+    if any(_NO_RESULT.search(reason) for reason in reasons):
+        message = f"{doing}: the server did not report the result"
         return Pushed(PushAnswer.UNKNOWN, RemoteUnavailableError(message))
     if reasons:
         # In an atomic push others stand beside the stale one.
@@ -426,11 +429,11 @@ def _rejection(ref: str, reason: str, stderr: str, doing: str) -> PushRejectedEr
     detail = server_words(stderr)
     if not ref.startswith(HIDDEN):
         return PushRejectedError(f"{doing}: {printable_line(reason)}{detail}")
-    # Whoever reads this has never heard of the reference, and it is the server that has to be told.
+    # People do not know these refs, and only a setting of the server helps.
     name, allow = printable_line(ref), f"let this account create, move and remove {HIDDEN}* on the server"
     if _NAME_REFUSED.search(reason):
         return PushRejectedError(
-            f"{doing}: the server does not take {name} ({printable_line(reason)}){detail}; {allow}"
+            f"{doing}: the server does not accept {name} ({printable_line(reason)}){detail}; {allow}"
         )
-    hint = f"; if it is the name {name} that is refused, {allow}" if _HOOK_REFUSED in reason else ""
+    hint = f"; if the server refuses the name {name}, {allow}" if _HOOK_REFUSED in reason else ""
     return PushRejectedError(f"{doing}: {printable_line(reason)}{detail}{hint}")

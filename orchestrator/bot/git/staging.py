@@ -19,6 +19,7 @@ from orchestrator.bot.git.objects import (
     Difference,
     change_index,
     differences,
+    write_tree,
 )
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
@@ -144,10 +145,8 @@ class Selector:
         return "not a regular file"
 
     def _reason_against_link(self, path: str) -> str | None:
-        root = Path(os.path.realpath(self.tree))
-        end = Path(os.path.realpath(self.tree / path))
-        stays = link_stays(path, str((self.tree / path).readlink()))
-        if stays and end.is_relative_to(root) and not any(map(is_git_name, end.relative_to(root).parts)):
+        target = str((self.tree / path).readlink())
+        if link_stays(path, target) and link_ends_inside(self.tree, path):
             return None
         return "a symbolic link that leaves the repository"
 
@@ -175,6 +174,13 @@ def link_stays(path: str, target: str) -> bool:
     return parts[0] != ".." and not any(map(is_git_name, parts))
 
 
+def link_ends_inside(tree: Path, path: str) -> bool:
+    """Return whether a link on disk finally leads to a place in the working tree, and not in `.git`."""
+    root = Path(os.path.realpath(tree))
+    end = Path(os.path.realpath(root / path))
+    return end.is_relative_to(root) and not any(map(is_git_name, end.relative_to(root).parts))
+
+
 def folders_above(path: str) -> list[str]:
     """Return the parent folders of a path, the nearest first."""
     pieces = path.rstrip("/").split("/")
@@ -188,8 +194,8 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-# A link to a link to a link; further ones are nobody's habit, and a link to a folder above has no end.
-_MOST_HOPS = 3
+# A link to a link to a link; nobody uses more, and links to parent folders would never end.
+_MOST_STEPS = 3
 MOST_NAMES = 1000
 """Most names of one path. Hundreds of packages may link to one licence, and links can form endless chains."""
 
@@ -216,13 +222,18 @@ class Aliases:
             return []
         found: dict[str, None] = {}
         names = [path]
-        for _ in range(_MOST_HOPS):
-            new = (name for known in names for name in self._hop(known) if name != path and name not in found)
+        for _ in range(_MOST_STEPS):
+            new = (
+                name
+                for known in names
+                for name in self._one_step(known)
+                if name != path and name not in found
+            )
             names = list(dict.fromkeys(islice(new, MOST_NAMES + 1 - len(found))))
             found |= dict.fromkeys(names)
         return list(found)
 
-    def _hop(self, path: str) -> Iterator[str]:
+    def _one_step(self, path: str) -> Iterator[str]:
         for place in (path, *folders_above(path)):
             for link in self._links.get(place, ()):
                 yield link + path[len(place) :]
@@ -252,7 +263,7 @@ class Stager:
             *("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames"),
             "--ignore-submodules=all",
             doing="cannot see what changed",
-            variables=_on(index),
+            index=index,
         )
         # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
@@ -276,25 +287,20 @@ class Stager:
         self.taken = {*tracked, *selection.add} - {*selection.remove, *(item.path for item in refused)}
         return sorted(selection.left_out + refused, key=lambda item: item.path)
 
-    def write_tree(self, index: Path) -> str:
-        """Return the tree id of the index."""
-        output = self._git.run("write-tree", doing=COMMITTING, variables=_on(index))
-        return output.decode("ascii").strip()
-
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
         """Reset each difference in the index to its old entry.
 
         Raises:
             WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
         """
-        # With the files, as all that writes an index: git looks again at those that changed in the moment in
-        # which it was written.
+        # With the files, as for every write of an index: git then checks files again that changed at the time of
+        # the write.
         before = [Difference(found.path, found.new, found.old) for found in listed]
         change_index(self._files, index, before, doing=COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
         """Return the modes of the index's paths, from lines `<mode> <object> <stage>TAB<path>`."""
-        output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, variables=_on(index))
+        output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, index=index)
         lines = (
             (path, *fields.split())
             for fields, _, path in (line.partition("\t") for line in decode_paths(output))
@@ -311,7 +317,8 @@ class Stager:
             doing=COMMITTING,
             # This command knows no literal paths; behind `./` no character begins a pattern's magic.
             stdin=encode_paths(f"./{path}" for path in paths),
-            variables={**_on(index), "GIT_LITERAL_PATHSPECS": "0"},
+            index=index,
+            variables={"GIT_LITERAL_PATHSPECS": "0"},
         )
         none_is_ignored = 1
         if result.status not in {0, none_is_ignored}:
@@ -324,7 +331,7 @@ class Stager:
                 *("update-index", "-z", "--force-remove", "--stdin"),
                 doing=COMMITTING,
                 stdin=encode_paths(selection.remove),
-                variables=_on(index),
+                index=index,
             )
 
     def _add(self, selection: Selection, index: Path) -> list[LeftOut]:
@@ -336,28 +343,26 @@ class Stager:
                 *("update-index", "-z", "--add", "--remove", "--replace", "--stdin"),
                 doing=COMMITTING,
                 stdin=encode_paths(paths),
-                variables=_on(index),
+                index=index,
             )
             if result.status == 0 and IGNORING not in result.stderr:
                 continue
             if result.status == 0:
                 taken = self._tracked(index)
-                refused += [LeftOut(path, "not a path that git takes") for path in paths if path not in taken]
+                refused += [
+                    LeftOut(path, "git does not accept this path") for path in paths if path not in taken
+                ]
                 continue
             error = error_for(result.stderr, COMMITTING)
             if isinstance(error, DiskFullError):
                 raise error
             # A run that failed changed nothing. Halving finds the paths that git does not take.
             if len(paths) == 1:
-                refused.append(LeftOut(paths[0], f"git does not take it: {main_line(result.stderr)}"))
+                refused.append(LeftOut(paths[0], f"git does not accept it: {main_line(result.stderr)}"))
             else:
                 half = len(paths) // 2
                 pending += [paths[half:], paths[:half]]
         return refused
-
-
-def _on(index: Path) -> dict[str, str]:
-    return {"GIT_INDEX_FILE": str(index)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +405,7 @@ class Screening:
         Raises:
             WorkspaceError: git failed, or the index still has held changes.
         """
-        staged = tree = self.stager.write_tree(index)
+        staged = tree = write_tree(self.git, index, doing=COMMITTING)
         outcome = CommitOutcome(None, [], left_out, [])
         if self.known is not None and self.known[0] == tree:
             changes = self.known[1]
@@ -415,11 +420,11 @@ class Screening:
         held = held_paths(judged, lambda change: self._hold(change, aliases))
         if held:
             self.stager.restore([difference for difference in new if difference.path in held], index)
-            tree = self.stager.write_tree(index)
+            tree = write_tree(self.git, index, doing=COMMITTING)
             new = differences(self.git, self.tip, tree)
             whole = self._since_base(tree, new)
             if any(difference.path in held for difference in new):
-                message = f"{COMMITTING}: what waits for a person could not be taken out of the change"
+                message = f"{COMMITTING}: what needs a person's approval could not be removed from the change"
                 raise WorkspaceError(message)
         changes = tuple(contents.change(difference) for difference in whole)
         waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
@@ -435,7 +440,9 @@ class Screening:
         """Search for secrets in the change and in the patch of held changes, which is created here."""
         patch = b""
         if held_bytes > _MOST_PATCH_BYTES:
-            note = f"what waits for a person is {held_bytes:,} bytes, too many for a patch; none was made"
+            note = (
+                f"the changes that need a person's approval have {held_bytes:,} bytes, too many for a patch"
+            )
             outcome.notes.append(note)
         elif outcome.held:
             patch = binary_patch(self.git, tree, staged)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
+from orchestrator.core.git_names import is_task_key
 
 if TYPE_CHECKING:
     import random
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 JOURNAL_FILE = "journal.jsonl"
 HOME_VARIABLE = "PULLWRIGHT_HOME"
 RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6,7}")
-"""Matches ids of `new_run_id`. Before November 2026 the last part was a random number of six digits."""
+"""Matches ids of `new_run_id`, and those of earlier versions, whose last part had six digits."""
 _PRIVATE = 0o700
 
 
@@ -136,8 +137,6 @@ def is_full(error: OSError) -> bool:
 
 _SUFFIX = ".zip"
 _ASIDE = ".old"
-# The keys of tasks, which are names of files on every system.
-_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _PRIVATE_FILE = 0o600
 
 
@@ -196,7 +195,7 @@ class KeptWork:
             names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
         except OSError:
             return set()
-        return {name for name in names if _KEY.fullmatch(name)}
+        return set(filter(is_task_key, names))
 
     def remove(self, key: str) -> None:
         """Delete the files of a task, because it is done or the remote has them."""
@@ -217,6 +216,6 @@ class KeptWork:
         return aside
 
     def _path(self, key: str) -> Path:
-        if not _KEY.fullmatch(key):
+        if not is_task_key(key):
             raise JournalError(f"{key!r} is not the key of a task")
         return self.folder / f"{key}{_SUFFIX}"

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -45,25 +45,22 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
-SPEND_LOCK_FILE = "spend.lock"
 MOST_RUNS_FOR_PAUSES = 1_000
 """Newest runs that are searched. Each look at a repository is a run: a fleet makes many in an hour."""
 MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
 _BEGINNING_BYTES = 16 * 1024
-_PRIVATE = 0o600
 _SAID_CHARS = 300
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
@@ -76,7 +73,7 @@ _FOLDED = frozenset(
         *(TurnStarted, WaitStarted),
     )
 )
-# Of subagents only what was paid counts. Inside a text the quotation marks would be escaped.
+# Of subagents only costs count. Inside a text the quotation marks would be escaped.
 _REPLY = b'"type":"ReplyReceived"'
 _PAID = re.compile(rb'"type":"(?:TurnStarted|WaitStarted|ReplyReceived)"')
 _WRITERS = frozenset({"edit_file", "write_file", "replace"})
@@ -126,7 +123,7 @@ class RunSummary:
         costs_by_day: by UTC day, including possible costs of requests without a reply.
         reserved: the last reservation.
         pause: the time after it in which there is nothing to do.
-        noted_pause: the pause that a worker recorded after it, and that a restart waits for.
+        noted_pause: the pause that a worker recorded after it; a restart waits for its end.
     """
 
     id: str
@@ -231,30 +228,34 @@ class _Fold:
             self.first_broken = 0
         if head is None or at is None:
             return
-        if self.result is None:  # what is written after the end is no work
+        if self.result is None:  # a pause may be noted after the end
             self.started, self.ended = self.started or at, at
         kind = head[3]
         if kind == b"ToolCallStarted" and not _WRITING.search(line):
             return
         is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
-        is_talk = kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
-        if not (is_paid or is_talk or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
+        is_first_message = (
+            kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
+        )
+        if not (is_paid or is_first_message or kind in _FOLDED) or (
+            kind == b"ToolCallEnded" and not self.calls
+        ):
             return
         event = _event(line)
         if event is not None:
             self._take(event, at)
             self.unanswered.take(event, at)
         elif _REPLY in line:
-            self._count(at, Spent(None, rounds=1))  # nobody knows what a reply cost that cannot be read
+            self._count(at, Spent(None, rounds=1))  # the cost of an unreadable reply is unknown
         if kind == b"CycleEnded":
             self._end(at)
 
     def _end(self, at: datetime) -> None:
         self.result = {} if self.result is None else self.result
-        told = _told_unanswered(self.result)
-        if told is not None:
-            self.unanswered = Unanswered()  # the run itself knew better
-            self._count(at, told)
+        reported = _reported_unanswered(self.result)
+        if reported is not None:
+            self.unanswered = Unanswered()  # the run itself knew more than its journal says
+            self._count(at, reported)
 
     def _count(self, at: datetime, cost: Spent) -> None:
         day = at.date()
@@ -343,14 +344,14 @@ class _Fold:
 
 @dataclass(slots=True)
 class _KnownJournal:
-    """The result of reading a journal up to the end of its last complete line."""
+    """What was read of a journal, up to the end of its last complete line."""
 
     file: tuple[int, int]
     size: int = -1
     changed: int = -1
     read: int = 0
     fold: _Fold = field(default_factory=_Fold)
-    told: tuple[RunSummary, bool] | None = None
+    result: tuple[RunSummary, bool] | None = None
 
 
 class _Folds:
@@ -372,13 +373,13 @@ class _Folds:
             known = self._known.pop(path, None)
             if known is None or known.file != (found.st_dev, found.st_ino) or known.read > found.st_size:
                 known = _KnownJournal((found.st_dev, found.st_ino))
-            if known.told is None or (known.size, known.changed) != (found.st_size, found.st_mtime_ns):
-                known.told = _read_on(known, file, path.parent.name)
+            if known.result is None or (known.size, known.changed) != (found.st_size, found.st_mtime_ns):
+                known.result = _read_on(known, file, path.parent.name)
                 known.size, known.changed = found.st_size, found.st_mtime_ns
             self._known[path] = known
             if len(self._known) > self._most:
                 self._known.popitem(last=False)
-            return known.told
+            return known.result
 
 
 def _read_on(known: _KnownJournal, file: BinaryIO, run: str) -> tuple[RunSummary, bool]:
@@ -403,16 +404,14 @@ def newest_run(
     *,
     repository: str | None = None,
     model: str | None = None,
-    most: int = MOST_RUNS_FOR_PAUSES,
 ) -> RunSummary | None:
     """Return the newest run whose journal contains the start.
 
     Args:
         repository: only runs on this one count, under any of its absolute names.
         model: only runs with this one count.
-        most: the number of newest runs to search.
     """
-    return next(_newest_runs(home, most, repository, model), None)
+    return next(_newest_runs(home, MOST_RUNS_FOR_PAUSES, repository, model), None)
 
 
 def _newest_runs(
@@ -446,14 +445,12 @@ def last_pause(
     *,
     repository: str | None = None,
     model: str | None = None,
-    most: int = MOST_RUNS_FOR_PAUSES,
 ) -> Pause | None:
-    """Return the pause after the newest run, if it is not over. Unreadable records are ignored.
+    """Return the pause after the run that `newest_run` returns, if it is not over. Unreadable records are ignored.
 
-    Args:
-        home: as the others, for `newest_run`: a restart with another model need not wait.
+    A restart with another model need not wait.
     """
-    run = newest_run(home, repository=repository, model=model, most=most)
+    run = newest_run(home, repository=repository, model=model)
     return None if run is None else run.pause_at(now)
 
 
@@ -476,33 +473,6 @@ def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
         if run.task is not None:
             found.setdefault(run.task.key, run.task)
     return found
-
-
-@asynccontextmanager
-async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
-    """Lock the spending of this machine, from reading the costs until the reservation is recorded.
-
-    Args:
-        seconds: longest wait for another process, in real time.
-
-    Raises:
-        JournalError: another process holds the lock for longer, or the file cannot be created.
-    """
-    path = home.root / SPEND_LOCK_FILE
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
-    except OSError as error:
-        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
-    try:
-        try:
-            is_ours = await wait_for_lock_async(file, seconds)
-        except OSError as error:
-            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
-        if not is_ours:
-            raise JournalError(f"what may be spent is not known after {seconds:.0f} s: {keeper(file, path)}")
-        yield
-    finally:
-        os.close(file)
 
 
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
@@ -578,7 +548,7 @@ def _event(line: bytes) -> Event | None:
     return None if isinstance(event, UnknownRecord) else event
 
 
-def _told_unanswered(result: Mapping[str, Any]) -> Spent | None:
+def _reported_unanswered(result: Mapping[str, Any]) -> Spent | None:
     """Return the possible cost of requests without a reply, if the end of a run reports it."""
     if "uncertain_tokens" not in result:
         return None
@@ -618,8 +588,8 @@ def _moment(text: str) -> datetime | None:
 
 
 def _changed(result: Mapping[str, Any]) -> DiffStat:
-    told = result.get("changed")
-    fields = told if isinstance(told, dict) else {}
+    reported = result.get("changed")
+    fields = reported if isinstance(reported, dict) else {}
     files = fields.get("files")
     names = tuple(name for name in files if isinstance(name, str)) if isinstance(files, list) else ()
     added, removed = (fields.get(name) for name in ("added", "removed"))

@@ -44,7 +44,7 @@ MOST_RUNS = 200
 _LOCK_SECONDS = 1.0
 
 _Kind = TypeVar("_Kind")
-# Our writer's own form, at the beginning of a line: inside a text the quotation marks would be escaped.
+# The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
 _TAIL_BYTES = 4096
 _MOST_PATCH_BYTES = 20_000_000
@@ -113,7 +113,7 @@ def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     try:
         handle = os.open(folder / LOCK_FILE, flags, 0o600)
     except OSError as error:
-        raise JournalError(f"cannot hold the run in {folder}: {error.strerror or error}") from error
+        raise JournalError(f"cannot lock the run in {folder}: {error.strerror or error}") from error
     try:
         if not wait_for_lock(handle, seconds):
             raise JournalError(f"the run is held by another process: {keeper(handle, folder / LOCK_FILE)}")
@@ -182,7 +182,7 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
         folder = home.runs / name
         with suppress(JournalError):
             if name >= oldest and is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
-                run = _told(read_run(folder))
+                run = _to_open_run(read_run(folder))
                 if run is not None:
                     found.append(run)
     return found
@@ -212,15 +212,19 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
         return
     run = read_run(folder)
     if any(isinstance(event, CycleEnded) for event in run.events):
-        return  # whole but for its line break
+        return  # only its last line break is missing
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
 
 
-def _told(run: Run) -> OpenRun | None:
+def _to_open_run(run: Run) -> OpenRun | None:
     """Build the open run from its journal; None if it has an end after all."""
     events = run.events
     if any(isinstance(event, CycleEnded) for event in events):
         return None
+    unanswered = Unanswered()
+    for record in run.records:
+        if not isinstance(record.event, UnknownRecord):
+            unanswered.take(record.event, record.at)
     replies = responses(run)
     cloned = _last(run, Cloned)
     saved = tuple(event for event in events if isinstance(event, WorkSaved))
@@ -235,7 +239,11 @@ def _told(run: Run) -> OpenRun | None:
         base_branch=cloned.branch if cloned else "",
         base_commit=cloned.commit if cloned else "",
         proposed=_last(run, Proposed),
-        conversation=tuple(_conversation(run)),
+        conversation=tuple(
+            ("message" if isinstance(event, MessageAdded) else "reply", event.message)
+            for event in events
+            if isinstance(event, MessageAdded | ReplyReceived)
+        ),
         rounds=sum(isinstance(event, TurnStarted) for event in events),
         usage=sum((reply.usage for reply in replies), Usage()),
         usd=cost_of_all(replies).usd,
@@ -244,28 +252,12 @@ def _told(run: Run) -> OpenRun | None:
         question=_last(run, QuestionAsked),
         resumed=_last(run, Resumed),
         torn=run.torn,
-        uncertain=_uncertain(run),
+        uncertain=unanswered.total,
     )
-
-
-def _uncertain(run: Run) -> Spent:
-    unanswered = Unanswered()
-    for record in run.records:
-        if not isinstance(record.event, UnknownRecord):
-            unanswered.take(record.event, record.at)
-    return unanswered.total
 
 
 def _last(run: Run, kind: type[_Kind]) -> _Kind | None:
     return next((event for event in reversed(run.events) if isinstance(event, kind)), None)
-
-
-def _conversation(run: Run) -> Iterator[tuple[str, Message]]:
-    for event in run.events:
-        if isinstance(event, MessageAdded):
-            yield "message", event.message
-        elif isinstance(event, ReplyReceived):
-            yield "reply", event.message
 
 
 def _touched(saved: WorkSaved) -> frozenset[str]:

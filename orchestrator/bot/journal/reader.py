@@ -1,10 +1,11 @@
-"""Reads journals: one run, all runs, and the replies of a run for its replay."""
+"""Reads journals: one run, all runs, a journal that is still written, and the replies of a run for its replay."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import math
+import os
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
@@ -101,7 +102,9 @@ def replay_of(run: Run) -> list[ReplyReceived]:
     """
     agents = {event.agent for event in run.events if isinstance(event, SubagentEvent)}
     if agents - {SUMMARY_AGENT, EMBEDDING_AGENT}:
-        message = f"run {run.id} used subagents, so its replies have no order and cannot be replayed"
+        message = (
+            f"run {run.id} used subagents: the order of its replies is not known, so it cannot be replayed"
+        )
         raise JournalError(message)
     return [event for event in run.events if isinstance(event, ReplyReceived)]
 
@@ -166,7 +169,7 @@ def _parse(piece: bytes) -> dict[str, Any] | None:
 def _read_header(data: dict[str, Any]) -> str:
     written = data.get("format")
     if data.get(TYPE_KEY) != HEADER_TYPE or type(written) is not int:
-        raise JournalError("not the beginning of a journal")
+        raise JournalError("this is not the header of a journal")
     if written > FORMAT:
         raise JournalError(
             f"written in format {written}, this version reads up to {FORMAT}; update Pullwright"
@@ -181,12 +184,95 @@ def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
         JournalError: it has another number, no time, or a value of the wrong kind.
     """
     if data.get("seq") != seq:
-        raise JournalError(f"record {seq} is missing here")
+        raise JournalError(f"record {seq} is missing")
     try:
         at = datetime.fromisoformat(data["at"])
     except (KeyError, TypeError, ValueError) as error:
-        raise JournalError("has no time") from error
+        raise JournalError("the record has no valid time") from error
     return JournalRecord(seq, at, decode_event(data), data)
+
+
+_MOST_TAIL_BYTES = 4_000_000
+_SKIPPED_BYTES = 1_000_000
+
+
+class JournalTail:
+    """Reads the lines that were appended to a run's journal since the last read.
+
+    Args:
+        folder: the run's folder, which may have no journal yet.
+        after: number of the last known record; the journal's header has 0.
+    """
+
+    def __init__(self, folder: Path, after: int = 0) -> None:
+        self._path = folder / JOURNAL_FILE
+        self._offset = 0
+        self._next = 0
+        self._after = max(after, 0)
+
+    @property
+    def seq(self) -> int:
+        """The number of the last record that was read or skipped."""
+        return max(self._next - 1, self._after)
+
+    def lines(self, most_bytes: int = _MOST_TAIL_BYTES) -> list[tuple[int, bytes]]:
+        """Return at most `most_bytes` of new lines, each with its number. The next call returns the rest.
+
+        Raises:
+            JournalError: the journal cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                while self._next <= self._after:
+                    if not self._skip_known(file.fileno()):
+                        return []
+                file.seek(self._offset)
+                chunk = file.read(most_bytes)
+                while b"\n" not in chunk and (more := file.read(most_bytes)):  # one line that is longer
+                    chunk += more
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise JournalError(f"cannot read the journal {self._path}: {error.strerror or error}") from error
+        whole = chunk[: chunk.rfind(b"\n") + 1]
+        found = list(enumerate(whole.split(b"\n")[:-1], start=self._next))
+        self._offset += len(whole)
+        self._next += len(found)
+        return found
+
+    def records(self) -> Iterator[JournalRecord]:
+        """Yield all new records, without unreadable ones.
+
+        Raises:
+            JournalError: the journal cannot be read.
+        """
+        while found := self.lines():
+            for seq, line in found:
+                if (record := read_line(line, seq)) is not None:
+                    yield record
+
+    def _skip_known(self, file: int) -> bool:
+        """Skip known lines. Return False if the next one is not written yet."""
+        chunk = os.pread(file, _SKIPPED_BYTES, self._offset)
+        while chunk and b"\n" not in chunk:
+            more = os.pread(file, _SKIPPED_BYTES, self._offset + len(chunk))
+            if not more:
+                return False
+            chunk += more
+        at = 0
+        while self._next <= self._after and (end := chunk.find(b"\n", at)) >= 0:
+            at, self._next = end + 1, self._next + 1
+        self._offset += at
+        return at > 0
+
+
+def read_line(line: bytes, seq: int) -> JournalRecord | None:
+    """Return the record of a line; None for other lines, such as the journal's header."""
+    try:
+        data = json.loads(line)
+        return read_record(data, seq) if seq and isinstance(data, dict) else None
+    except (ValueError, RecursionError, JournalError):
+        return None
 
 
 @dataclass(slots=True)
@@ -194,7 +280,7 @@ class Unanswered:
     """Tracks the requests of a run, including those of subagents, that received no reply.
 
     A request counts with its whole reservation if the next one of its session follows without a reply: it
-    failed, and only the process knew whether it was billed. A run that comes to its end reports this itself.
+    failed, and only the process knew whether it was billed. A completed run reports this itself.
 
     Attributes:
         failed: requests that certainly received no reply, each with the time of its start or failure.
@@ -212,7 +298,7 @@ class Unanswered:
             case TurnStarted(tokens=tokens, usd=usd):
                 if before := self._open.pop(session, None):
                     self.failed.append(before)
-                if tokens is not None:  # else a version wrote it that did not say
+                if tokens is not None:  # older versions recorded none
                     self._open[session] = at, _spent(tokens, usd)
             case WaitStarted(tokens=tokens, usd=usd) if tokens is not None:
                 self.failed.append((at, _spent(tokens, usd)))

@@ -247,7 +247,7 @@ def _restore_saved_work(clone: Clone, work: str, reference: str) -> None:
     Raises:
         WorkspaceError: the work has conflicts. The record that exists already is then of more use.
     """
-    if clone.adopt(work, reference=reference).conflicts:
+    if clone.apply_work(work, reference=reference).conflicts:
         raise WorkspaceError("the saved work of the cycle before it now conflicts with the base")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
-from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip, wip_ref
+from orchestrator.bot.coordination.saved_work import WORK, load_wip, wip_ref
 from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
@@ -17,6 +17,7 @@ from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.bot.worker.task_rules import has_label
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
+from orchestrator.core.git_names import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -261,7 +262,7 @@ def _works(records: Records, seen: Mapping[str, str]) -> dict[str, UnfinishedWor
     found = {}
     for ref in seen:
         key = ref.removeprefix(WORK)
-        if key != ref and is_key(key) and (wip := load_wip(records, key, seen)) is not None:
+        if key != ref and is_task_key(key) and (wip := load_wip(records, key, seen)) is not None:
             found[key] = wip
     return found
 
@@ -374,7 +375,7 @@ class TaskDecisions:
             return _unchanged(refusal, state)
         if not state.blocks:
             return _unchanged(f"{state.key} is not blocked: the next cycle may take it anyway", state)
-        if self.claims.ask_again(state.key, self.dead_runs) is not None:
+        if self.claims.request_retry(state.key, self.dead_runs) is not None:
             return _unchanged(self._busy_note(self._present_state(state.key)), state)
         after = self._present_state(state.key)
         goes_on = ", and goes on with the work that is kept" if after.has_work else ""

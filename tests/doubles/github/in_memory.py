@@ -247,10 +247,8 @@ class InMemoryGitHub:
     def _check(self, one: state.CheckRun) -> Check:
         found = _STATES.get(one.result, CheckState.OTHER)
         if one.is_status:
-            return Check(
-                one.name, found, one.summary, "", None if found is CheckState.RUNNING else one.ended_at
-            )
+            return Check(one.name, found, one.summary, "")
         summary = f"{one.name}\n\n{one.summary}" if one.summary else ""
         page = f"{self.github.web_url}/{self.repo.full_name}/runs/{one.id}"
         app = ACTIONS_APP if one.app == ACTIONS else f"app-{one.app}"
-        return Check(one.name, found, summary, page, one.ended_at, app, one.app)
+        return Check(one.name, found, summary, page, app, one.app)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.adopt import unsound
+from orchestrator.bot.git.apply import invalid_entries
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
@@ -140,7 +140,7 @@ def test_every_part_of_the_program_refuses_a_name_of_gits_folder(name: str) -> N
     assert is_git_name(name)
     assert PathPolicy()(_change(name)) == "inside .git"
     assert not stays_inside(f"docs/{name}/config")
-    assert unsound([("100644", f"docs/{name}")])
+    assert invalid_entries([("100644", f"docs/{name}")])
     with pytest.raises(Exception, match="is refused"):
         split_path(f"docs/{name}/config")
 
@@ -154,8 +154,8 @@ def test_another_name_is_another_name(name: str) -> None:
 def test_a_list_of_submodules_waits_for_a_person_and_is_no_link(name: str) -> None:
     assert is_git_name(name, MODULES_FILE)
     assert PathPolicy()(_change(name)) is not None
-    assert (name, "is a link in place of .gitmodules") in unsound([(LINK_MODE, name)])
-    assert not unsound([("100644", name)])
+    assert (name, "is a link in place of .gitmodules") in invalid_entries([(LINK_MODE, name)])
+    assert not invalid_entries([("100644", name)])
 
 
 @table(

@@ -132,8 +132,10 @@ def error_of_reply(
     if forbidden and (limit := _limit(reply, now)):
         text = f"cannot {doing} before {limit:%Y-%m-%d %H:%M:%S} UTC: rate limit {quoted}"
         error = ForgeRateLimitError(text, resume_at=limit)
-    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (forbidden and not said and not _is_githubs(reply)):
-        where = "GitHub, or a proxy before it, is in trouble"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+        forbidden and not said and not _is_githubs_own(reply)
+    ):
+        where = "GitHub, or a proxy in front of it, has a problem"
         error = ForgeUnavailableError(f"cannot {doing}: {where} {quoted}: try again later")
     elif status == HTTPStatus.UNAUTHORIZED:
         why = "GitHub does not accept the token" if has_token else "it needs a token"
@@ -176,7 +178,7 @@ def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None
     if "NOT_FOUND" in kinds:
         return ForgeNotFoundError(f"cannot {doing}: not found ({said})")
     if _TROUBLE_WORDS.search(said):
-        return ForgeUnavailableError(f"cannot {doing}: GitHub is in trouble ({said}): try again later")
+        return ForgeUnavailableError(f"cannot {doing}: GitHub has a problem ({said}): try again later")
     return ForgeError(f"cannot {doing}: GitHub rejected the query ({said})")
 
 
@@ -201,7 +203,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"\d{1,11}", text.strip()) else None
 
 
-def _is_githubs(reply: Reply) -> bool:
+def _is_githubs_own(reply: Reply) -> bool:
     """Return whether a refusal without a message is GitHub's own: a proxy knows nothing of permissions."""
     return not reply.headers.keys().isdisjoint({"x-accepted-github-permissions", "x-github-sso"})
 
@@ -402,7 +404,7 @@ class Calls:
             return reader(reply.json())
         except _WRONG_FORM as error:
             raise ForgeError(
-                f"cannot {doing}: the server's answer has not GitHub's form: is --github-url right?"
+                f"cannot {doing}: the server's answer does not have GitHub's form: check --github-url"
             ) from error
 
     def pages(
@@ -488,7 +490,7 @@ class Calls:
     def _tell_unreadable(self, doing: str, item: Any) -> None:
         number = item.get("number") if isinstance(item, dict) else None
         named = f"#{number}" if isinstance(number, int) else "an item"
-        text = f"{named} is left out, because the server's answer about it has not GitHub's form: {doing}"
+        text = f"{named} is left out, because the server's answer does not have GitHub's form: {doing}"
         with self._lock:
             is_new = text not in self._told
             self._told.add(text)

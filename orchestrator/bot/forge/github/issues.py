@@ -15,11 +15,11 @@ from orchestrator.bot.forge.github.parsing import (
     is_bot,
     to_body_edit,
     to_comment,
+    to_datetime,
     to_event,
     to_issue,
     to_login,
     to_permission,
-    to_time,
 )
 from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
 from orchestrator.bot.forge.github.token import RestToken
@@ -40,8 +40,6 @@ _CUT = "\n\n*(cut: the comment would be too long)*"
 _MOST_SECTIONS = 50
 _LONGEST_KEY = 80
 _SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
-_OLDER = re.compile(r"<!-- pullwright:comment:([^\s<>]*) -->")
-"""The last line of a comment of an earlier version, which wrote one comment for each key."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _LABEL_COLOUR = "1d76db"
 _COMMENTS = 200
@@ -191,8 +189,7 @@ class RestIssues(RestToken):
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         """Write a section of our one comment, or replace it there; an empty one removes it.
 
-        Several comments of ours become one here: those of an earlier version, which wrote one for each key,
-        and two that were created at the same moment.
+        Two comments of ours that were created at the same moment become one here.
         """
         self._need_token(f"comment on #{number}")
         ours = self._own_comments(number)
@@ -219,8 +216,8 @@ class RestIssues(RestToken):
 
     def ensure_label(self, number: int, label: str) -> None:
         """Add a label to an issue or pull request unless it has the label. GitHub creates an unknown label."""
-        self._need_token(f"put a label on #{number}")
-        place, doing = f"/issues/{number}/labels", f"put the label {label!r} on #{number}"
+        self._need_token(f"add a label to #{number}")
+        place, doing = f"/issues/{number}/labels", f"add the label {label!r} to #{number}"
         there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
         if label.lower() not in {name.lower() for name in there}:
             # Adding a label twice changes nothing, so that the request may be repeated after a lost reply.
@@ -228,18 +225,18 @@ class RestIssues(RestToken):
 
     def make_label(self, label: str, description: str) -> bool:
         """Create a label unless it exists: docs.github.com/rest/issues/labels#create-a-label."""
-        self._need_token("make a label")
+        self._need_token("create a label")
         body = {"name": label, "color": _LABEL_COLOUR, "description": description}
-        request = self._request("POST", "/labels", f"make the label {label!r}", body=body)
+        request = self._request("POST", "/labels", f"create the label {label!r}", body=body)
         answer = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,), repeatable=True)
         return answer.status == HTTPStatus.CREATED
 
     def remove_label(self, number: int, label: str) -> None:
         """Remove a label from an issue or pull request if it has the label."""
-        self._need_token(f"take a label off #{number}")
+        self._need_token(f"remove a label from #{number}")
         if not label.strip("."):
-            raise ForgeError(f"cannot take the label {label!r} off #{number}: it is no label")
-        place, doing = f"/issues/{number}/labels", f"take the label {label!r} off #{number}"
+            raise ForgeError(f"cannot remove the label {label!r} from #{number}: this is not a label")
+        place, doing = f"/issues/{number}/labels", f"remove the label {label!r} from #{number}"
         there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
         if label.lower() in {name.lower() for name in there}:
             request = self._request("DELETE", f"{place}/{quote(label, safe='')}", doing)
@@ -252,7 +249,7 @@ class RestIssues(RestToken):
         return self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
 
     def _requested_permission(self, login: str) -> Permission:
-        place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"ask what {login} may do"
+        place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"read the permission of {login}"
         request = self._request("GET", place, doing)
         try:
             reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
@@ -296,9 +293,8 @@ class RestIssues(RestToken):
         return found, False
 
     def _own_comments(self, number: int) -> list[Comment]:
-        """Return our comments with sections; those of an earlier version come last."""
+        """Return our comments with sections, at most the first if GitHub does not tell our login."""
         found = self._own_comments_like(number, lambda said: sections_of(said) is not None)
-        found.sort(key=lambda comment: is_of_one_key(comment.body))
         return found if self.own_login() else found[:1]
 
     def _own_comments_like(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
@@ -357,7 +353,7 @@ def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
         return None
     # The newest edit is also taken from these fields, in case the list does not have it yet.
     last = issue["lastEditedAt"]
-    edits = [] if last is None else [Edit(to_login(issue["editor"]), to_time(last), "body")]
+    edits = [] if last is None else [Edit(to_login(issue["editor"]), to_datetime(last), "body")]
     listed = issue["userContentEdits"]
     if listed is None:
         return _EditPage(edits, last is None, None)
@@ -376,18 +372,10 @@ def sections_of(comment: str) -> dict[str, str] | None:
     """
     text = normalized(comment)
     body, _, last = text.rpartition("\n")
-    older = _OLDER.fullmatch(last)
-    if older is not None:
-        return {unquote(older[1]): _without_markers(body)}
     if last != MARKER:
         return None
     _, *parts = _SECTION.split(body)
     return {unquote(key): part.strip() for key, part in zip(parts[::2], parts[1::2], strict=True)}
-
-
-def is_of_one_key(comment: str) -> bool:
-    """Return whether a comment has the form of an earlier version, which wrote one for each key."""
-    return _OLDER.fullmatch(normalized(comment).rpartition("\n")[2]) is not None
 
 
 def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:

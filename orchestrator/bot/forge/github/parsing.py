@@ -79,7 +79,7 @@ def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
     kind = data["event"]
     if kind not in {"labeled", "unlabeled", "renamed"}:
         return None
-    actor, at = to_login(data["actor"]), to_time(data["created_at"])
+    actor, at = to_login(data["actor"]), to_datetime(data["created_at"])
     if kind == "renamed":
         return Edit(actor, at, "title")
     return LabelEvent(int(data["id"]), str(data["label"]["name"]), kind == "labeled", actor, at)
@@ -87,10 +87,10 @@ def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
 
 def to_body_edit(data: Mapping[str, Any]) -> Edit:
     """Return an edit of a body, from GraphQL."""
-    return Edit(to_login(data["editor"]), to_time(data["editedAt"]), "body")
+    return Edit(to_login(data["editor"]), to_datetime(data["editedAt"]), "body")
 
 
-def to_time(text: str) -> datetime:
+def to_datetime(text: str) -> datetime:
     """Return a time of GitHub's, which has a time zone.
 
     Raises:
@@ -102,9 +102,9 @@ def to_time(text: str) -> datetime:
     return time
 
 
-def to_time_or_none(text: str | None) -> datetime | None:
-    """Return the time as `to_time` does; None for an empty text or None."""
-    return to_time(text) if text else None
+def to_datetime_or_none(text: str | None) -> datetime | None:
+    """Return the time as `to_datetime` does; None for an empty text or None."""
+    return to_datetime(text) if text else None
 
 
 _SIGNED = re.compile(r"""src="(https://private-user-images\.githubusercontent\.com/[^"\s]+)\"""")
@@ -122,9 +122,9 @@ def to_comment(data: Mapping[str, Any]) -> Comment:
         id=int(data["id"]),
         author=to_login(data["user"]),
         body=data["body"] or "",
-        created_at=to_time(data["created_at"]),
+        created_at=to_datetime(data["created_at"]),
         url=data["html_url"],
-        updated_at=to_time_or_none(data.get("updated_at")),
+        updated_at=to_datetime_or_none(data.get("updated_at")),
     )
 
 
@@ -146,10 +146,10 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         labels=to_labels(data["labels"]),
         author=to_login(data["user"]),
         url=data["html_url"],
-        created_at=to_time(data["created_at"]),
+        created_at=to_datetime(data["created_at"]),
         # Every assignee counts, also an account for which `to_login` returns nothing.
         assignees=tuple(to_login(user) or str(user["login"]) for user in data.get("assignees") or ()),
-        updated_at=to_time_or_none(data.get("updated_at")),
+        updated_at=to_datetime_or_none(data.get("updated_at")),
     )
 
 
@@ -173,8 +173,8 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
         commit=data["head"]["sha"],
         author=to_login(data.get("user")),
         labels=to_labels(data.get("labels") or ()),
-        created_at=to_time_or_none(data.get("created_at")),
-        updated_at=to_time_or_none(data.get("updated_at")),
+        created_at=to_datetime_or_none(data.get("created_at")),
+        updated_at=to_datetime_or_none(data.get("updated_at")),
         # This reference stays when the branch or its fork is deleted.
         reference=f"refs/pull/{int(data['number'])}/head",
         base_commit=str(data["base"].get("sha") or ""),

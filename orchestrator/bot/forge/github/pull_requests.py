@@ -19,13 +19,12 @@ from orchestrator.bot.forge.base import (
 )
 from orchestrator.bot.forge.github.issues import RestIssues, normalized
 from orchestrator.bot.forge.github.parsing import (
+    to_datetime,
     to_labels,
     to_listed_pull_request,
     to_login,
     to_own_pull_request,
     to_pull_request,
-    to_time,
-    to_time_or_none,
 )
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
@@ -152,14 +151,14 @@ class RestPullRequests(RestIssues):
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Return all open pull requests, also from forks and by other people, that say they close this issue."""
-        return self._query(LINKED, number, f"read what is linked to issue #{number}", to_linked)
+        return self._query(LINKED, number, f"read the pull requests of issue #{number}", to_linked)
 
     def feedback(self, number: int) -> list[Feedback]:
         """Return the feedback on a pull request, oldest first.
 
         At most the newest 100 reviews, 100 comments, and 100 threads on lines with their newest 50 comments.
         """
-        return self._query(FEEDBACK, number, f"read what is said about pull request #{number}", to_feedback)
+        return self._query(FEEDBACK, number, f"read the feedback on pull request #{number}", to_feedback)
 
     def checks(self, commit: str) -> list[Check]:
         """Return the newest run of each check of a commit, and its statuses. Empty if there are none."""
@@ -348,7 +347,6 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         state=state,
         summary="\n\n".join(words),
         url=run["html_url"] or run["details_url"] or "",
-        ended_at=to_time_or_none(run["completed_at"]),
         app=str(app.get("slug") or ""),
         app_id=int(app.get("id") or 0),
     )
@@ -363,7 +361,6 @@ def _to_status(status: Mapping[str, Any]) -> _Entry:
         state=state,
         summary=status["description"] or "",
         url=status["target_url"] or "",
-        ended_at=None if state is CheckState.RUNNING else to_time(status["updated_at"]),
     )
     return "status", status["updated_at"], int(status["id"]), check
 
@@ -416,8 +413,8 @@ def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
         commit=node["headRefOid"],
         author=to_login(node["author"]),
         labels=to_labels(_nodes(labels)),
-        created_at=to_time(node["createdAt"]),
-        updated_at=to_time(node["updatedAt"]),
+        created_at=to_datetime(node["createdAt"]),
+        updated_at=to_datetime(node["updatedAt"]),
     )
 
 
@@ -447,14 +444,14 @@ def _to_one_feedback(
     node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None
 ) -> Feedback:
     sent = node.get("submittedAt") or node.get("publishedAt") or node["createdAt"]
-    created, edited = to_time(sent), node["lastEditedAt"]
+    created, edited = to_datetime(sent), node["lastEditedAt"]
     return Feedback(
         kind=kind,
         id=int(node["fullDatabaseId"]),
         author=to_login(node["author"]),
         body=node["body"],
         created_at=created,
-        updated_at=max(created, to_time(edited)) if edited else created,
+        updated_at=max(created, to_datetime(edited)) if edited else created,
         url=node["url"],
         state=str(node["state"]).lower() if kind is FeedbackKind.REVIEW else "",
         path=thread["path"] if thread else "",

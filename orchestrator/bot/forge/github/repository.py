@@ -134,7 +134,7 @@ class RestRepository:
         """
         path = f"/repos/{data['full_name']}/git/ref/heads/{quote(data['default_branch'])}"
         reply = self._calls.get(
-            ApiRequest("GET", path, f"look into {self._name}"),
+            ApiRequest("GET", path, f"look for commits in {self._name}"),
             accept=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         )
         return reply.status != HTTPStatus.OK
@@ -187,7 +187,7 @@ class RestRepository:
         if self._default_branch is None:
             return self._first_commit()
         place = f"/git/ref/heads/{quote(self._default_branch)}"
-        request = self._request("GET", place, "look at the default branch")
+        request = self._request("GET", place, "read the default branch")
         reply = self._calls.get(request, accept=_NONE)
         if reply.status in _NONE:
             return None

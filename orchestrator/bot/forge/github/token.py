@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.base import RequestQuota, TokenKind
 from orchestrator.bot.forge.github.calls import ApiRequest, Transport
 from orchestrator.bot.forge.github.parsing import LOGIN
 from orchestrator.bot.forge.github.repository import RestRepository
@@ -53,15 +53,6 @@ BYPASSES = frozenset({"always", "exempt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """Requests an hour: `remaining` of `limit` are left until `reset`."""
-
-    limit: int
-    remaining: int
-    reset: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TokenFacts:
     """GitHub's statements about a token. None stands for an unknown value.
 
@@ -76,7 +67,7 @@ class TokenFacts:
     kind: TokenKind
     scopes: tuple[str, ...] | None = None
     expires_at: datetime | None = None
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    quotas: Mapping[str, RequestQuota] = field(default_factory=dict)
     server_date: datetime | None = None
 
 
@@ -207,7 +198,7 @@ class RestToken(RestRepository):
         kind = self.token_kind()
         request = ApiRequest("GET", "/rate_limit", "ask about the token")
         reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
-        quotas: Mapping[str, Quota] = {}
+        quotas: Mapping[str, RequestQuota] = {}
         if reply.status != HTTPStatus.NOT_FOUND:
             quotas = self._calls.parsed(reply, request.doing, _to_quotas)
         scopes = reply.headers.get("x-oauth-scopes")
@@ -226,7 +217,7 @@ class RestToken(RestRepository):
             ForgeNotFoundError: it does not exist, or is hidden from the token.
         """
         branch = self.repository().default_branch
-        request = self._request("GET", "", "look at the repository")
+        request = self._request("GET", "", "read the repository")
         return self._calls.read_cached(request, lambda data: _to_facts(data, branch))
 
     def try_reading(self, part: str) -> None:
@@ -303,7 +294,7 @@ class RestToken(RestRepository):
     def _user(self) -> str | None:
         """Return a person's login; None for a token that belongs to no person."""
         try:
-            request = ApiRequest("GET", "/user", "ask whose the token is")
+            request = ApiRequest("GET", "/user", "ask who owns the token")
             return self._calls.read(request, lambda data: str(data["login"]))
         except ForgePermissionError:
             return None
@@ -311,7 +302,7 @@ class RestToken(RestRepository):
     def _viewer(self) -> str | None:
         """Return an app's login, such as that of a workflow's token."""
         body = {"query": VIEWER, "variables": {}}
-        request = ApiRequest("POST", "", "ask whose the token is", body=body, is_graphql=True)
+        request = ApiRequest("POST", "", "ask who owns the token", body=body, is_graphql=True)
         try:
             login = self._calls.read(request, lambda data: str(data["data"]["viewer"]["login"]))
         except (ForgeAuthenticationError, ForgeRateLimitError, ForgeUnavailableError):
@@ -363,10 +354,11 @@ def _to_facts(data: Mapping[str, Any], branch: str | None) -> TokenView:
     )
 
 
-def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, Quota]:
+def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, RequestQuota]:
     named = {name: data["resources"][name] for name in QUOTAS if name in data["resources"]}
     return {
-        name: Quota(int(one["limit"]), int(one["remaining"]), _to_reset(one)) for name, one in named.items()
+        name: RequestQuota("", name, int(one["limit"]), int(one["remaining"]), _to_reset(one))
+        for name, one in named.items()
     }
 
 

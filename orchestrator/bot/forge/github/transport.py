@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
 from orchestrator.bot.forge.github.calls import ApiRequest, Calls, CallTiming, Reply
-from orchestrator.bot.forge.github.parsing import to_time
+from orchestrator.bot.forge.github.parsing import to_datetime
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from github.Requester import Requester
 
 _TIMEOUT_SECONDS = 30
-_TELLING_PATHS = ("/meta", "/rate_limit")
+_PUBLIC_PATHS = ("/meta", "/rate_limit")
 """Paths that anybody may request from GitHub; an Enterprise server has both."""
-_TELLING_KEYS = frozenset(
+_GITHUB_KEYS = frozenset(
     {"verifiable_password_authentication", "documentation_url", "resources", "full_name"}
 )
 RENEWAL_MARGIN = timedelta(minutes=5)
@@ -98,30 +98,30 @@ class PyGithubTransport:
 
     def _require_github(self, request: ApiRequest) -> None:
         """Refuse a server that does not answer as GitHub does. The check sends nothing secret."""
-        nobody, status, doing = _requester(self._api_url, None), 0, request.doing
-        # A stand-in that knows a part of the interface knows at least what is asked of it.
+        anonymous, status, doing = _requester(self._api_url, None), 0, request.doing
+        # A server that has only a part of the interface has at least the requested path.
         own = (request.path,) if request.method == "GET" and "://" not in request.path else ()
         try:
-            for path in (*_TELLING_PATHS, *own):
-                reply = self._sent(nobody, ApiRequest("GET", path, doing))
+            for path in (*_PUBLIC_PATHS, *own):
+                reply = self._sent(anonymous, ApiRequest("GET", path, doing))
                 if _answers_as_github(reply):
                     return
                 if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise ForgeUnavailableError(
-                        f"cannot {doing}: {self._host} is in trouble ({reply.status})"
+                        f"cannot {doing}: {self._host} has a problem ({reply.status})"
                     )
                 status = status or reply.status
         finally:
-            nobody.close()
+            anonymous.close()
         raise ConfigurationError(
-            f"{self._host} does not answer as GitHub does ({status}), and was sent no token: "
+            f"{self._host} does not answer as GitHub does ({status}), so no token was sent to it: "
             f"check --repo and --github-url; {NOT_GITHUB}"
         )
 
     def _sent(self, requester: Requester, request: ApiRequest) -> Reply:
         if "://" in request.path and _origin(request.path) != _origin(self._api_url):
             # The next page of a list is named by the server, and is asked for with the token.
-            raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} sends us to another server")
+            raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} redirects to another server")
         try:
             status, headers, text = requester.requestJson(
                 request.method,
@@ -137,7 +137,7 @@ class PyGithubTransport:
             ) from None
         except RuntimeError:
             raise ForgeNotFoundError(
-                f"cannot {request.doing}: {self._host} sends us to another server: is --github-url right?"
+                f"cannot {request.doing}: {self._host} redirects to another server: check --github-url"
             ) from None
         if self._secret and status >= HTTPStatus.MULTIPLE_CHOICES:
             text = without_secrets(text, self._secret)  # a proxy may echo what it refuses
@@ -151,7 +151,8 @@ class PyGithubTransport:
 class AppTransport:
     """Signs requests as a GitHub App, with a token for one repository.
 
-    It is made anew where a step of a cycle begins, and before it expires: what is begun with it ends with it.
+    The token is replaced when a step of a cycle begins, and before it expires, so that it is valid until the end
+    of what begins with it.
 
     Attributes:
         installation: the number of the app's installation; None before the first token.
@@ -173,11 +174,11 @@ class AppTransport:
         self._lock = threading.RLock()
         self._spent = Traffic()
         self.installation: int | None = None
-        self._is_of_an_earlier_step = False
+        self._needs_new_token = False
 
     def begin_step(self) -> None:
-        """Make a new token when the next one is needed. It waits for nobody."""
-        self._is_of_an_earlier_step = True
+        """Request a new token at the next use. This makes no request yet."""
+        self._needs_new_token = True
 
     def send(self, request: ApiRequest) -> Reply:
         """Send a request with a token that stays valid for at least `RENEWAL_MARGIN`."""
@@ -201,7 +202,7 @@ class AppTransport:
     def _renewed(self) -> PyGithubTransport:
         with self._lock:
             now = self._timing.clock.now()
-            is_old = self._is_of_an_earlier_step or self._expires_at - now < RENEWAL_MARGIN
+            is_old = self._needs_new_token or self._expires_at - now < RENEWAL_MARGIN
             if self._transport is None or is_old:
                 as_app = PyGithubTransport(self._api_url, self._signer)
                 calls = Calls(as_app, self._timing)
@@ -212,7 +213,7 @@ class AppTransport:
                     self._spent += calls.traffic()
                 self.close()
                 self._transport = open_transport(self._api_url, self._token)
-                self._is_of_an_earlier_step = False
+                self._needs_new_token = False
             return self._transport
 
     def _new_token(self, calls: Calls) -> tuple[str, datetime]:
@@ -237,7 +238,7 @@ class AppTransport:
         only = {"repositories": [self._name.split("/")[1]]}
         asked = ApiRequest("POST", f"/app/installations/{installation}/access_tokens", doing, body=only)
         return calls.read(
-            asked, lambda data: (str(data["token"]), to_time(data["expires_at"])), repeatable=True
+            asked, lambda data: (str(data["token"]), to_datetime(data["expires_at"])), repeatable=True
         )
 
 
@@ -268,7 +269,7 @@ def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
 
 
 def _answers_as_github(reply: Reply) -> bool:
-    """Return whether a reply to one of `_TELLING_PATHS` is GitHub's, also if it requires a login (private mode).
+    """Return whether a reply to one of `_PUBLIC_PATHS` is GitHub's, also if it requires a login (private mode).
 
     Its headers and its JSON: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api,
     docs.github.com/rest/meta/meta
@@ -276,7 +277,7 @@ def _answers_as_github(reply: Reply) -> bool:
     if any(name.startswith("x-github-") or name == "x-ratelimit-resource" for name in reply.headers):
         return True
     body = reply.json()
-    return isinstance(body, dict) and not body.keys().isdisjoint(_TELLING_KEYS)
+    return isinstance(body, dict) and not body.keys().isdisjoint(_GITHUB_KEYS)
 
 
 def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> PyGithubTransport:

@@ -388,7 +388,7 @@ def test_an_outage_is_told_and_not_waited_for(doctor: Doctor, github: GitHub) ->
     github.faults.append(server_error("*", ".*", times=10_000))
     found = doctor(github.token())
     assert found["token"].state is ProbeState.FAILED
-    assert "in trouble" in found["token"].found
+    assert "has a problem" in found["token"].found
     assert {found[name].fix[:17] for name in ("token", "repository")} == {"check the network"}
     assert "githubstatus" not in found["repository"].found
     assert {found[name].state for name in ("label", "checks", "push")} == {ProbeState.SKIPPED}

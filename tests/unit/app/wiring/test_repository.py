@@ -360,7 +360,7 @@ def test_a_server_that_does_not_answer_as_github_gets_no_credential(
             site.forge.repository()
         assert "\n" not in str(caught.value)
         if answer[0] < 300:
-            assert "does not answer as GitHub does (200), and was sent no token" in str(caught.value)
+            assert "does not answer as GitHub does (200), so no token was sent" in str(caught.value)
         with pytest.raises(PullwrightError):
             open_hidden_refs(site, ManualClock(), Stop())
         assert server.seen
@@ -409,7 +409,7 @@ def test_the_next_page_of_a_list_on_another_server_is_not_asked_for(tmp_path: Pa
             "/api/v3/": (200, GITHUBS, known),
         }
         site = choose_site(f"{server.root}/octo/spoon", build_context(tmp_path, BOTH), writes=True)
-        with pytest.raises(ForgeError, match="sends us to another server"):
+        with pytest.raises(ForgeError, match="redirects to another server"):
             site.forge.our_pull_requests("pullwright/")
         assert other.seen == []
 

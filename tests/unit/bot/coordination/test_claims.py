@@ -330,7 +330,7 @@ def test_a_person_takes_a_task_from_a_worker(plain: Path, tmp_path: Path) -> Non
     after = Worker(plain, tmp_path, "b").take()
     assert (after.record.number, after.record.spent) == (2, SPENT)
     assert shown is not None
-    with pytest.raises(PushRejectedError, match="moved meanwhile"):
+    with pytest.raises(PushRejectedError, match="has changed meanwhile"):
         person.claims.release(TASK, "by hand", shown)
 
 
@@ -507,10 +507,10 @@ def test_a_claim_that_just_moved_is_not_moved_again(fenced: tuple[Worker, Lease]
     worker, lease = fenced
     tip = git(plain, "rev-parse", REF)
     worker.clock.advance(TIMES.renew_seconds - 1)
-    lease.make_sure()
+    lease.ensure_held()
     assert git(plain, "rev-parse", REF) == tip
     worker.clock.advance(1)
-    lease.make_sure()
+    lease.ensure_held()
     assert git(plain, "rev-parse", f"{REF}^") == tip, "after a while it is renewed"
 
 
@@ -519,11 +519,11 @@ def test_only_a_push_counts(plain: Path, tmp_path: Path) -> None:
     lease = worker.take()
     for _ in range(2):
         tip = git(plain, "rev-parse", REF)
-        lease.make_sure()
+        lease.ensure_held()
         assert git(plain, "rev-parse", f"{REF}^") == tip
     lease.release("proposed")
     with pytest.raises(ClaimLostError):
-        lease.make_sure()
+        lease.ensure_held()
 
 
 class SleepyClock(ManualClock):
@@ -541,7 +541,7 @@ def test_a_machine_that_slept_asks_again(plain: Path, tmp_path: Path) -> None:
     rival = Worker(plain, tmp_path, "b", clock=worker.clock)
     rival.take()
     with pytest.raises(ClaimLostError, match="held by host-b"):
-        lease.make_sure()
+        lease.ensure_held()
 
 
 def test_a_claim_that_was_gone_when_it_was_read_back_is_asked_for(
@@ -554,7 +554,7 @@ def test_a_claim_that_was_gone_when_it_was_read_back_is_asked_for(
         broken_git(tmp_path, broken, taken)
         push_branch(worker, lease)
     with pytest.raises(ClaimLostError, match="somebody removed it"):
-        lease.make_sure()
+        lease.ensure_held()
 
 
 def test_where_two_pushes_were_needed_the_claim_is_renewed(plain: Path, tmp_path: Path) -> None:
@@ -563,7 +563,7 @@ def test_where_two_pushes_were_needed_the_claim_is_renewed(plain: Path, tmp_path
     lease = worker.take()
     push_branch(worker, lease)
     tip = git(plain, "rev-parse", REF)
-    lease.make_sure()
+    lease.ensure_held()
     assert git(plain, "rev-parse", f"{REF}^") == tip
 
 
@@ -577,8 +577,8 @@ def test_a_task_that_is_given_back_says_what_it_said(remote: Path, tmp_path: Pat
     assert said is not None
     two.clock.advance(1000)
     lease = two.take()
-    assert lease.give_back()
-    assert lease.give_back()
+    assert lease.undo_claim()
+    assert lease.undo_claim()
     found = one.claims.show(TASK)
     assert found is not None
     assert found == replace(said, number=2, nonce=found.nonce)
@@ -591,12 +591,12 @@ def test_a_task_that_is_given_back_says_what_it_said(remote: Path, tmp_path: Pat
 def test_a_task_that_nobody_let_go_of_is_given_back_free(plain: Path, tmp_path: Path) -> None:
     worker = Worker(plain, tmp_path)
     first = worker.take()
-    assert first.give_back()
+    assert first.undo_claim()
     assert worker.claims.show(TASK) == first.record
     assert (first.record.state, first.record.outcome) == ("released", "skipped")
     worker.take("run-1")
     after = worker.take("run-2", dead=("run-1",))
-    assert after.give_back()
+    assert after.undo_claim()
     found = worker.claims.show(TASK)
     assert found is not None
     assert (found.state, found.run, found.outcome) == ("released", "run-2", "skipped")
@@ -607,7 +607,7 @@ def test_a_claim_that_was_lost_is_not_given_back(plain: Path, tmp_path: Path) ->
     one.take().release("failed", 7)
     lease = one.take()
     after = two.take(dead=("run-a",))
-    assert not lease.give_back()
+    assert not lease.undo_claim()
     assert two.claims.show(TASK) == after.record
 
 
@@ -619,5 +619,5 @@ def test_a_pull_request_is_waited_for_an_hour(plain: Path, tmp_path: Path) -> No
         assert lease.record.new_pull(NOW + timedelta(seconds=seconds)) == expected
     again = worker.take()
     worker.clock.advance(3600)
-    assert again.give_back()
+    assert again.undo_claim()
     assert again.record.new_pull(worker.clock.now()) is None, "looking does not make it new"

@@ -78,7 +78,7 @@ def test_what_moves_nothing_is_looked_at_and_not_pushed(
     broken_git(tmp_path, monkeypatch, f'case " $* " in *" push "*) {LOST};; esac')
     assert opened.push(BRANCH, expected=None, lease=lease) == made
     git(remote, "update-ref", f"refs/heads/{BRANCH}", "main")
-    with pytest.raises(PushRejectedError, match="the remote holds"):
+    with pytest.raises(PushRejectedError, match="the remote has"):
         opened.push(BRANCH, expected=None, lease=lease)
     git(remote, "update-ref", f"refs/heads/{BRANCH}", made)
     monkeypatch.undo()
@@ -130,7 +130,7 @@ def test_a_person_stops_a_worker(opened: Clone, remote: Path, tmp_path: Path, ho
     else:
         git(remote, "update-ref", REF, "main")
     commit(opened)
-    with pytest.raises(ClaimLostError, match="not ours any more"):
+    with pytest.raises(ClaimLostError, match="does not hold the claim"):
         opened.push(BRANCH, expected=None, lease=lease)
     assert branch(remote) is None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree
+from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree_object
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
@@ -272,7 +272,7 @@ def test_a_server_that_hides_our_names(plain: Path, tmp_path: Path) -> None:
     with opened(plain, tmp_path) as records:
         made = records.commit("x", None)
         with pytest.raises(
-            PushRejectedError, match=rf"does not take {REF} \(deny updating a hidden ref\); {ALLOW}"
+            PushRejectedError, match=rf"does not accept {REF} \(deny updating a hidden ref\); {ALLOW}"
         ):
             records.swap(REF, None, made)
 
@@ -281,8 +281,8 @@ def test_a_server_that_hides_our_names(plain: Path, tmp_path: Path) -> None:
     ("ref", "reason", "said"),
     [
         (REF, "prohibited by Gerrit: not permitted: create", f"{REF} \\(prohibited by Gerrit.*{ALLOW}"),
-        (REF, "funny refname", f"does not take {REF} \\(funny refname\\); {ALLOW}"),
-        (REF, "pre-receive hook declined", f"declined; if it is the name {REF} that is refused, {ALLOW}"),
+        (REF, "funny refname", f"does not accept {REF} \\(funny refname\\); {ALLOW}"),
+        (REF, "pre-receive hook declined", f"declined; if the server refuses the name {REF}, {ALLOW}"),
         (REF, "push declined due to repository rule violations", "rule violations$"),
         ("refs/heads/x", "pre-receive hook declined", "pre-receive hook declined$"),
         ("refs/heads/x", "prohibited by Gerrit: not permitted: create", "not permitted: create$"),
@@ -320,7 +320,7 @@ def test_a_tree_is_in_gits_order(tmp_path: Path, ids: IdKind) -> None:
     path = bare(tmp_path, f"--object-format={ids}")
     blob = write_object(path / "objects", "blob", b"x", ids, doing="cannot write")
     names = ["b", "a.txt", "a-1", "a", "a0"]
-    tree = write_tree(path / "objects", dict.fromkeys(names, blob), ids, doing="cannot write")
+    tree = write_tree_object(path / "objects", dict.fromkeys(names, blob), ids, doing="cannot write")
     listed = "".join(f"100644 blob {blob}\t{name}\n" for name in names)
     assert tree == git(path, "mktree", stdin=listed.encode())
 

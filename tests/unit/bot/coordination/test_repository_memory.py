@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.coordination import repository_memory
-from orchestrator.bot.coordination.records import write_record
+from orchestrator.bot.coordination.records import MEMORY, write_record
 from orchestrator.bot.coordination.repository_memory import (
     LIFETIME,
-    MEMORY,
     MOST_BYTES,
     MOST_FACTS,
     PAGE,
@@ -242,7 +241,7 @@ def test_a_damaged_or_forged_page_is_refused_and_left_alone(rig: Rig, damaged: b
     rig.put_page(damaged)
     before = git(rig.remote, "rev-parse", MEMORY)
     with pytest.raises(
-        WorkspaceError, match=r"is not used, for it is not this program's .*to begin a new one: git push"
+        WorkspaceError, match=r"is not used, because it cannot be read .*to begin a new one: git push"
     ):
         rig.read()
     with pytest.raises(WorkspaceError, match="is not used"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from contextlib import ExitStack
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -22,9 +23,9 @@ from orchestrator.bot.coordination.budget import (
     left,
     midnight,
     nothing_left,
+    spend_lock,
 )
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.index import spend_lock
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
@@ -72,9 +73,9 @@ def test_spent_adds_up() -> None:
             Caps(usd=0.05),
             "$4.99 of $5.00 a day are spent or set aside, and the rest is less",
         ),
-        (Caps(5.0), Spent(None), Caps(), "what was spent of $5.00 a day is not known"),
+        (Caps(5.0), Spent(None), Caps(), "it is not known how much of $5.00 a day is spent"),
         (Caps(tokens=1_000), Spent(tokens=1_200), Caps(), "1,200 of 1,000 tokens a day are used"),
-        (Caps(minutes=60), Spent(minutes=60), Caps(), "60.0 of 60 minutes a day are over"),
+        (Caps(minutes=60), Spent(minutes=60), Caps(), "60.0 of 60 minutes a day are used"),
         (Caps(rounds=20), Spent(rounds=20), Caps(), "20 of 20 rounds a day are used"),
         (Caps(9.0, rounds=20), Spent(1.0, rounds=20), Caps(), "20 of 20 rounds a day are used"),
     ],
@@ -180,6 +181,30 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
     )
     machine.clock.advance((MIDNIGHT - machine.clock.now()).total_seconds())
     assert await machine.cycle().open() == Granted(Caps(usd=2.0))
+
+
+async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
+    home, order = Home(tmp_path), []
+
+    async def reserve(name: str) -> None:
+        async with spend_lock(home):
+            order.append(f"{name} in")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            order.append(f"{name} out")
+
+    await asyncio.gather(*(reserve(name) for name in "abc"))
+    assert [order[number][0] for number in (0, 2, 4)] == [order[number][0] for number in (1, 3, 5)]
+
+
+async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    async with spend_lock(home):
+        with pytest.raises(JournalError, match=rf"process {os.getpid()} keeps .*spend\.lock locked"):
+            async with spend_lock(home, seconds=0.01):
+                pass
+    async with spend_lock(home):
+        pass
 
 
 async def test_who_reads_what_is_spent_is_waited_for_as_long_as_the_cycle_may_last(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Lease:
     def __init__(self) -> None:
         self.is_given_back = False
 
-    def give_back(self) -> None:
+    def undo_claim(self) -> None:
         self.is_given_back = True
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.evidence.past_changes import PastChange, UnfitChange
 from orchestrator.bot.evidence.past_pull_requests import body_at, from_pull_requests, text_at
 from orchestrator.bot.forge.base import MergedPullRequest, PastComment, PastIssue, TextVersion
-from orchestrator.bot.git.history import RepositoryHistory
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.local import RepositoryHistory
 from tests.scenarios.stage import add_commit, git, make_repository
 
 if TYPE_CHECKING:

@@ -72,13 +72,13 @@ def test_what_has_not_githubs_form_is_left_out_of_a_list_and_told_once() -> None
     for _ in range(2):
         assert calls.pages(GET, lambda item: item["id"], skips=True) == [10, 30]
     assert [text.split(",")[0] for text in told] == ["#2 is left out", "an item is left out"]
-    with pytest.raises(ForgeError, match="has not GitHub's form"):
+    with pytest.raises(ForgeError, match="does not have GitHub's form"):
         calls.pages(GET, lambda item: item["id"])
 
 
 def test_a_list_without_anything_of_githubs_form_is_an_error() -> None:
     calls = calls_on(Script([Reply(200, {}, '[{"number": 1}, {"number": 2}]')]), ManualClock())
-    with pytest.raises(ForgeError, match="has not GitHub's form"):
+    with pytest.raises(ForgeError, match="does not have GitHub's form"):
         calls.pages(GET, lambda item: item["id"], skips=True)
     nothing = calls_on(Script([Reply(200, {}, "[]")]), ManualClock())
     assert nothing.pages(GET, lambda item: item["id"], skips=True) == []

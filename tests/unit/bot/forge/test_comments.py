@@ -13,7 +13,6 @@ from orchestrator.bot.forge.github.issues import (
     LONGEST_COMMENT,
     MARKER,
     compose_comment,
-    is_of_one_key,
     sections_of,
     with_section,
 )
@@ -98,13 +97,6 @@ def test_an_open_block_of_code_ends_with_its_section() -> None:
 )
 def test_another_comment_has_no_sections(said: str) -> None:
     assert sections_of(said) is None
-    assert not is_of_one_key(said)
-
-
-def test_a_comment_of_an_earlier_version_is_one_section() -> None:
-    older = "Held <!-- here -->.\r\n\r\n<!-- pullwright:comment:a%20--%3E%20b -->"
-    assert is_of_one_key(older)
-    assert sections_of(older) == {"a --> b": "Held &lt;!-- here -->."}
 
 
 def test_a_comment_that_a_person_edited_is_still_understood() -> None:
@@ -199,7 +191,7 @@ def test_a_comment_goes_on_a_pull_request_and_beside_a_question(bench: Bench) ->
 
 def test_a_comment_with_a_planted_marker_is_not_ours(bench: Bench) -> None:
     bench.github.add_issue(bench.repo, "One")
-    bench.github.add_comment(bench.repo, 1, "<!-- pullwright:comment:k -->", author="mallory")
+    bench.github.add_comment(bench.repo, 1, MARKER, author="mallory")
     bench.forge().ensure_comment(1, "k", "Ours.")
     assert [comment.author for comment in bench.repo.issues[1].comments] == ["mallory", "pullwright-bot"]
 
@@ -207,7 +199,7 @@ def test_a_comment_with_a_planted_marker_is_not_ours(bench: Bench) -> None:
 def test_an_app_finds_its_own_comment(bench: Bench) -> None:
     app = bench.github.app(["octo/demo"])
     bench.github.add_issue(bench.repo, "One")
-    bench.github.add_comment(bench.repo, 1, "<!-- pullwright:comment:k -->", author="mallory")
+    bench.github.add_comment(bench.repo, 1, MARKER, author="mallory")
     forge = bench.forge(GitHubApp(str(app.id), app.private_key))
     assert forge.ensure_comment(1, "k", "Ours.") == forge.ensure_comment(1, "k", "Ours, still.")
     assert [sections_of(comment.body) for comment in bench.repo.issues[1].comments[1:]] == [
@@ -286,37 +278,6 @@ def test_the_last_section_that_goes_takes_the_comment_with_it(bench: Bench) -> N
     assert forge.ensure_comment(1, "a", "").endswith("/octo/demo/issues/1")
     assert ours(bench) == []
     assert len(bench.github.calls("DELETE")) == 2
-
-
-def test_comments_of_an_earlier_version_become_the_one(bench: Bench) -> None:
-    bench.github.add_issue(bench.repo, "One")
-    for key, author in (("a", "mallory"), ("a", "pullwright-bot"), ("b", "pullwright-bot")):
-        text = f"About {key} by {author}.\n\n<!-- pullwright:comment:{key} -->"
-        bench.github.add_comment(bench.repo, 1, text, author=author)
-    first = bench.repo.threads[1].comments[1].id
-    forge = bench.forge()
-    url = forge.ensure_comment(1, "b", "About b, newly.")
-    forge.ensure_comment(1, "c", "About c.")
-    [only] = ours(bench)
-    assert url.endswith(f"#issuecomment-{first}")
-    assert sections_of(only) == {
-        "a": "About a by pullwright-bot.",
-        "b": "About b, newly.",
-        "c": "About c.",
-    }
-    assert [one.author for one in bench.repo.threads[1].comments] == ["mallory", "pullwright-bot"]
-
-
-def test_what_is_the_one_already_stays_the_one(bench: Bench) -> None:
-    bench.github.add_issue(bench.repo, "One")
-    older = "Older.\n\n<!-- pullwright:comment:k -->"
-    bench.github.add_comment(bench.repo, 1, older, author="pullwright-bot")
-    text = f"<!-- pullwright:section:k -->\nNewer.\n\n{MARKER}"
-    one = bench.github.add_comment(bench.repo, 1, text, author="pullwright-bot")
-    url = bench.forge().ensure_comment(1, "a", "About a.")
-    assert url.endswith(f"#issuecomment-{one.id}")
-    [only] = ours(bench)
-    assert sections_of(only) == {"k": "Newer.", "a": "About a."}
 
 
 def test_two_that_were_made_at_once_become_one(bench: Bench) -> None:
@@ -415,7 +376,7 @@ def test_a_label_comes_off_once_whatever_its_letters(bench: Bench) -> None:
 def test_a_label_that_would_be_another_path_is_refused(bench: Bench, label: str) -> None:
     pull = bench.github.add_pull(bench.repo, "x")
     pull.labels += ["bug", label]
-    with pytest.raises(ForgeError, match="is no label"):
+    with pytest.raises(ForgeError, match="this is not a label"):
         bench.forge().remove_label(pull.number, label)
     assert "bug" in pull.labels
 

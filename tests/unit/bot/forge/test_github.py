@@ -52,11 +52,11 @@ REPOSITORY = "/repos/octo/demo"
         (
             Fault("GET", REPOSITORY, status=200, body="<html>Welcome</html>"),
             ForgeError,
-            "is --github-url right",
+            "check --github-url",
         ),
-        (Fault("GET", REPOSITORY, status=200, body='{"cut'), ForgeError, "is --github-url right"),
-        (Fault("GET", REPOSITORY, status=200, body=[]), ForgeError, "is --github-url right"),
-        (Fault("GET", REPOSITORY, status=200, body={"size": 1}), ForgeError, "is --github-url right"),
+        (Fault("GET", REPOSITORY, status=200, body='{"cut'), ForgeError, "check --github-url"),
+        (Fault("GET", REPOSITORY, status=200, body=[]), ForgeError, "check --github-url"),
+        (Fault("GET", REPOSITORY, status=200, body={"size": 1}), ForgeError, "check --github-url"),
     ],
 )
 def test_an_answer_that_is_none_says_what_to_do(

@@ -83,7 +83,7 @@ def test_reads_are_repeated_after_an_outage(bench: Bench) -> None:
 def test_an_outage_that_lasts_is_an_error(bench: Bench) -> None:
     bench.github.faults.append(server_error("GET", REPOSITORY, times=99))
 
-    with pytest.raises(ForgeUnavailableError, match=r"in trouble \(502\): try again later"):
+    with pytest.raises(ForgeUnavailableError, match=r"has a problem \(502\): try again later"):
         bench.forge().repository()
 
     assert len(bench.github.calls("GET")) == 4

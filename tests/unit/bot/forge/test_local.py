@@ -15,7 +15,6 @@ import pytest
 from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.forge.local import (
     LocalForge,
-    LocalPlace,
     PlaceRecord,
     places,
     root_of,
@@ -292,13 +291,13 @@ def test_every_repository_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
 def test_all_folders_are_found_with_their_repositories(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert places(state) == []
+    assert places(state) == {}
     repository = tmp_path / "repo"
     repository.mkdir()
     root = root_of(state, repository)
     forge = LocalForge(root, repository, git(), clock=ManualClock())
     forge.ensure_question(None, "k", "?")
-    assert places(state) == [LocalPlace(root, repository)]
+    assert places(state) == {root: repository}
 
 
 def _take_many(folder: Path, count: int) -> list[int]:

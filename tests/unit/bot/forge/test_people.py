@@ -105,7 +105,7 @@ def test_who_may_not_ask_is_told_what_it_takes(bench: Bench) -> None:
     body = {"message": "Must have push access to view collaborator permission."}
     bench.github.faults.append(Fault("GET", ".*/permission", status=403, body=body))
     forge = bench.forge()
-    with pytest.raises(ForgePermissionError, match=r"what ada may do of octo/demo.*metadata=read$"):
+    with pytest.raises(ForgePermissionError, match=r"the permission of ada of octo/demo.*metadata=read$"):
         forge.permission("ada")
     assert forge.permission("reporter") is Permission.WRITE
 

@@ -91,7 +91,7 @@ def refused(
         (
             refused(403, body="<html>Forbidden by the office</html>"),
             ForgeUnavailableError,
-            "cannot open the door: GitHub, or a proxy before it, is in trouble (403): try again later",
+            "cannot open the door: GitHub, or a proxy in front of it, has a problem (403): try again later",
         ),
         (
             refused(403, {"x-accepted-github-permissions": "issues=write"}, body="{}"),
@@ -101,13 +101,13 @@ def refused(
         (
             refused(502, {"x-accepted-github-permissions": "issues=write"}, body="<html>Unicorn!</html>"),
             ForgeUnavailableError,
-            "cannot open the door: GitHub, or a proxy before it, is in trouble (502): try again later",
+            "cannot open the door: GitHub, or a proxy in front of it, has a problem (502): try again later",
         ),
         (
             refused(503, body={"message": "Service down"}),
             ForgeUnavailableError,
             (
-                "cannot open the door: GitHub, or a proxy before it, is in trouble (503: Service down): "
+                "cannot open the door: GitHub, or a proxy in front of it, has a problem (503: Service down): "
                 "try again later"
             ),
         ),

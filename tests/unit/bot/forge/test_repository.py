@@ -150,5 +150,5 @@ def test_a_default_branch_that_is_gone_is_asked_for_again(busy: Bench) -> None:
 def test_an_answer_that_is_not_githubs_is_an_error(busy: Bench) -> None:
     forge = opened(busy)
     busy.github.faults.append(Fault("GET", ".*/issues", status=200, body=[{"number": 1}]))
-    with pytest.raises(Exception, match="has not GitHub's form"):
+    with pytest.raises(Exception, match="does not have GitHub's form"):
         forge.fingerprint()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.base import RequestQuota, TokenKind
 from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.token import WORKFLOW_LOGIN, Quota, to_expiry, token_kind_of
+from orchestrator.bot.forge.github.token import WORKFLOW_LOGIN, to_expiry, token_kind_of
 from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, server_error
@@ -131,7 +131,7 @@ def test_a_classic_token_has_scopes_and_an_end(bench: Bench) -> None:
     facts = forge.about_token()
     assert (facts.kind, facts.scopes, facts.expires_at) == (TokenKind.CLASSIC, ("repo", "workflow"), ENDS)
     reset = datetime.fromtimestamp(bench.github.reset_at, UTC)
-    assert facts.quotas["core"] == Quota(5000, remaining, reset)
+    assert facts.quotas["core"] == RequestQuota("", "core", 5000, remaining, reset)
     assert facts.server_date is not None
     assert facts.server_date.tzinfo is not None
     assert bench.github.remaining == remaining
@@ -159,7 +159,7 @@ def test_a_token_that_is_not_valid_is_told_so(bench: Bench) -> None:
 def test_a_reset_that_is_no_time_is_an_error(bench: Bench, reset: object) -> None:
     core = {"limit": 1, "remaining": 1, "reset": reset}
     bench.github.faults.append(Fault("GET", "/rate_limit", status=200, body={"resources": {"core": core}}))
-    with pytest.raises(ForgeError, match="has not GitHub's form"):
+    with pytest.raises(ForgeError, match="does not have GitHub's form"):
         bench.forge().about_token()
 
 

@@ -74,9 +74,9 @@ def test_our_single_commit_on_a_base_that_moved_any_number_of_commits(
         state = opened.branch_state(BRANCH, US.email)
         assert state is not None
         assert (state.tip, state.is_ours, state.base_moved) == (tip, True, True)
-        adopted = opened.adopt(tip, reference=f"refs/heads/{BRANCH}")
-        assert (adopted.paths, adopted.base_moved) == ({"a"}, True)
-        made = opened.commit(adopted.paths, "again", include_commands=False).commit
+        applied = opened.apply_work(tip, reference=f"refs/heads/{BRANCH}")
+        assert (applied.paths, applied.base_moved) == ({"a"}, True)
+        made = opened.commit(applied.paths, "again", include_commands=False).commit
         assert opened.push(BRANCH, expected=state.tip) == made
     assert git(source, "rev-parse", f"{BRANCH}^") == git(source, "rev-parse", "main")
 
@@ -121,8 +121,8 @@ def test_a_branch_that_is_further_away_than_the_cap_is_not_ours(source: Path, tm
         state = opened.branch_state(BRANCH, US.email)
         assert state is not None
         assert (state.tip, state.is_ours, state.complete) == (tip, False, False)
-        with pytest.raises(WorkspaceError, match="is not among the last commits"):
-            opened.adopt_branch(BRANCH)
+        with pytest.raises(WorkspaceError, match="have no common ancestor"):
+            opened.continue_branch(BRANCH)
 
 
 def test_a_base_that_was_rewritten_is_believed_only_if_it_is_known(source: Path, tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_branch_of_people_is_continued_by_a_fast_forward(source: Path, tmp_pat
     base = add(source, {"base.txt": "1"})
     git(source, "config", "receive.denyNonFastForwards", "true")
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt_branch(BRANCH)
-        assert (adopted.tip, adopted.paths, adopted.conflicts, adopted.base_moved) == (tip, set(), [], True)
+        applied = opened.continue_branch(BRANCH)
+        assert (applied.tip, applied.paths, applied.conflicts, applied.base_moved) == (tip, set(), [], True)
         assert opened.changed_paths() == set()
         assert {path.name for path in opened.tree.iterdir()} >= {"theirs.txt", "base.txt"}
         write(opened.tree, {"ours.txt": "1"})
@@ -196,7 +196,7 @@ def test_a_base_that_did_not_move_is_no_parent(source: Path, tmp_path: Path) -> 
     start(source)
     tip = add(source, {"theirs.txt": "1"}, branch=BRANCH)
     with clone(source, tmp_path / "runs") as opened:
-        assert not opened.adopt_branch(BRANCH).base_moved
+        assert not opened.continue_branch(BRANCH).base_moved
         assert opened.commit(set(), "nothing", include_commands=False).commit is None
         write(opened.tree, {"ours.txt": "1"})
         patch = opened.pending_patch({"ours.txt"}, include_commands=False)
@@ -212,7 +212,7 @@ def test_a_moved_base_alone_is_merged(source: Path, tmp_path: Path) -> None:
     tip = add(source, {"theirs.txt": "1"}, branch=BRANCH)
     add(source, {"base.txt": "1"})
     with clone(source, tmp_path / "runs") as opened:
-        opened.adopt_branch(BRANCH)
+        opened.continue_branch(BRANCH)
         outcome = opened.commit(set(), "merge", include_commands=False)
         assert outcome.commit is not None
         assert outcome.files == []
@@ -225,7 +225,7 @@ def test_a_branch_that_was_merged_already(source: Path, tmp_path: Path) -> None:
     tip = git(source, "rev-parse", BRANCH)
     add(source, {"base.txt": "1"})
     with clone(source, tmp_path / "runs") as opened:
-        opened.adopt_branch(BRANCH)
+        opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
         opened.commit({"ours.txt"}, "ours", include_commands=False)
         opened.push(BRANCH, expected=tip)
@@ -237,9 +237,9 @@ def test_conflicts_with_the_base_hold_the_commit_up(source: Path, tmp_path: Path
     add(source, {"src/calc.py": "theirs\n"}, branch=BRANCH)
     add(source, {"src/calc.py": "base\n"})
     with clone(source, tmp_path / "runs", with_git=True) as opened:
-        adopted = opened.adopt_branch(BRANCH)
-        assert adopted.conflicts == ["src/calc.py"]
-        assert adopted.paths == {"src/calc.py"}
+        applied = opened.continue_branch(BRANCH)
+        assert applied.conflicts == ["src/calc.py"]
+        assert applied.paths == {"src/calc.py"}
         text = "<<<<<<< pullwright/branch\ntheirs\n=======\nbase\n>>>>>>> pullwright/base\n"
         assert (opened.tree / "src/calc.py").read_text() == text
         outcome = opened.commit(set(), "merge", include_commands=False)
@@ -248,7 +248,10 @@ def test_conflicts_with_the_base_hold_the_commit_up(source: Path, tmp_path: Path
         write(opened.tree, {"src/calc.py": "both\n"})
         hold = CommitScreen(hold=lambda change: "protected" if change.path == "src/calc.py" else None)
         outcome = opened.commit(set(), "merge", include_commands=False, screen=hold)
-        assert (outcome.commit, outcome.refused) == (None, "a conflict waits for a person in src/calc.py")
+        assert (outcome.commit, outcome.refused) == (
+            None,
+            "a person has to resolve the conflict in src/calc.py",
+        )
         # Touched or not, what solves a conflict is part of the commit.
         assert opened.commit(set(), "merge", include_commands=False).files == ["src/calc.py"]
 
@@ -262,7 +265,7 @@ def test_what_people_committed_is_not_screened_as_ours(source: Path, tmp_path: P
         hold=lambda change: "protected" if change.path.startswith(".github") else None,
     )
     with clone(source, tmp_path / "runs") as opened:
-        opened.adopt_branch(BRANCH)
+        opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
         outcome = opened.commit({"ours.txt"}, "ours", include_commands=False, screen=screen)
         assert (outcome.held, outcome.held_back) == ([], [])
@@ -274,7 +277,7 @@ def test_commits_that_came_meanwhile_are_never_pushed_away(source: Path, tmp_pat
     start(source)
     tip = add(source, {"theirs.txt": "1"}, branch=BRANCH)
     with clone(source, tmp_path / "runs") as opened:
-        opened.adopt_branch(BRANCH)
+        opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
         opened.commit({"ours.txt"}, "ours", include_commands=False)
         later = add(source, {"later.txt": "1"}, branch=BRANCH)
@@ -295,14 +298,14 @@ def test_a_branch_with_a_path_that_enters_git_is_not_continued(source: Path, tmp
     git(source, "update-ref", f"refs/heads/{BRANCH}", commit)
     with clone(source, tmp_path / "runs") as opened:
         with pytest.raises(WorkspaceError, match="not a path inside the repository"):
-            opened.adopt_branch(BRANCH)
+            opened.continue_branch(BRANCH)
         assert opened.changed_paths() == set()
 
 
 @pytest.mark.parametrize("name", ["none", "../x", "-x", "a b", ""])
 def test_a_branch_that_cannot_be(name: str, safe: Clone) -> None:
     with pytest.raises(WorkspaceError):
-        safe.adopt_branch(name)
+        safe.continue_branch(name)
 
 
 # Messages.

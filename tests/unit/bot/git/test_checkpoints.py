@@ -134,11 +134,11 @@ async def test_turns_go_back_one_by_one_and_a_new_one_ends_what_can_be_done_agai
     kept.undo()
     assert (folder / "a.txt").read_text() == "one"
     kept.undo()
-    with pytest.raises(WorkspaceError, match="nothing to take back"):
+    with pytest.raises(WorkspaceError, match="nothing to undo"):
         kept.undo()
     kept.redo()
     await change(kept, lambda: (folder / "e.txt").write_text("three"))
-    with pytest.raises(WorkspaceError, match="nothing to do again"):
+    with pytest.raises(WorkspaceError, match="nothing to redo"):
         kept.redo()
 
 
@@ -149,7 +149,7 @@ async def test_large_files_are_left_out_and_said_and_the_store_goes_away(
     kept = Checkpoints(folder, tmp_path / "store", said.append)
     size = module.MOST_FILE_BYTES + 1
     await change(kept, lambda: os.truncate(os.open(folder / "large", os.O_CREAT | os.O_RDWR), size))
-    assert said == ["too large to be taken back by /undo: large"]
+    assert said == ["/undo cannot restore files that are too large: large"]
     assert (tmp_path / "store").exists()
     kept.close()
     assert not (tmp_path / "store").exists()
@@ -163,7 +163,7 @@ async def test_too_much_is_said_once_and_the_work_goes_on(folder: Path, tmp_path
     kept = Checkpoints(folder, tmp_path / "store", said.append)
     await change(kept, lambda: (folder / "a.txt").write_text("1"), lambda: (folder / "a.txt").write_text("2"))
     assert len(said) == 1
-    assert "cannot be taken back" in said[0]
+    assert "/undo cannot undo" in said[0]
 
 
 async def test_a_folder_without_a_repository_will_do(tmp_path: Path) -> None:

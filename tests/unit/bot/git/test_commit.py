@@ -296,10 +296,10 @@ def test_attributes_cannot_hide_a_change_from_the_diff(safe: Clone) -> None:
 
 def test_files_that_are_gone(safe: Clone) -> None:
     shutil.rmtree(safe.tree)
-    with pytest.raises(WorkspaceError, match="the clone's files are gone"):
+    with pytest.raises(WorkspaceError, match="the clone's files are missing"):
         safe.commit({"a"}, "m", include_commands=True)
     safe.tree.symlink_to("/")
-    with pytest.raises(WorkspaceError, match="the clone's files are gone"):
+    with pytest.raises(WorkspaceError, match="the clone's files are missing"):
         safe.changed_paths()
 
 

@@ -18,7 +18,7 @@ from orchestrator.bot.git.hostgit import (
     storage_errors,
     without_trace,
 )
-from orchestrator.bot.git.remote import PAUSES_SECONDS, Tries, push_error
+from orchestrator.bot.git.remote import PAUSES_SECONDS, RetrySchedule, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         ),
         (
             "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.",
-            "ssh was not let in",
+            "ssh was refused access",
         ),
         ("remote: This repository was archived so it is read-only.\nfatal: error: 403", "unarchive it"),
         ("ERROR: The 'acme' organization has enabled or enforced SAML SSO.\nfatal: x", "authorize the token"),
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         ("fatal: unable to access 'https://h/': The requested URL returned error: 503", "cannot be reached"),
         ("fatal: transport 'ext' not allowed", "not accepted"),
         ("warning: something\nfatal: strange\nhint: more", "cannot x: strange"),
-        ("", "git said nothing"),
+        ("", "git printed nothing"),
     ],
 )
 def test_what_git_says_in_our_words(stderr: str, said: str) -> None:
@@ -179,7 +179,7 @@ def test_a_server_that_wants_a_pause_gets_it(stderr: str, seconds: float) -> Non
     assert isinstance(error, RemoteRateLimitError)
     assert error.seconds == seconds
     slept: list[float] = []
-    tries = Tries(slept.append)
+    tries = RetrySchedule(slept.append)
     for _ in PAUSES_SECONDS:
         tries.wait(error)
     assert all(pause >= seconds for pause in slept)

@@ -67,7 +67,7 @@ def edit(path: Path, line: int, text: str) -> Callable[[], object]:
 def in_clone(folder: Path, change: FolderChange, scratch: Path, path: str) -> bytes | None:
     """A file as a fresh clone has it with the change."""
     with clone(folder, scratch, branch="main") as fresh:
-        fresh.adopt(change.work.work or "", packed=change.work)
+        fresh.apply_work(change.work.work or "", packed=change.work)
         found = fresh.tree / path
         return found.read_bytes() if found.is_file() else None
 
@@ -167,7 +167,7 @@ async def test_other_kinds_of_folders(folder: Path, tmp_path: Path, kind: str) -
 def test_a_folder_without_a_base_says_what_to_do(folder: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
-    with pytest.raises(WorkspaceError, match="is in no git repository"):
+    with pytest.raises(WorkspaceError, match="is not in a git repository"):
         find_base(plain, "main", is_here=True)
     git(plain, "init", "--quiet")
     with pytest.raises(WorkspaceError, match="has no commit yet"):

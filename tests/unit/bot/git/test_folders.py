@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.folders import disarm, hold_again, new_owned_folder, remove_folder, sweep
+from orchestrator.bot.git.folders import disarm, lock_abandoned_folder, new_owned_folder, remove_folder, sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_git_name
@@ -210,7 +210,7 @@ def test_the_folder_of_another_user_stays(source: Path, tmp_path: Path) -> None:
     empty.mkdir(mode=0o700)
     os.chown(empty, 65534, 65534)
     assert sweep(tmp_path / "runs", clock=later(10**6)) == []
-    assert hold_again(folder) is None
+    assert lock_abandoned_folder(folder) is None
 
 
 def test_a_folder_that_is_just_being_made_stays(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_small_leftovers_of_environments_go_when_they_are_old(tmp_path: Path) ->
 def test_a_sweep_that_was_killed_half_way_is_finished_by_the_next(source: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     folder = dead(source, runs)
-    owner = hold_again(folder)
+    owner = lock_abandoned_folder(folder)
     assert owner is not None
     # What is removed first is not the mark, so that at no moment an unmarked rest is left.
     (folder / "tree").rename(folder / "tree2")
@@ -300,7 +300,7 @@ def test_a_maker_gives_way_to_a_sweeper_that_was_faster(
     monkeypatch.setattr(fcntl, "flock", flock)
     owner = new_owned_folder(tmp_path, "run", "address")
     assert len(list(tmp_path.iterdir())) == 2
-    assert hold_again(owner.folder) is None
+    assert lock_abandoned_folder(owner.folder) is None
     owner.release()
     os.close(taken[0])
     assert len(sweep(tmp_path)) == 2
@@ -308,12 +308,12 @@ def test_a_maker_gives_way_to_a_sweeper_that_was_faster(
 
 def test_the_marks_tell_the_run_and_not_the_address(source: Path, tmp_path: Path) -> None:
     folder = dead(source, tmp_path / "runs")
-    owner = hold_again(folder)
+    owner = lock_abandoned_folder(folder)
     assert owner is not None
     assert (owner.facts.branch, owner.facts.commit) == ("main", git(source, "rev-parse", "HEAD"))
     assert str(source) not in (folder / "owner").read_text()
     assert stat.S_IMODE((folder / "owner").stat().st_mode) == 0o600
-    assert hold_again(folder) is None
+    assert lock_abandoned_folder(folder) is None
     owner.release()
 
 

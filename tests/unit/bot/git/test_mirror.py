@@ -401,7 +401,7 @@ def test_a_damaged_mirror_harms_no_clone_of_something_new(rig: Rig, damage: Call
 def test_what_the_mirror_gives_is_checked(rig: Rig, tmp_path: Path) -> None:
     """A mirror that gives another commit, or too little, is found out after the clone."""
     wanted = rig.tip
-    mirrors = Mirrors(rig.mirrors, clock=ManualClock(), depth=10, note=rig.notes.append)
+    mirrors = Mirrors(rig.mirrors, clock=ManualClock(), note=rig.notes.append)
     remote = parse_remote(rig.url, rig.credential)
     folder = tmp_path / "clone"
     folder.mkdir()
@@ -445,7 +445,7 @@ def test_a_folder_that_is_not_ours_alone_is_not_used(rig: Rig, tmp_path: Path, p
         path.mkdir()
         path.chmod(0o755)
     rig.clone().close()
-    assert "not a folder of this user alone" in rig.notes[0]
+    assert "not a private folder of this user" in rig.notes[0]
     assert [file.name for file in theirs.iterdir()] == ["file"]
     assert not any(path.iterdir()) or what == "link"
 
@@ -472,7 +472,7 @@ def test_a_full_disk_in_the_mirror(rig: Rig, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_an_interrupted_clone_is_not_followed_by_another(rig: Rig) -> None:
-    mirrors = Mirrors(rig.mirrors, clock=ManualClock(), depth=10)
+    mirrors = Mirrors(rig.mirrors, clock=ManualClock())
     remote = replace(parse_remote(rig.url, rig.credential), cancelled=lambda: rig.cancelled)
     folder = rig.scratch / "clone"
     folder.mkdir()
@@ -502,7 +502,7 @@ class Stops(Mirrors):
         sys.stdin.read()
 
 remote = parse_remote(url, lambda: GitCredential("127.0.0.1", user, password))
-Stops(Path(root), clock=ManualClock(), depth=10).clone(Path(folder), remote, None, "x", lambda *_: None)
+Stops(Path(root), clock=ManualClock()).clone(Path(folder), remote, None, "x", lambda *_: None)
 """
 
 
@@ -530,7 +530,7 @@ def test_packs_do_not_pile_up(rig: Rig) -> None:
     def once(most_packs: int) -> None:
         folder = rig.scratch / "clone"
         folder.mkdir()
-        mirrors = Mirrors(rig.mirrors, clock=ManualClock(), depth=10, most_packs=most_packs)
+        mirrors = Mirrors(rig.mirrors, clock=ManualClock(), most_packs=most_packs)
         remote = parse_remote(rig.url, rig.credential)
         tip = rig.tip
 
@@ -571,7 +571,7 @@ def test_old_mirrors_go_first(rig: Rig) -> None:
         remote = parse_remote(f"http://127.0.0.1:{rig.port}/{name}.git", rig.credential)
         folder = rig.scratch / f"clone-{name}-{clock.monotonic()}"
         folder.mkdir()
-        mirrors = Mirrors(rig.mirrors, clock=clock, depth=10, cap_bytes=cap_bytes)
+        mirrors = Mirrors(rig.mirrors, clock=clock, cap_bytes=cap_bytes)
 
         def clone_from(*_: object) -> tuple[str, str]:
             git(folder, "clone", "-q", "--bare", str(rig.work), "host.git")

@@ -125,19 +125,19 @@ def test_a_bundle_brings_the_branch_along(source: Source, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_read_is_told(source: Source, tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match="it is not there, or refs/heads/main is not"):
+    with pytest.raises(WorkspaceError, match="the remote does not have it, or does not have refs/heads/main"):
         source.proposed()
-    with pytest.raises(WorkspaceError, match="is not there, or refs/heads/none is not"):
+    with pytest.raises(WorkspaceError, match="does not have refs/heads/none"):
         source.proposed(MAIN, "refs/heads/none")
     no_bundle = tmp_path / "x"
     no_bundle.write_text("x")
-    with pytest.raises(WorkspaceError, match="it is no bundle of git's"):
+    with pytest.raises(WorkspaceError, match="it is not a bundle of git"):
         source.proposed(bundle=no_bundle)
     source.branch()
     source.commit("feature")
     several = tmp_path / "several"
     git(source.path, "bundle", "create", "-q", str(several), "main", "feature")
-    with pytest.raises(WorkspaceError, match="it has 2 branches; make one with a single branch"):
+    with pytest.raises(WorkspaceError, match="it has 2 branches; create one with a single branch"):
         source.proposed(bundle=several)
 
 

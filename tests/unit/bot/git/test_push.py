@@ -114,7 +114,7 @@ def test_the_servers_reason_is_told_in_one_line(safe: Clone, source: Path) -> No
 def test_a_server_that_keeps_something_else_is_noticed(safe: Clone, source: Path) -> None:
     hook(source, "post-receive", f"git update-ref refs/heads/{BRANCH} main")
     commit(safe)
-    with pytest.raises(PushRejectedError, match=f"the remote holds {safe.base_commit} instead"):
+    with pytest.raises(PushRejectedError, match=f"the remote has {safe.base_commit} instead"):
         safe.push(BRANCH, expected=None)
 
 

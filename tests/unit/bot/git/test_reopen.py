@@ -176,12 +176,12 @@ def unmarked(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lost_pack, "beyond repair, objects of the base are missing"),
-        (no_tree, "beyond repair, its tree is gone"),
-        (tree_is_a_link, "beyond repair, its tree is gone"),
-        (no_host, "beyond repair, its host.git is gone"),
-        (unfinished, "never completed"),
-        (unmarked, "no clone of this user's"),
+        (lost_pack, "cannot be repaired, objects of the base are missing"),
+        (no_tree, "cannot be repaired, its tree is missing"),
+        (tree_is_a_link, "cannot be repaired, its tree is missing"),
+        (no_host, "cannot be repaired, its host.git is missing"),
+        (unfinished, "it is not complete"),
+        (unmarked, "is not a clone of this user"),
     ],
 )
 def test_what_is_beyond_repair_is_said_and_stays(
@@ -199,14 +199,14 @@ def test_what_is_beyond_repair_is_said_and_stays(
 def test_a_living_process_is_left_alone(source: Path, tmp_path: Path) -> None:
     with (
         living(source, tmp_path / "runs") as (folder, _),
-        pytest.raises(WorkspaceError, match="a process that lives"),
+        pytest.raises(WorkspaceError, match="another process uses it"),
     ):
         reopen(folder, source)
 
 
 def test_two_do_not_open_the_same(source: Path, tmp_path: Path) -> None:
     folder = dead(source, tmp_path / "runs")
-    with reopen(folder, source), pytest.raises(WorkspaceError, match="a process that lives"):
+    with reopen(folder, source), pytest.raises(WorkspaceError, match="another process uses it"):
         reopen(folder, source)
 
 

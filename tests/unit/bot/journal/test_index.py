@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from orchestrator.bot.journal.index import (
     Pause,
     last_pause,
     newest_run,
-    spend_lock,
     spent_on,
     summarise,
     tasks_taken,
@@ -292,30 +290,6 @@ def test_a_run_is_alive_as_long_as_its_process(runs: Runs) -> None:
     assert not is_alive(folder.parent / "none")
 
 
-async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
-    home, order = Home(tmp_path), []
-
-    async def reserve(name: str) -> None:
-        async with spend_lock(home):
-            order.append(f"{name} in")
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            order.append(f"{name} out")
-
-    await asyncio.gather(*(reserve(name) for name in "abc"))
-    assert [order[number][0] for number in (0, 2, 4)] == [order[number][0] for number in (1, 3, 5)]
-
-
-async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    async with spend_lock(home):
-        with pytest.raises(JournalError, match=rf"process {os.getpid()} keeps .*spend\.lock locked"):
-            async with spend_lock(home, seconds=0.01):
-                pass
-    async with spend_lock(home):
-        pass
-
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PAUSE = Pause(NOW + timedelta(hours=2), "the quota is spent")
 
@@ -385,7 +359,6 @@ def test_only_the_newest_journals_are_looked_at(tmp_path: Path) -> None:
     for number in range(30):
         run_of(home, f"20260101-11{number:04}-b", repository="o/other")
     assert last_pause(home, NOW, repository="o/r") == PAUSE  # a fleet looks at many repositories
-    assert last_pause(home, NOW, repository="o/r", most=30) is None
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def test_no_home_and_no_journal(home: Home) -> None:
     assert not is_open(folder)
     with pytest.raises(JournalError, match="there is no journal"):
         close_run(folder, {}, ManualClock())
-    with pytest.raises(JournalError, match="cannot hold the run"), lock_run(home.runs / "nowhere"):
+    with pytest.raises(JournalError, match="cannot lock the run"), lock_run(home.runs / "nowhere"):
         pass
 
 

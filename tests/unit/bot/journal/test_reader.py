@@ -86,7 +86,7 @@ def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines()
     del lines[2]
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(JournalError, match="line 3: record 2 is missing here"):
+    with pytest.raises(JournalError, match="line 3: record 2 is missing"):
         read_run(tmp_path)
 
 
@@ -103,8 +103,8 @@ def test_a_record_of_a_newer_version_is_kept_apart(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"seq":0,"at":"x","type":"Journal","format":2}', "written in format 2, this version reads up to 1"),
-        ('{"seq":0,"at":"x","type":"Journal"}', "not the beginning of a journal"),
-        ('{"seq":0,"type":"TurnStarted"}', "not the beginning of a journal"),
+        ('{"seq":0,"at":"x","type":"Journal"}', "not the header of a journal"),
+        ('{"seq":0,"type":"TurnStarted"}', "not the header of a journal"),
     ],
 )
 def test_a_file_that_begins_otherwise_is_refused(tmp_path: Path, line: str, message: str) -> None:
@@ -118,7 +118,7 @@ def test_a_record_without_a_time_is_named(tmp_path: Path, at: str) -> None:
     path = write(tmp_path, [])
     with path.open("a") as file:
         file.write(f'{{"seq":1,"at":{at},"type":"TurnStarted","round":1}}\n')
-    with pytest.raises(JournalError, match="line 2: has no time"):
+    with pytest.raises(JournalError, match="line 2: the record has no valid time"):
         read_run(tmp_path)
 
 

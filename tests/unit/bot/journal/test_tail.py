@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.journal.tail import JournalTail
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 

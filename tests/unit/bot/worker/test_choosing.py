@@ -57,7 +57,7 @@ class Lease:
     is_given_back: bool = False
     remote_is_gone: bool = False
 
-    def give_back(self) -> None:
+    def undo_claim(self) -> None:
         self.is_given_back = True
         if self.remote_is_gone:
             raise WorkspaceError("the remote is gone")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.repository_memory import (
-    MEMORY,
     MOST_WORDS,
     Fact,
     FactKind,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.adopt import unsound
+from orchestrator.bot.git.apply import invalid_entries
 from orchestrator.core.errors import WorkspaceError
 from tests.tables import table
 from tests.unit.bot.conftest import FILES
@@ -83,17 +83,17 @@ def files_of(tree: Path) -> dict[str, bytes]:
 def test_work_comes_back_as_if_tools_had_written_it(source: Path, tmp_path: Path) -> None:
     made = earlier(source, {"src/calc.py": "fixed\n", "new/a.txt": b"\0\r\n", "src/old.py": None, WEIRD: "x"})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.paths == {"src/calc.py", "new/a.txt", "src/old.py", WEIRD}
-        assert (adopted.conflicts, adopted.base_moved, adopted.tip) == ([], False, "")
-        assert opened.changed_paths() == adopted.paths
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.paths == {"src/calc.py", "new/a.txt", "src/old.py", WEIRD}
+        assert (applied.conflicts, applied.base_moved, applied.tip) == ([], False, "")
+        assert opened.changed_paths() == applied.paths
         assert (opened.tree / "new/a.txt").read_bytes() == b"\0\r\n"
         assert not (opened.tree / "src/old.py").exists()
-        assert b"rename from" not in opened.pending_patch(adopted.paths, include_commands=False)
+        assert b"rename from" not in opened.pending_patch(applied.paths, include_commands=False)
         assert opened.diff() == ""
-        outcome = opened.commit(adopted.paths, "again", include_commands=False)
+        outcome = opened.commit(applied.paths, "again", include_commands=False)
         assert outcome.commit is not None
-        assert outcome.files == sorted(adopted.paths)
+        assert outcome.files == sorted(applied.paths)
         opened.push("pullwright/12", expected=None)
     assert git(source, "rev-parse", "pullwright/12^{tree}") == git(source, "rev-parse", f"{made}^{{tree}}")
     assert git(source, "rev-parse", "pullwright/12^") == git(source, "rev-parse", "main")
@@ -109,12 +109,12 @@ def test_modes_links_renames_and_folders_that_were_files(source: Path, tmp_path:
     git(source, "add", "-A")
     made = kept(source)
     with clone(source, tmp_path / "runs", with_git=True) as opened:
-        adopted = opened.adopt(made, reference=WORK)
+        applied = opened.apply_work(made, reference=WORK)
         assert (opened.tree / "src/calc.py").stat().st_mode & stat.S_IXUSR
         assert (opened.tree / "link").readlink().as_posix() == "src/calc.py"
         assert (opened.tree / "README.md/inner.txt").read_text() == "folder"
         assert (opened.tree / "moved.py").read_text() == FILES["src/old.py"]
-        outcome = opened.commit(adopted.paths, "again", include_commands=False)
+        outcome = opened.commit(applied.paths, "again", include_commands=False)
         assert outcome.left_out == []
         opened.push("pullwright/12", expected=None)
     assert git(source, "rev-parse", "pullwright/12^{tree}") == git(source, "rev-parse", f"{made}^{{tree}}")
@@ -126,9 +126,9 @@ def test_a_moved_base_takes_the_change_where_it_applies(source: Path, tmp_path: 
     git(source, "mv", "long.txt", "renamed.txt")
     move_base(source, {"renamed.txt": "theirs\n" + "".join(f"{n}\n" for n in range(1, 30)), "x": "y"})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.paths == {"renamed.txt"} == opened.changed_paths()
-        assert (adopted.conflicts, adopted.base_moved) == ([], True)
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.paths == {"renamed.txt"} == opened.changed_paths()
+        assert (applied.conflicts, applied.base_moved) == ([], True)
         lines = (opened.tree / "renamed.txt").read_text().split()
         assert (lines[0], lines[-1]) == ("theirs", "ours")
 
@@ -140,26 +140,26 @@ def test_conflicts_are_named_marked_and_not_committed_before_they_are_gone(
     made = earlier(source, {"src/calc.py": "ours\r\n", "README.md": b"\0ours", "src/old.py": None})
     move_base(source, {"src/calc.py": "theirs\r\n", "README.md": b"\0theirs", "src/old.py": "changed\n"})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.conflicts == ["README.md", "src/calc.py", "src/old.py"]
-        assert adopted.base_moved
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.conflicts == ["README.md", "src/calc.py", "src/old.py"]
+        assert applied.base_moved
         text = b"<<<<<<< pullwright/base\r\ntheirs\r\n=======\r\nours\r\n>>>>>>> pullwright/work\r\n"
         assert (opened.tree / "src/calc.py").read_bytes() == text
         assert (opened.tree / "README.md").read_bytes() == b"\0theirs"
-        for touched in (adopted.paths, set[str]()):
+        for touched in (applied.paths, set[str]()):
             outcome = opened.commit(touched, "again", include_commands=False)
             assert outcome.commit is None
             assert outcome.refused == "conflict markers are left in src/calc.py"
         write(opened.tree, {"src/calc.py": "both\n"})
-        assert opened.commit(adopted.paths, "again", include_commands=False).files == ["src/calc.py"]
+        assert opened.commit(applied.paths, "again", include_commands=False).files == ["src/calc.py"]
 
 
 def test_an_ignored_file_is_left_out_of_the_commit_as_ever(source: Path, tmp_path: Path) -> None:
     made = earlier(source, {"build/out.txt": "x", "kept.txt": "y"})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
+        applied = opened.apply_work(made, reference=WORK)
         assert (opened.tree / "build/out.txt").read_text() == "x"
-        outcome = opened.commit(adopted.paths, "again", include_commands=False)
+        outcome = opened.commit(applied.paths, "again", include_commands=False)
         assert outcome.files == ["kept.txt"]
         assert [item.path for item in outcome.left_out] == ["build/out.txt"]
 
@@ -169,10 +169,10 @@ def test_line_ends_that_attributes_convert(tmp_path: Path) -> None:
     source = make_source(tmp_path / "source", files)
     made = earlier(source, {"a.txt": "1\n2\n", "b.bin": "2\n", "c.txt": "new\r\n"})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.paths == {"a.txt", "b.bin", "c.txt"} == opened.changed_paths()
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.paths == {"a.txt", "b.bin", "c.txt"} == opened.changed_paths()
         assert (opened.tree / "a.txt").read_bytes() == b"1\r\n2\r\n"
-        opened.commit(adopted.paths, "again", include_commands=False)
+        opened.commit(applied.paths, "again", include_commands=False)
         opened.push("x", expected=None)
     assert git(source, "rev-parse", "x^{tree}") == git(source, "rev-parse", f"{made}^{{tree}}")
 
@@ -188,10 +188,10 @@ def test_a_submodule_stays_as_the_base_has_it(source: Path, tmp_path: Path) -> N
     git(source, "add", "a.txt")
     made = kept(source)
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.conflicts == ["other", "sub"]
-        assert adopted.paths == {"a.txt"} == opened.changed_paths()
-        assert opened.commit(adopted.paths, "again", include_commands=False).files == ["a.txt"]
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.conflicts == ["other", "sub"]
+        assert applied.paths == {"a.txt"} == opened.changed_paths()
+        assert opened.commit(applied.paths, "again", include_commands=False).files == ["a.txt"]
 
 
 def test_history_of_the_clone_stays_as_deep_as_it_was(source: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_history_of_the_clone_stays_as_deep_as_it_was(source: Path, tmp_path: Pa
     made = earlier(source, {"b": "1"}, on="main~1")
     with clone(source, tmp_path / "runs") as opened:
         before = opened.recent_commits(10)
-        opened.adopt(made, reference=WORK)
+        opened.apply_work(made, reference=WORK)
         assert opened.recent_commits(10) == before
         assert len(before) == 5
 
@@ -210,8 +210,8 @@ def test_work_on_a_base_older_than_the_clone(source: Path, tmp_path: Path) -> No
     for number in range(15):
         move_base(source, {"a": str(number)})
     with clone(source, tmp_path / "runs") as opened:
-        adopted = opened.adopt(made, reference=WORK)
-        assert (adopted.paths, adopted.base_moved) == ({"b"}, True)
+        applied = opened.apply_work(made, reference=WORK)
+        assert (applied.paths, applied.base_moved) == ({"b"}, True)
         assert len(opened.recent_commits(20)) == 10
 
 
@@ -224,10 +224,10 @@ def test_over_http(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         credential = GitCredential(f"127.0.0.1:{server.port}", server.user, server.password)
         url = f"{server.url}/source/.git"
         with clone(url, tmp_path / "runs", credential=lambda: credential) as opened:
-            assert opened.adopt(made, reference=WORK).paths == {"b"}
+            assert opened.apply_work(made, reference=WORK).paths == {"b"}
 
 
-def test_what_cannot_be_brought_back_is_said(source: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
     made = earlier(source, {"b": "1"})
     other = earlier(source, {"b": "2"})
     root = git(source, "commit-tree", "main^{tree}", "-m", "root")
@@ -236,24 +236,28 @@ def test_what_cannot_be_brought_back_is_said(source: Path, tmp_path: Path) -> No
     with clone(source, tmp_path / "runs") as opened:
         for commit, reference, said in (
             (made, WORK, f"{WORK} does not lead to .* run again"),
-            (made, "refs/pullwright/wip/none", "refs/pullwright/wip/none is not there any more.* run again"),
+            (
+                made,
+                "refs/pullwright/wip/none",
+                "refs/pullwright/wip/none does not exist any more.* run again",
+            ),
             ("main", WORK, "is not a commit id"),
             (made, "main", "cannot be the name"),
             (made, "refs/x:refs/heads/main", "cannot be the name"),
-            ("3" * 40, None, "name the reference"),
+            ("3" * 40, None, "name a ref that contains it"),
             (
                 root,
                 "refs/pullwright/wip/root",
-                f"not exactly one commit before it.*{drop}:refs/pullwright/wip/root",
+                f"not have exactly one readable parent.*{drop}:refs/pullwright/wip/root",
             ),
         ):
             with pytest.raises(WorkspaceError, match=said):
-                opened.adopt(commit, reference=reference)
+                opened.apply_work(commit, reference=reference)
         assert opened.changed_paths() == set()
-        opened.adopt(other, reference=WORK)
+        opened.apply_work(other, reference=WORK)
         opened.commit({"b"}, "b", include_commands=False)
         with pytest.raises(WorkspaceError, match="committed here already"):
-            opened.adopt(other, reference=WORK)
+            opened.apply_work(other, reference=WORK)
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(source: Path, tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(source: Path,
         with clone(source, tmp_path / "runs") as opened:
             write(opened.tree, {name: "mine\n"})
             with pytest.raises(WorkspaceError):
-                opened.adopt(made, reference=WORK)
+                opened.apply_work(made, reference=WORK)
             assert (opened.tree / name).read_text() == "mine\n"
 
 
@@ -310,7 +314,7 @@ def test_hostile_trees(name: str, *, moved: bool, source: Path, tmp_path: Path) 
     with clone(source, outside) as opened:
         before, around = files_of(opened.tree), files_of_folders(outside)
         with pytest.raises(WorkspaceError):
-            opened.adopt(made, reference=WORK)
+            opened.apply_work(made, reference=WORK)
         assert files_of(opened.tree) == before
         assert files_of_folders(outside) == around
         assert opened.changed_paths() == set()
@@ -331,9 +335,9 @@ def test_sides_that_are_harmless_alone(source: Path, tmp_path: Path) -> None:
     (source / "Docs").symlink_to("src")
     move_base(source, {})
     with clone(source, tmp_path / "runs") as opened:
-        said = rf"lies below something that is no folder; to begin without it: git push \S+ :{WORK}$"
+        said = rf"is below something that is not a folder; to begin without it: git push \S+ :{WORK}$"
         with pytest.raises(WorkspaceError, match=said):
-            opened.adopt(made, reference=WORK)
+            opened.apply_work(made, reference=WORK)
         assert opened.changed_paths() == set()
 
 
@@ -349,7 +353,7 @@ def test_a_link_that_leaves_through_another_one_is_taken_back(source: Path, tmp_
     with clone(source, tmp_path / "runs") as opened:
         said = rf"'x/y/e' is a symbolic link that leaves the repository; to begin without it: git push \S+ :{WORK}$"
         with pytest.raises(WorkspaceError, match=said):
-            opened.adopt(made, reference=WORK)
+            opened.apply_work(made, reference=WORK)
         assert opened.changed_paths() == set()
         assert not (opened.tree / "x").exists()
 
@@ -360,7 +364,7 @@ def test_links_of_the_base_are_no_fault_of_the_work(source: Path, tmp_path: Path
     git(source, "commit", "-qm", "a link that leaves")
     made = earlier(source, {"b": "1"})
     with clone(source, tmp_path / "runs") as opened:
-        assert opened.adopt(made, reference=WORK).paths == {"b"}
+        assert opened.apply_work(made, reference=WORK).paths == {"b"}
 
 
 def test_nothing_that_was_planted_is_run(
@@ -382,8 +386,8 @@ def test_nothing_that_was_planted_is_run(
         for name, value in field.variables.items():
             if name != "GIT_EXEC_PATH":
                 monkeypatch.setenv(name, value)
-        adopted = opened.adopt(made, reference=WORK)
-        assert adopted.conflicts == ["src/calc.py"]
+        applied = opened.apply_work(made, reference=WORK)
+        assert applied.conflicts == ["src/calc.py"]
     assert field.ran() == ""
 
 
@@ -401,8 +405,8 @@ def test_nothing_that_was_planted_is_run(
         ([("160000", "m"), ("100644", "m/n/o")], {"m/n/o"}),
     ],
 )
-def test_unsound_entries(entries: list[tuple[str, str]], found: set[str]) -> None:
-    assert {path for path, _ in unsound(entries)} == found
+def test_invalid_entries(entries: list[tuple[str, str]], found: set[str]) -> None:
+    assert {path for path, _ in invalid_entries(entries)} == found
 
 
 def test_a_git_that_is_too_old_to_merge_is_named(
@@ -416,7 +420,7 @@ def test_a_git_that_is_too_old_to_merge_is_named(
         broken_git(tmp_path, monkeypatch, script)
         said = "cannot merge: this is git version 2.30.2, which is too old for it; install git 2.39 or newer$"
         with pytest.raises(WorkspaceError, match=said):
-            opened.adopt(made, reference=WORK)
+            opened.apply_work(made, reference=WORK)
         assert opened.changed_paths() == set()
 
 
@@ -443,9 +447,9 @@ def test_it_is_in_the_files_of_a_later_clone(calc: Path, tmp_path: Path) -> None
     work = packed(calc, tmp_path)
     assert work.work is not None
     with clone(calc, tmp_path / "second") as opened:
-        adopted = opened.adopt(work.work, packed=work)
-        assert adopted.paths == {"calc.py", "new.bin", "old.txt"}
-        assert (adopted.conflicts, adopted.base_moved) == ([], False)
+        applied = opened.apply_work(work.work, packed=work)
+        assert applied.paths == {"calc.py", "new.bin", "old.txt"}
+        assert (applied.conflicts, applied.base_moved) == ([], False)
         assert (opened.tree / "calc.py").read_text() == FIXED
         assert (opened.tree / "new.bin").read_bytes() == BINARY
         assert not (opened.tree / "old.txt").exists()
@@ -459,8 +463,8 @@ def test_it_is_merged_into_a_base_that_moved_far(calc: Path, tmp_path: Path) -> 
     write(calc, {"calc.py": f"# The sum.\n\n\n{CALC}"})
     git(calc, "commit", "-qam", "above")
     with clone(f"file://{calc}", tmp_path / "second") as opened:
-        adopted = opened.adopt(work.work, packed=work)
-        assert adopted.base_moved
+        applied = opened.apply_work(work.work, packed=work)
+        assert applied.base_moved
         assert (opened.tree / "calc.py").read_text() == f"# The sum.\n\n\n{FIXED}"
 
 
@@ -469,13 +473,13 @@ def test_conflicts_are_named(calc: Path, tmp_path: Path) -> None:
     write(calc, {"calc.py": CALC.replace("a - b", "a - b  # sic")})
     git(calc, "commit", "-qam", "theirs")
     with clone(calc, tmp_path / "second") as opened:
-        assert opened.adopt(work.work or "", packed=work).conflicts == ["calc.py"]
+        assert opened.apply_work(work.work or "", packed=work).conflicts == ["calc.py"]
 
 
 def test_a_base_that_is_gone_is_said(calc: Path, tmp_path: Path) -> None:
     work = replace(packed(calc, tmp_path), onto="1" * 40)
     with clone(calc, tmp_path / "second") as opened, pytest.raises(WorkspaceError, match="does not have"):
-        opened.adopt(work.work or "", packed=work)
+        opened.apply_work(work.work or "", packed=work)
 
 
 def test_a_damaged_pack_is_an_error(calc: Path, tmp_path: Path) -> None:
@@ -483,9 +487,9 @@ def test_a_damaged_pack_is_an_error(calc: Path, tmp_path: Path) -> None:
     torn = replace(work, pack=work.pack[:-30])
     with (
         clone(calc, tmp_path / "second") as opened,
-        pytest.raises(WorkspaceError, match="cannot bring back"),
+        pytest.raises(WorkspaceError, match="cannot restore"),
     ):
-        opened.adopt(work.work or "", packed=torn)
+        opened.apply_work(work.work or "", packed=torn)
 
 
 def test_files_with_secrets_are_not_in_it(calc: Path, tmp_path: Path) -> None:
@@ -499,7 +503,7 @@ def test_files_with_secrets_are_not_in_it(calc: Path, tmp_path: Path) -> None:
         )
         work = opened.pack(made)
     with clone(calc, tmp_path / "second") as opened:
-        assert opened.adopt(work.work or "", packed=work).paths == {"calc.py"}
+        assert opened.apply_work(work.work or "", packed=work).paths == {"calc.py"}
 
 
 def test_nothing_changed_is_no_work(calc: Path, tmp_path: Path) -> None:
@@ -516,7 +520,7 @@ def test_the_same_commit_made_again_is_not_pushed_over_the_first(calc: Path, tmp
         state = opened.branch_state("topic", "bot@example.invalid")
         assert state is not None
         assert opened.message_of(state.tip) == "Fix it"
-        opened.adopt(first, reference="refs/heads/topic")
+        opened.apply_work(first, reference="refs/heads/topic")
         opened.commit({"calc.py"}, "Fix it\n\nin other words", include_commands=False)
         assert opened.push("topic", expected=first) == first
         write(opened.tree, {"calc.py": FIXED + "\n"})
