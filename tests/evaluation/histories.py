@@ -85,7 +85,7 @@ class Row:
     def breaks(self) -> bool:
         """Whether a test is said to be broken by it."""
         return any(
-            finding.kind in {FindingKind.BROKEN, FindingKind.UNSTEADY} for finding in self.verdict.findings
+            finding.kind in {FindingKind.BROKEN, FindingKind.NEWLY_FLAKY} for finding in self.verdict.findings
         )
 
     @property

@@ -274,7 +274,7 @@ def test_without_a_command_nothing_is_run_and_the_rest_is_still_told(bench: Benc
 @pytest.mark.parametrize(
     ("wrap", "words"),
     [
-        (lambda block: f"{block}\n\n{block}", "there are 2 blocks of JSON"),
+        (lambda block: f"{block}\n\n{block}", "there are 2 JSON blocks"),
         pytest.param(lambda block: f"<!--\n{block}\n-->", "the block is hidden", marks=slow),
         pytest.param(lambda block: f"````text\n{block}\n````", "the block is hidden", marks=slow),
         pytest.param(lambda block: f"***\n\n{block}", "not at the top", marks=slow),

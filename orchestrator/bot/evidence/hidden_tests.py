@@ -112,7 +112,7 @@ async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
 
 def _compare(before: RunResult, kept: RunResult) -> HiddenTests:
     earlier = IndexedRun(before, exit_only=False)
-    unstable = before.unsteady | kept.unsteady
+    unstable = before.flaky | kept.flaky
     must_pass, must_still_pass = [], []
     for name, case in kept.cases.items():
         if name in unstable or case.status is not CaseStatus.PASSED:
@@ -151,7 +151,7 @@ def _judged(hidden: HiddenTests, before: RunResult, kept: RunResult) -> Judgemen
         words = f"no test failed, but the command ended with {kept.exit}"
         return Judgement(Judged.INVALID, len(hidden.must_pass), 0, words)
     failed = [name for name in hidden.must_pass if not _passes(kept, name)]
-    aside = before.unsteady
+    aside = before.flaky
     broken = [name for name in hidden.must_still_pass if not _passes(kept, name) and name not in aside]
     judged = Judged.WRONG if failed else Judged.BROKEN if broken else Judged.SOLVED
     return Judgement(judged, len(failed), len(broken), _detail(kept, failed or broken))
@@ -160,7 +160,7 @@ def _judged(hidden: HiddenTests, before: RunResult, kept: RunResult) -> Judgemen
 def _passes(run: RunResult, name: str) -> bool:
     """Return whether a test passed in each run. A missing or skipped test did not."""
     case = run.cases.get(name)
-    return case is not None and case.status is CaseStatus.PASSED and name not in run.unsteady
+    return case is not None and case.status is CaseStatus.PASSED and name not in run.flaky
 
 
 def _detail(run: RunResult, names: list[str]) -> str:

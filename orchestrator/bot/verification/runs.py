@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.bot.verification.python_tests import (
-    ENDS_OTHERWISE,
+    EXIT_SETTINGS,
     MOST_IDS,
-    SETTINGS,
+    SETTINGS_FILES,
     ControlTest,
-    at_stake,
     checked_ids,
+    choose_control,
     copy_tests,
     is_module,
     is_plain_id,
     parse_pytest,
-    place_control,
     pytest_variables,
+    select_tests,
 )
 from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
@@ -202,7 +202,7 @@ class HostRuns:
         kept = await self._whole(RunKind.KEPT, tree)
         if repeat and not (before.problem or kept.problem):
             before, kept = [
-                replace(one, unsteady=await self._unsteady(one, one.cases.keys())) for one in (before, kept)
+                replace(one, flaky=await self._unsteady(one, one.cases.keys())) for one in (before, kept)
             ]
         else:
             before, (kept, _) = await self._again(before, (kept, kept))
@@ -238,11 +238,11 @@ class HostRuns:
 
     def _place_of_control(self) -> ControlTest | None:
         """Choose the place of the control test; None if it would change the results of other tests."""
-        if self._call is None or not self._call.bears_control:
+        if self._call is None or not self._call.allows_control:
             return None
-        if self._trees.containing(self._base_tree, ENDS_OTHERWISE, SETTINGS):
+        if self._trees.containing(self._base_tree, EXIT_SETTINGS, SETTINGS_FILES):
             return None
-        return place_control(self._trees.entries(self._base_tree))
+        return choose_control(self._trees.entries(self._base_tree))
 
     async def _base_run(self, control: ControlTest | None) -> tuple[RunResult, ControlTest | None]:
         """Run the base's tests. Return the result, and the control test if it failed as it should."""
@@ -272,7 +272,7 @@ class HostRuns:
 
     def _control_for(self, tree: str) -> ControlTest | None:
         """Return the control test for a tree; None if the change's own settings may fail a run without a failing test."""
-        found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
+        found = self._control and self._trees.containing(tree, EXIT_SETTINGS, SETTINGS_FILES)
         return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
 
     def _missing_failure(self, tree: str, ended: EndedCommand) -> str:
@@ -370,11 +370,11 @@ class HostRuns:
         for result, ids in ((before, suspects[0] | suspects[1]), *zip(changed, suspects, strict=True)):
             if ids and not (result.tree in found and result is not before):
                 found[result.tree] = await self._unsteady(result, ids)
-        first, second = (replace(one, unsteady=found.get(one.tree, frozenset())) for one in changed)
-        return replace(before, unsteady=found[before.tree]), (first, second)
+        first, second = (replace(one, flaky=found.get(one.tree, frozenset())) for one in changed)
+        return replace(before, flaky=found[before.tree]), (first, second)
 
     async def _unsteady(self, result: RunResult, ids: Collection[str]) -> frozenset[str]:
-        """Return which tests end differently when the same tree is run again; see `RunResult.unsteady`."""
+        """Return which tests end differently when the same tree is run again; see `RunResult.flaky`."""
         command = self._options.command
         if self._call is not None and 0 < len(ids) <= MOST_IDS and all(map(is_plain_id, ids)):
             command = self._call.selecting(sorted(ids))
@@ -394,19 +394,21 @@ class HostRuns:
         """
         if self._call is None or kept.problem:
             return "", 0.0
-        stake = await _in_thread(at_stake, before, kept, changes, MOST_IDS // 2)
+        stake = await _in_thread(select_tests, before, kept, changes, MOST_IDS // 2)
         copies = await self._copied(kept.tree, stake)
         seconds = copies[0][1].seconds if copies else 0.0
-        free = {name for one, ran in copies for name in one.without_expectation(ran)}
-        if not free and not any(one.failing(ran, before, kept) for one, ran in copies):
+        free = {name for one, ran in copies for name in one.passing_altered(ran)}
+        if not free and not any(one.failing_renamed(ran, before, kept) for one, ran in copies):
             return "", seconds
         # It may be the tests' own way: the base tells. What is seen twice is no accident.
         as_it_was = await self._copied(before.tree, stake)
-        if free := free.difference(*(one.without_expectation(ran) for one, ran in as_it_was)):
+        if free := free.difference(*(one.passing_altered(ran) for one, ran in as_it_was)):
             return f"{_tests(free)} whatever value is expected, which proves nothing: {min(free)}", seconds
-        comparable = {name for one, ran in as_it_was for name in one.agreeing(ran, before)}
+        comparable = {name for one, ran in as_it_was for name in one.comparable(ran, before)}
         again = await self._copied(kept.tree, stake)
-        known = comparable.intersection(name for one, ran in again for name in one.failing(ran, before, kept))
+        known = comparable.intersection(
+            name for one, ran in again for name in one.failing_renamed(ran, before, kept)
+        )
         words = f"{_tests(known)} only where the code knows it by its name or file: " if known else ""
         return words + min(known, default=""), seconds
 

@@ -447,7 +447,7 @@ def _copy(sources: list[Path], folder: Path) -> None:
 
 def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
     cases = [asdict(case) for case in result.cases.values()]
-    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    facts = {**asdict(replace(result, cases={}, flaky=frozenset())), "cases": cases, "flaky": []}
     return {"result": facts, "control": control and asdict(control)}
 
 
@@ -458,9 +458,11 @@ def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
         cases: Iterable[CaseResult] = (
             CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
         )
-        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        known = {**facts, "kind": RunKind.BEFORE, "flaky": frozenset(), "cached": True}
         result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
-        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+        return result, control and ControlTest(
+            control["folder"], (control["affixes"][0], control["affixes"][1])
+        )
     except (TypeError, KeyError, ValueError, LookupError):
         return None
 
