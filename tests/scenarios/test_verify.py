@@ -344,7 +344,10 @@ class TestChangedTests:
         assert "call create_pull_request again as it is" in told
         assert "test_double" in told
         assert result.outcome == "proposed"
-        assert "passed before and passes now only because it was changed" in bench.body(result).partition("\n***\n")[0]
+        assert (
+            "passed before and passes now only because it was changed"
+            in bench.body(result).partition("\n***\n")[0]
+        )
         assert result.pull_request is not None
         assert not result.pull_request.draft
 

@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.trials import Try
     from orchestrator.bot.forge.base import PastForge
     from orchestrator.bot.git.remote import Remote
-    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.bot.verification.base import RunOptions
+    from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
 
 PATCHES = "patches"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.hidden_tests import OpenRuns
     from orchestrator.bot.evidence.past_changes import PastChange
     from orchestrator.bot.git.history import RepositoryHistory
-    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.base import RunOptions
     from orchestrator.bot.verification.trees import TestFiles
 
 

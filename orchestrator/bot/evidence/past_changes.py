@@ -138,19 +138,21 @@ def take_out(
     for one in written:
         if any(side and (side.content is None or b"\0" in side.content) for side in (one.old, one.new)):
             return unfit(f"it changes a file that is no text, or is too large: {one.path}")
-    inside = {
-        path: text for path, text in files.inside(changes, with_old_code=True).items() if path not in given
+    merged = {
+        path: text
+        for path, text in files.merged_sources(changes, with_old_code=True).items()
+        if path not in given
     }
     if not written:
         return unfit("it changes nothing but tests, settings and scripts")
-    tests = trees.replaced(trees.mixed(base, head, set(given)), inside)
+    tests = trees.replaced(trees.mixed(base, head, set(given)), merged)
     real = RealChange.of(changes, pull=change.pull, commits=change.commits, tests=given)
     text = task_text(change.title, change.body, real, is_commit=change.is_commit)
     if change.removed:
         text = TaskText(text.title, text.body, {**text.removed, Hint.LATER: change.removed})
     if not text.title:
         return unfit("nothing is left of its title without what would give the solution away")
-    return Case(change, store, base, head, tests, tuple(sorted({*given, *inside})), text)
+    return Case(change, store, base, head, tests, tuple(sorted({*given, *merged})), text)
 
 
 _ONLY_COMMIT = "The code as it is"

@@ -163,6 +163,31 @@ class Runs:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The user's settings for a repository's tests.
+
+    Attributes:
+        command: runs the tests, in the repository's folder.
+        setup: prepares what they need; empty for nothing.
+        report: path of the report that the command writes, or a pattern as in `.gitignore`; not needed for
+            pytest.
+        minutes: time limit of the command, and of the set-up.
+        test_paths: patterns of further test files, as in `.gitignore`.
+        sandbox: its name, or `none`.
+        conditions: a digest of everything else that affects a run: variables, hosts, paths and limits of
+            commands.
+    """
+
+    command: str
+    setup: str = ""
+    report: str = ""
+    minutes: float = 10
+    test_paths: tuple[str, ...] = ()
+    sandbox: str = "none"
+    conditions: str = ""
+
+
 class Verifier(Protocol):
     """Runs the tests of one clone, each time in a fresh tree. Results are cached by tree."""
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _ID_CHARS = 200
 _WORDS_CHARS = 300
-_SHOWN_TESTS = 5
-_SHOWN_FILES = 5
+_MOST_SHOWN = 5
+"""Most tests, and most files, of a finding in a pull request."""
 
 _MODEL_CHARS = 6_000
 _BRIEF_CHARS = 1_500
@@ -288,7 +288,10 @@ class _Judge:
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._judge_new_tests()
-        self._judge_command()
+        kept = self._kept.run
+        are_green = self._before.run.is_green and self._after.run.is_green
+        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
+            self._cases[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
         self._judge_removed_tests()
         return tuple(self._finding(kind) for kind in FindingKind if self._cases[kind])
 
@@ -406,13 +409,6 @@ class _Judge:
         """Return the result of a test of the change on the base's code; None if unknown."""
         return self._new.find(name) if self._new is not None else None
 
-    def _judge_command(self) -> None:
-        """Record a command that fails with the base's settings although no test does."""
-        kept, after = self._kept.run, self._after.run
-        are_green = self._before.run.is_green and after.is_green
-        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
-            self._cases[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
-
     def _judge_removed_tests(self) -> None:
         """Turn `GONE` into `HIDDEN` for removed tests whose own assertion fails, unless they were replaced.
 
@@ -449,8 +445,7 @@ _RUNNER_SETTINGS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg
 
 
 def _is_doubtful(finding: RunFinding) -> bool:
-    asked = finding.kind in _DOUBTFUL_IF_ASSERTED and finding.by_assertion > 0
-    return finding.kind in _DOUBTFUL or asked
+    return finding.kind in _DOUBTFUL or (finding.kind in _DOUBTFUL_IF_ASSERTED and finding.by_assertion > 0)
 
 
 _IMPORT = re.compile(
@@ -512,15 +507,15 @@ def _words(finding: RunFinding) -> str:
         return f"The run with {run} is invalid: {in_markdown(finding.words, _WORDS_CHARS)}."
     number = len(finding.tests)
     phrase = _PHRASES[finding.kind] if number == 1 else _plural(_PHRASES[finding.kind])
-    tests = _first([f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests], _SHOWN_TESTS)
+    tests = _shown([f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests])
     causes = _failures_in_words(finding) if finding.kind in _DOUBTFUL_IF_ASSERTED else ""
-    changed = f" Changed: {_first(finding.files, _SHOWN_FILES)}." if finding.files else ""
+    changed = f" Changed: {_shown(finding.files)}." if finding.files else ""
     return f"{number} {'test' if number == 1 else 'tests'} {phrase}: {tests}.{causes}{changed}"
 
 
-def _first(items: Sequence[str], most: int) -> str:
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
+def _shown(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return ", ".join(items[:_MOST_SHOWN]) + more
 
 
 def _failures_in_words(finding: RunFinding) -> str:

@@ -14,7 +14,8 @@ import pytest
 from orchestrator.bot.evidence.hidden_tests import HiddenTests, Judged, UnfitTestsError, judge, learn_tests
 from orchestrator.bot.evidence.past_changes import Case, PastChange, copy_proposal, take_out
 from orchestrator.bot.git.local import LocalRepository
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases

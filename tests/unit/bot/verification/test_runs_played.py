@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind, RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.errors import ToolError
 from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified

@@ -321,9 +321,7 @@ def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
     before, after = run(RunKind.BEFORE, {TEST: "P"}), run(RunKind.AFTER, {TEST: "A"})
     change = Change("base", "tree", (file("src/a.py"),))
     flaky = frozenset({TEST})
-    on_both = judge_runs(
-        runs_of(replace(before, flaky=flaky), after, replace(after, flaky=flaky)), change
-    )
+    on_both = judge_runs(runs_of(replace(before, flaky=flaky), after, replace(after, flaky=flaky)), change)
     assert kinds(on_both) == {FindingKind.FLAKY}
     assert not on_both.is_red
     now = judge_runs(runs_of(before, before, replace(before, flaky=flaky)), change)
