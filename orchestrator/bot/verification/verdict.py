@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.policy.test_listing import changed_lines
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import (
     WHOLE_RUN,
@@ -471,11 +472,11 @@ def _with_line_counts(file: FileChange) -> str:
     path = f"`{one_line(file.path, limit=_ID_CHARS)}`"
     if file.old is None or file.new is None:
         return f"{path} ({'new' if file.old is None else 'removed'})"
-    contents = file.old.content, file.new.content
-    if any(content is None or b"\0" in content for content in contents):
+    old, new = file.old.content, file.new.content
+    if old is None or new is None or b"\0" in old or b"\0" in new:
         return path
-    old, new = (Counter((content or b"").splitlines()) for content in contents)
-    return f"{path} (+{(new - old).total()} -{(old - new).total()})"
+    added, removed = changed_lines(old, new)
+    return f"{path} (+{added} -{removed})"
 
 
 _PHRASES = {
