@@ -358,7 +358,7 @@ async def test_a_restart_tries_again_what_was_tried_and_keeps_what_a_person_want
     world.store.add_worker("killed", "1.0", 1)
     world.start({"a": [DONE], "b": [DONE]})
     assert world.store.workers() == []
-    turns = {name: world.store._current(name) for name in "ab"}
+    turns = {name: world.store._current_turn(name) for name in "ab"}
     assert [(one.task, one.attempted, one.renewed) for one in turns.values() if one] == [
         ("issue-7", (), True),
         ("", (), True),
@@ -370,7 +370,7 @@ async def test_a_restart_tries_again_what_was_tried_and_keeps_what_a_person_want
 
 async def test_a_second_worker_is_told_who_has_the_queue(world: World, fleet_file: str) -> None:
     second = FleetStore(fleet_file, world.clock, patient=True)
-    with pytest.raises(FleetError, match=r"another worker has this queue: process .* keeps .*lock locked"):
+    with pytest.raises(FleetError, match=r"another worker uses this queue: process .* keeps .*lock locked"):
         second.open()
     second.close()
     looking = FleetStore(fleet_file, world.clock)
