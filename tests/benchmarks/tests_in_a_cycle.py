@@ -86,7 +86,7 @@ async def _verified(of: Bench, files: Mapping[str, str], setup: str) -> Cost:
         if run is None or (run.kind is RunKind.BEFORE and run.cached):
             continue
         if run.problem or not run.cases:
-            raise SystemExit(f"the run counts for nothing: {run.problem}")
+            raise SystemExit(f"the run is invalid: {run.problem}")
         trees[run.tree] = max(run.seconds, trees.get(run.tree, 0.0))  # of equal trees there is one run
     return Cost(seconds, sum(trees.values()), len(trees))
 
