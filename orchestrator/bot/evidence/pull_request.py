@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -153,17 +153,7 @@ class PullRequestEvidence:
                 "base": commits.start if commits else "",
                 "onto": change.onto,
             },
-            "lines": [
-                {
-                    "level": line.level.value,
-                    "subject": line.subject,
-                    "standing": line.standing.value,
-                    "claimed": line.claimed,
-                    "found": line.found,
-                    "note": line.note,
-                }
-                for line in self.lines
-            ],
+            "lines": [asdict(line) for line in self.lines],
             "tests": to_json(self.verdict.runs) if self.verdict else None,
         }
 

@@ -9,6 +9,7 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from operator import attrgetter
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -186,18 +187,6 @@ def _by_task(results: Iterable[TryResult], value: Callable[[TryResult], float | 
     return {task: fmean(found) for task, found in known.items() if found and len(found) == len(values[task])}
 
 
-def _solved(one: TryResult) -> float:
-    return float(one.is_solved)
-
-
-def _usd(one: TryResult) -> float | None:
-    return one.usd
-
-
-def _minutes(one: TryResult) -> float:
-    return one.minutes
-
-
 def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
     def over(value: Callable[[TryResult], float | None]) -> Estimate | None:
         return estimate(list(_by_task(results, value).values()))
@@ -210,11 +199,11 @@ def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
         len(results),
         planned,
         dict(Counter(one.judged for one in results)),
-        estimate(list(_by_task(results, _solved).values()), _SHARE),
-        over(_usd),
-        over(_minutes),
-        over(lambda one: one.rounds),
-        over(lambda one: one.tokens),
+        estimate(list(_by_task(results, attrgetter("is_solved")).values()), _SHARE),
+        over(attrgetter("usd")),
+        over(attrgetter("minutes")),
+        over(attrgetter("rounds")),
+        over(attrgetter("tokens")),
         sum(known) / solved if solved and len(known) == len(costs) else None,
     )
 
@@ -228,7 +217,11 @@ def _compare(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) -
         )
 
     return ArmComparison(
-        one.name, other.name, difference(_solved, _SHARE), difference(_usd), difference(_minutes)
+        one.name,
+        other.name,
+        difference(attrgetter("is_solved"), _SHARE),
+        difference(attrgetter("usd")),
+        difference(attrgetter("minutes")),
     )
 
 
