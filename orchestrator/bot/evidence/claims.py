@@ -186,18 +186,18 @@ class ReportClaims:
     Attributes:
         head: the proposed commit, with its files.
         base: the commit that it is compared with.
-        said: the results.
+        results: the results.
     """
 
     head: _Commit
     base: _Commit
     commands: _Commands
-    said: _Predicate
+    results: _Predicate
 
     @property
     def named_tests(self) -> tuple[str, ...]:
         """The failing tests that the report's task named. With more of them, the judgement can only get stricter."""
-        return tuple(self.said.namedTests)
+        return tuple(self.results.namedTests)
 
 
 def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
@@ -222,7 +222,7 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
 
 def _lacking(claims: ReportClaims) -> str:
     """Return the name of a digest that is missing although the block's format requires it; else empty."""
-    runs = {kind: claims.said.runs.of(kind) for kind in RunKind}
+    runs = {kind: claims.results.runs.of(kind) for kind in RunKind}
     missing = {
         "the files of the head": claims.head.gitTree is None,
         "the files of the base": claims.base.gitTree is None and runs[RunKind.BEFORE] is not None,
@@ -245,8 +245,8 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
     """
     if claims is not None:
         old = "made by an older version: it does not have the result of each test"
-        note = old if claims.said.format == 1 else ""
-        found = f"complete, format {claims.said.format}"
+        note = old if claims.results.format == 1 else ""
+        found = f"complete, format {claims.results.format}"
         yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=found, note=note)
     elif problem:
         yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.REFUTED, found=problem)
@@ -269,7 +269,7 @@ def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator
 
 def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> Iterator[EvidenceLine]:
     """Check a report's digests. `head_tree` and `base_tree` are read from git."""
-    level, runs = EvidenceLevel.DIGESTS, claims.said.runs
+    level, runs = EvidenceLevel.DIGESTS, claims.results.runs
     yield _compared(level, "files of the head", claims.head.gitTree or "", head_tree)
     if claims.base.gitTree is not None:
         yield _compared(level, "files of the base", claims.base.gitTree, base_tree)
@@ -285,24 +285,26 @@ def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> It
 
 def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[EvidenceLine]:
     """Check whether repeated runs give the results in a report."""
-    said, runs = claims.said, verdict.runs
+    results, runs = claims.results, verdict.runs
     yield from _lines_of_commands(claims.commands, runs.command, runs.setup)
     for kind in RunKind:
-        yield from _lines_of_run(kind, said.runs.of(kind), runs.of(kind), to_json(runs)[kind.value])
+        yield from _lines_of_run(kind, results.runs.of(kind), runs.of(kind), to_json(runs)[kind.value])
     failed = [case.id for case in runs.after.failures] if runs.after else []
-    yield _compared_names("failed tests", said.failedTests, said.failedTestsNotListed, failed)
+    yield _compared_names("failed tests", results.failedTests, results.failedTestsNotListed, failed)
     yield _compared_names(
-        "tests to look at", said.warnedTests, said.warnedTestsNotListed, warned_tests(verdict)
+        "tests to look at", results.warnedTests, results.warnedTestsNotListed, warned_tests(verdict)
     )
     named = verdict.of(FindingKind.NAMED)
-    if named or said.namedTests or said.namedTestsNotListed:
+    if named or results.namedTests or results.namedTestsNotListed:
         yield _compared_names(
-            "failing tests that the task names", said.namedTests, said.namedTestsNotListed, named
+            "failing tests that the task names", results.namedTests, results.namedTestsNotListed, named
         )
     for name, number in new_tests(verdict).items():
-        yield _compared(EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(said.newTests, name)), str(number))
-    yield _compared(EvidenceLevel.RERUN, "result", said.result, result_of(verdict))
-    yield from _lines_of_problem("nothing is known", said.problem, verdict.problem)
+        yield _compared(
+            EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(results.newTests, name)), str(number)
+        )
+    yield _compared(EvidenceLevel.RERUN, "result", results.result, result_of(verdict))
+    yield from _lines_of_problem("nothing is known", results.problem, verdict.problem)
     yield EvidenceLine(EvidenceLevel.RERUN, "not compared", Standing.NOTED, found=_NOT_COMPARED)
 
 

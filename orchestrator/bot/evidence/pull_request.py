@@ -305,17 +305,17 @@ class _PullRequestVerification:
         self.lines += lines
 
     def _add_tests(self, verdict: ChangeVerdict) -> None:
-        tell = partial(self.add, EvidenceLevel.TESTS, "change")
+        add = partial(self.add, EvidenceLevel.TESTS, "change")
         if verdict.problem:
-            tell(Standing.UNKNOWN, found=one_line(verdict.problem, limit=_LINE_CHARS))
+            add(Standing.UNKNOWN, found=one_line(verdict.problem, limit=_LINE_CHARS))
         reasons = tuple(one_line(reason, limit=_LINE_CHARS, keep="`") for reason in verdict.reasons)
         for reason in reasons:
             # If a person has to look at the change, the tests alone do not decide.
-            tell(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
+            add(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
         if not verdict.problem and not reasons:
-            tell(Standing.HOLDS, found="the tests found no problem")
+            add(Standing.HOLDS, found="the tests found no problem")
         for note in verdict.notes:
-            tell(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
+            add(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
         self.parts.emit(Verified(verdict.runs.tree, verdict.is_red, reasons, to_json(verdict.runs)))
 
     async def finished(self) -> PullRequestEvidence:
@@ -434,7 +434,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
             counted = ", ".join(
                 f"{counts[one]} {words}" for one, words in _STANDING_WORDS.items() if counts[one]
             )
-            levels.append({"name": level.value, "told": counted})
+            levels.append({"name": level.value, "counts": counted})
     shown = [
         {
             "standing": _STANDING_WORDS[line.standing],

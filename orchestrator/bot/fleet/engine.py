@@ -88,10 +88,10 @@ class HeartbeatWatch:
         return [name for name, (_, since) in self._seen.items() if now - since >= self.lease_seconds]
 
 
-class Player(Protocol):
+class TurnRunner(Protocol):
     """Runs turns, in the event loop that launched the worker."""
 
-    def play(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
+    def run_turn(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
         """Run a turn, and queue the next one. It does not raise."""
 
     def lose(self, turn: RepositoryTurn) -> None:
@@ -111,13 +111,13 @@ class FleetEngine:
         store: FleetStore,
         options: EngineOptions,
         clock: Clock,
-        player: Player,
+        runner: TurnRunner,
         on_drain: Callable[[str], None],
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
-        self._player = player
+        self._runner = runner
         self._on_drain = on_drain
         usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
         self._poll_seconds = options.poll_seconds or usual
@@ -159,12 +159,12 @@ class FleetEngine:
         )
 
         def turn(data: dict[str, Any]) -> str:
-            def played() -> str:
+            def step() -> str:
                 found = RepositoryTurn.from_json(data)
                 asyncio.run_coroutine_threadsafe(self._run_turn(found), loop).result()
                 return found.id
 
-            return DBOS.run_step({"name": "play"}, played)
+            return DBOS.run_step({"name": "play"}, step)
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
@@ -184,7 +184,7 @@ class FleetEngine:
     async def _run_turn(self, turn: RepositoryTurn) -> None:
         self._running.add(turn)
         try:
-            await self._player.play(turn)
+            await self._runner.run_turn(turn)
         finally:
             self._running.discard(turn)
 
@@ -208,7 +208,7 @@ class FleetEngine:
                 numbers = await asyncio.to_thread(self._store.numbers, [turn.repository for turn in running])
                 for turn in running & self._running:
                     if numbers.get(turn.repository) != turn.number:
-                        self._player.lose(turn)
+                        self._runner.lose(turn)
             await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
     def _beat_once(self) -> str:

@@ -160,24 +160,24 @@ class FleetWorker:
             member.runner.stop.at_once()
             member.task.cancel()
 
-    async def play(self, turn: RepositoryTurn) -> None:
+    async def run_turn(self, turn: RepositoryTurn) -> None:
         """Run a turn, and queue the next one."""
         member = self.by_key.get(turn.repository)
-        played: tuple[CycleResult, NextStep] | None = None
+        completed: tuple[CycleResult, NextStep] | None = None
         try:
             postponed = await asyncio.to_thread(self._postponed, turn, member)
             if postponed is not None or member is None:
                 follows = postponed or Following(turn.again(), self._clock.now())
             else:
-                result, step, follows = await self._run_turn(turn, member)
-                played = result, step
-            outcome = str(played[0].outcome) if played else "put back"
-            usd = played[0].usd if played and turn.task else None
+                result, step, follows = await self._run_member(turn, member)
+                completed = result, step
+            outcome = str(completed[0].outcome) if completed else "put back"
+            usd = completed[0].usd if completed and turn.task else None
             await asyncio.to_thread(self._store.advance, turn, follows, outcome, usd)
         except FleetError as error:
-            played = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
-        if played is not None and member is not None and played[0].outcome is not Outcome.FOUND:
-            self._report(member, *played)
+            completed = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
+        if completed is not None and member is not None and completed[0].outcome is not Outcome.FOUND:
+            self._report(member, *completed)
             self._over.add(turn.repository)
         if self.is_over:
             self._on_over()
@@ -208,7 +208,7 @@ class FleetWorker:
         member.begin_pause(pause, now)
         return Following(turn.again(), pause.until, pause)
 
-    async def _run_turn(
+    async def _run_member(
         self, turn: RepositoryTurn, member: Member
     ) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)

@@ -99,7 +99,7 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
             for one in store.queued()
             if (one.turn.repository, one.turn.number) == (name, numbers[name])
         ]
-        await worker.play(turn)
+        await worker.run_turn(turn)
 
     worker.begin()
     await play(A)
