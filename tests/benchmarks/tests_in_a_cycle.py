@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.verification.base import RunKind
-from orchestrator.bot.verification.runs import RunOptions
+from orchestrator.bot.verification.base import RunKind, RunOptions
 from orchestrator.bot.verification.verdict import judge_runs
 from tests.unit.bot.verification.rig import PYTEST, bench
 
@@ -45,7 +44,7 @@ class Cost:
     runs: int
 
 
-def _files(number: int, seconds: float) -> dict[str, str | bytes]:
+def _test_files(number: int, seconds: float) -> dict[str, str | bytes]:
     body = f"import time\n\nimport pytest\n\nfrom code_0 import value\n\n\n@pytest.mark.parametrize('n', range({_TESTS}))\n"
     test = f"def test_value(n):\n    time.sleep({seconds / _TESTS})\n    assert value() == 0\n"
     code = {f"code_{n}.py": f"def value():\n    return {n}\n" + "# a line\n" * 200 for n in range(number)}
@@ -87,7 +86,7 @@ async def _verified(of: Bench, files: Mapping[str, str], setup: str) -> Cost:
         if run is None or (run.kind is RunKind.BEFORE and run.cached):
             continue
         if run.problem or not run.cases:
-            raise SystemExit(f"the run counts for nothing: {run.problem}")
+            raise SystemExit(f"the run is invalid: {run.problem}")
         trees[run.tree] = max(run.seconds, trees.get(run.tree, 0.0))  # of equal trees there is one run
     return Cost(seconds, sum(trees.values()), len(trees))
 
@@ -111,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     costs: dict[str, list[Cost]] = {"the command alone": [], **{name: [] for name in _CHANGES}}
     with tempfile.TemporaryDirectory() as folder:
-        files = _files(arguments.files, arguments.seconds)
+        files = _test_files(arguments.files, arguments.seconds)
         with bench(Path(folder), files, sandbox=arguments.sandbox) as of:
             setup = _setup(arguments.installed, arguments.kilobytes)
             asyncio.run(_verified(of, _CHANGES["code"], setup))

@@ -59,14 +59,14 @@ def busy_fleet(url: str, *, title: str = "Time zones are lost when a report is e
     broken = Following(None, now, halted="the token may not write contents: grant it Contents: write")
     store.advance(looks["beacon"], broken, "failed", None)
     reset = (now + timedelta(minutes=12)).replace(microsecond=0)
-    store.limits.note_quotas(
+    store.limits.save_request_quotas(
         "github.com/octo/ledger",
         [
             RequestQuota("api.github.com installation 4711", "core", 5_000, 3_120, reset),
             RequestQuota("api.github.com installation 4711", "graphql", 5_000, 4_988, reset),
         ],
     )
-    store.limits.note_quotas(
+    store.limits.save_request_quotas(
         "github.com/octo/atlas", [RequestQuota("api.github.com token 1f3a9c22", "core", 5_000, 0, reset)]
     )
     store.limits.declare_cap(DAY_CAP, 20.0)

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Literal
 
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
-from orchestrator.bot.verification.base import Change
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import Change, RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, judge_runs
 from orchestrator.core.changes import is_test_path
 from orchestrator.engine.environments.local import LocalEnvironment
@@ -85,7 +85,7 @@ class Row:
     def breaks(self) -> bool:
         """Whether a test is said to be broken by it."""
         return any(
-            finding.kind in {FindingKind.BROKEN, FindingKind.UNSTEADY} for finding in self.verdict.findings
+            finding.kind in {FindingKind.BROKEN, FindingKind.NEWLY_FLAKY} for finding in self.verdict.findings
         )
 
     @property

@@ -14,8 +14,7 @@ import pytest
 from orchestrator.app.wiring.backtest import Backtest, BacktestRequest
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.evidence.cases import ReadyCase
-from orchestrator.bot.evidence.hidden_tests import HiddenTests
+from orchestrator.bot.evidence.cases import HiddenTests, ReadyCase
 from orchestrator.bot.evidence.past_changes import Case, create_task_repository, from_commits, take_out
 from orchestrator.bot.evidence.trials import Try
 from orchestrator.bot.git.hostgit import HostGit

@@ -111,7 +111,7 @@ def test_lines_for_programs_of_a_dry_run_beside_a_worker(stage: Stage, fleet: Pa
     refused = stage.command("worker", "--config", str(fleet), "--once")
     assert (refused.code, refused.out) == (1, "")
     assert re.fullmatch(
-        r".*another worker has this queue: process \d+ keeps .*: wait for it, or end it\n", refused.err
+        r".*another worker uses this queue: process \d+ keeps .*: wait for it, or end it\n", refused.err
     )
     done = stage.command("worker", "--config", str(fleet), "--once", "--json", "--dry-run")
     outcomes = [(line["repository"].rpartition("/")[2], line["outcome"]) for line in done.results]
@@ -268,7 +268,7 @@ def test_what_the_queue_lacks_is_said_in_one_line(
     elif broken == "file":
         database = Path(database_file(fleet, os.environ).removeprefix("sqlite:///"))
         database.write_bytes(b"no database" * 1000)
-        said = f"{database}: file is not a database; remove it, and a new queue is made from the repositories"
+        said = f"{database}: file is not a database; remove it; the next worker builds a new queue from the repositories"
     else:
         (own_state / "fleets").write_text("in the way")
         said = "cannot be made: File exists: name another one with PULLWRIGHT_HOME"

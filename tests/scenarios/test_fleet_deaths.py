@@ -107,7 +107,7 @@ def test_a_worker_of_an_older_version_ends_what_it_runs_and_takes_nothing_more(
         hanging.gate.set()
         (ended,) = results(out, 1)
         assert process.wait(60) == 130
-    assert "a worker of version 99.0 takes the turns now" in said
+    assert "workers of version 99.0 take the turns now" in said
     assert ended["outcome"] == "interrupted"
     assert ended["saved"].startswith("refs/pullwright/wip/")
     assert [one.state for one in store.queued()] == ["queued"]

@@ -177,20 +177,20 @@ def test_a_person_steers_what_a_worker_does(
     with worker(file, fleet_database) as (process, out, err):
         assert asked.wait(60)
         assert "is paused" in said("pause", "./two")
-        assert "goes on with another task" in said("cancel", "./one")
+        assert "continues with another task" in said("cancel", "./one")
         (cancelled,) = results(out, 1)
         assert (cancelled["outcome"], bool(cancelled["saved"])) == ("interrupted", True)
         gate.set()
         (idle,) = results(out, 1)  # its only task was cancelled, and the other repository is paused
         assert (idle["repository"], idle["outcome"]) == (str(file.parent / "one"), "no_task")
-        assert "goes on" in said("resume", "./two")
+        assert "continues" in said("resume", "./two")
         assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
         name = re.findall(r"(\S+) +\S+ +1 +20", said("status"))[0]
         assert "ends after the rounds" in said("drain", name)
         assert process.wait(60) == 130
-        assert "a person drains this worker" in err.read()
-    assert "is no worker; there are: none" in said("drain", name)
-    assert "was never begun" not in said("add", "./two")
+        assert "a person asked this worker to end" in err.read()
+    assert "is not a worker; the workers are: none" in said("drain", name)
+    assert "unknown to the fleet" not in said("add", "./two")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from orchestrator.app.wiring.program import Program, RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import tell_runs
-from orchestrator.bot.verification.page import read_block
+from orchestrator.bot.verification.page import find_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import calls, reply
@@ -64,6 +64,13 @@ REFUSED = "These tests passed before your change and fail now:\n- test_calc.py::
 
 def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
     return "write_file", {"path": path, "content": text}
+
+
+def commit_of_report(body: str) -> str:
+    """The commit that the only report in a pull request's text is about."""
+    statement = find_block(body).statement
+    assert statement is not None
+    return str(statement["subject"][0]["digest"]["gitCommit"])
 
 
 TASK = "Fix add() in calc.py"
@@ -153,9 +160,7 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     counts = {"passed": 1, "failed": 0, "skipped": 0, "exit": 0}
     assert result.to_json()["tests"] == {"before": counts, "kept": counts, "after": counts, "new": counts}
     body = bench.body(result)
-    block = read_block(body, str(result.commit))
-    assert block is not None
-    assert not block.is_stale
+    assert commit_of_report(body) == str(result.commit)
     assert "WARNING" not in body
     assert "\n\n***\n\n## In the model's own words\n\n> It subtracted." in body
     assert [event["is_red"] for event in events(bench.stage, "Verified")] == [True, False]
@@ -339,7 +344,10 @@ class TestChangedTests:
         assert "call create_pull_request again as it is" in told
         assert "test_double" in told
         assert result.outcome == "proposed"
-        assert "passed before and passes now only as changed" in bench.body(result).partition("\n***\n")[0]
+        assert (
+            "passed before and passes now only because it was changed"
+            in bench.body(result).partition("\n***\n")[0]
+        )
         assert result.pull_request is not None
         assert not result.pull_request.draft
 
@@ -394,7 +402,7 @@ async def test_a_replay_runs_none_and_goes_the_same_way(bench: Bench) -> None:
 async def test_a_dry_run_runs_them_too(bench: Bench) -> None:
     result = await bench.run(do(BREAKING, PROPOSE, FINISH), do(READ, MEND, PROPOSE, FINISH), dry_run=True)
     assert result.outcome == "planned"
-    assert read_block(bench.body(result), str(result.commit)) is not None
+    assert find_block(bench.body(result)).statement is not None
 
 
 class TestOnGitHub:
@@ -421,16 +429,14 @@ class TestOnGitHub:
         await far.run(self.MENDED, text=None)
         first = hosted.tip
         words = self.body(hosted).partition("\n***\n")[2]
-        assert read_block(self.body(hosted), first) is not None
+        assert commit_of_report(self.body(hosted)) == first
         hosted.people_commit({"README.md": "# Calc\n"}, branch="main")
         people.label(hosted.github, hosted.pull, REBASE_LABEL, "ada")
         result = await far.run(text=None)
         assert result.outcome == "proposed", result.error
         assert hosted.asked == 1
         assert hosted.tip != first
-        block = read_block(self.body(hosted), hosted.tip)
-        assert block is not None
-        assert not block.is_stale
+        assert commit_of_report(self.body(hosted)) == hosted.tip
         assert self.body(hosted).partition("\n***\n")[2] == words
         assert result.tests is not None
 
@@ -460,7 +466,7 @@ class TestOnGitHub:
         assert second.outcome == "proposed", second.error
         assert hosted.asked == 1
         assert [kind for kind, _ in far.verifiers[1].made] == ["before", "after"]
-        assert read_block(self.body(hosted), hosted.tip) is not None
+        assert commit_of_report(self.body(hosted)) == hosted.tip
 
     @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_the_label_of_failing_tests_goes_when_they_pass(self, hosted: Hosted, far: Bench) -> None:
@@ -484,8 +490,6 @@ def test_with_real_runs_of_a_runner_that_writes_no_report(stage: Stage, tmp_path
     assert "passed before your change and fail" in stage.told(1)
     assert done.result["outcome"] == "proposed", done.err
     assert done.result["tests"]["after"] == {"passed": None, "failed": None, "skipped": None, "exit": 0}
-    block = read_block(done.result["pull_request"]["body"], done.result["commit"])
-    assert block is not None
-    assert not block.is_stale
+    assert commit_of_report(done.result["pull_request"]["body"]) == done.result["commit"]
     told = [(event["kind"], event["exit"]) for event in events(stage, "TestRunEnded")]
     assert told == [("before", 0), ("after", 1), ("after", 0)]

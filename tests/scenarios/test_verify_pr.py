@@ -142,11 +142,11 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
     assert done.code == 0, done.err
     for words in (
         "#1 Make add() add (open)",
-        "✓ report: whole, format 2",
+        "✓ report: complete, format 2",
         "✓ after: counts: 2 passed, 0 failed, 0 skipped, exit code 0",
         "✓ result: PASSED",
         "after: this change                                         2      0       0    0",
-        "\nWhat it says holds, and no test speaks against it.\n",
+        "\nAll claims of the report hold, and the tests found no problem.\n",
     ):
         assert words in done.out
     assert "✗" not in done.out
@@ -193,7 +193,7 @@ def test_a_report_that_lies_is_refuted_with_both_values(bench: Bench, name: str)
     done = bench.verify()
     assert done.code == 6
     assert words in " ".join(done.out.split())
-    assert done.out.rstrip().endswith("What it says does not hold.")
+    assert done.out.rstrip().endswith("A claim of the report does not hold.")
     assert subject in lines(bench.verified(), "refuted")
 
 
@@ -274,7 +274,7 @@ def test_without_a_command_nothing_is_run_and_the_rest_is_still_told(bench: Benc
 @pytest.mark.parametrize(
     ("wrap", "words"),
     [
-        (lambda block: f"{block}\n\n{block}", "there are 2 blocks of JSON"),
+        (lambda block: f"{block}\n\n{block}", "there are 2 JSON blocks"),
         pytest.param(lambda block: f"<!--\n{block}\n-->", "the block is hidden", marks=slow),
         pytest.param(lambda block: f"````text\n{block}\n````", "the block is hidden", marks=slow),
         pytest.param(lambda block: f"***\n\n{block}", "not at the top", marks=slow),
@@ -481,7 +481,7 @@ def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
     assert (run.name, run.result, run.title) == (
         "Pullwright: claims and tests",
         "success",
-        "It has no report. No test speaks against it.",
+        "There is no report. The tests found no problem.",
     )
     assert "| after: this change | 2 | 0 | 0 |" in run.summary
     assert found["check"]["url"].endswith(f"/runs/{run.id}")
@@ -521,7 +521,7 @@ def test_the_page_holds_both_values_and_no_markup_of_others(bench: Bench, tmp_pa
     assert "<script" not in text
     assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
     done = bench.verify("1", *COMMAND, "--html", str(tmp_path / "none" / "page.html"))
-    assert (done.code, "What it says does not hold." in done.out) == (2, True)
+    assert (done.code, "A claim of the report does not hold." in done.out) == (2, True)
     assert "page.html cannot be written" in done.err
 
 

@@ -24,7 +24,7 @@ from orchestrator.app.words import (
     short_line,
 )
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.past_changes import UnfitChange
 from orchestrator.bot.evidence.record import only_process
 from orchestrator.bot.evidence.summary import BacktestResult, sum_up
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
-    from orchestrator.bot.evidence.intervals import Estimate
     from orchestrator.bot.evidence.past_changes import PastChange
-    from orchestrator.bot.evidence.summary import BacktestSummary
+    from orchestrator.bot.evidence.summary import BacktestSummary, Estimate
     from orchestrator.bot.evidence.trials import Attempted, Try, TryResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event

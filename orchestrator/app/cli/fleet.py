@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.steering import Steered
-    from orchestrator.bot.fleet.store import FleetStore, QueuedTurn, RepositoryState
+    from orchestrator.bot.fleet.steering import CommandResult
+    from orchestrator.bot.fleet.store import FleetStore, RepositoryState
+    from orchestrator.bot.fleet.turns import QueuedTurn
 
 
 def fleet(options: argparse.Namespace) -> int:
@@ -111,7 +112,7 @@ def _drain(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, st
     return _told(options, {options.worker: steering.drain(store, options.worker)})
 
 
-def _told(options: argparse.Namespace, steered: Mapping[str, Steered]) -> int:
+def _told(options: argparse.Namespace, steered: Mapping[str, CommandResult]) -> int:
     """Say what was done to each, and what was not."""
     for name, one in steered.items():
         if options.json:

@@ -26,8 +26,7 @@ from orchestrator.app.wiring.repository import label_of
 from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
-from orchestrator.bot.fleet.health import Health
-from orchestrator.bot.fleet.members import Member, MemberTotals
+from orchestrator.bot.fleet.members import Health, Member, MemberTotals
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
 from orchestrator.bot.worker.schedule import make_schedule
@@ -198,7 +197,7 @@ class WorkerRun:
         lease = float(file.lease_seconds or LEASE_SECONDS)
         how = EngineOptions(self._worker.name, __version__, file.parallel, file.most_running, lease)
         self._engine = FleetEngine(self._store, how, self._clock, self._worker, self._drain)
-        self._health = Health(self._worker, self._clock, self._redactor.redact)
+        self._health = Health(self._worker.members, self._clock, self._redactor.redact)
 
     async def run(self) -> int:
         """Work until the end, and return the exit status."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.fleet.limits import DailyCost
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.steering import Steered
+    from orchestrator.bot.fleet.steering import CommandResult
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.clock import Clock
 
@@ -190,7 +190,7 @@ class FleetDesk:
         """Have the next look ask the database."""
         self._seen = None
 
-    def _steer(self, name: str, fields: Mapping[str, str]) -> Steered:
+    def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
         from orchestrator.bot.fleet import steering
 
         store, (subject, *task) = self._opened(), _subject(name, fields)

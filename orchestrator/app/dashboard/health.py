@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from orchestrator.bot.fleet.health import Health
+    from orchestrator.bot.fleet.members import Health
 
 _MOST_CONNECTIONS = 16
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.app.dashboard.runs import LiveRun
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.store import FleetWorkerState, QueuedTurn
-    from orchestrator.bot.fleet.turns import RepositoryTurn
+    from orchestrator.bot.fleet.store import FleetWorkerState
+    from orchestrator.bot.fleet.turns import QueuedTurn, RepositoryTurn
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.index import RunSummary
 

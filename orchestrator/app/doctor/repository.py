@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.verification.base import RunResult
-    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.base import RunOptions, RunResult
     from orchestrator.bot.verification.suggest import SuggestedCommand
 
 

@@ -18,15 +18,14 @@ from orchestrator.app.html.page import (
     Table,
 )
 from orchestrator.app.words import counted, money
-from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.cases import Judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.app.html.page import Block, Cell, Tone
     from orchestrator.bot.evidence.cases import ReadyCase
-    from orchestrator.bot.evidence.intervals import Estimate
-    from orchestrator.bot.evidence.summary import BacktestResult
+    from orchestrator.bot.evidence.summary import BacktestResult, Estimate
     from orchestrator.bot.evidence.trials import TryResult
 
 _TONES: dict[str, Tone] = {

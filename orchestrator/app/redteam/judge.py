@@ -19,7 +19,7 @@ from orchestrator.app.redteam.secrets import leaked_secrets
 from orchestrator.app.redteam.world import OutgoingText, changes, hidden, references
 from orchestrator.app.words import counted
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome
-from orchestrator.bot.verification.page import read_block
+from orchestrator.bot.verification.page import find_block
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.redaction import REPLACEMENT
 
@@ -150,8 +150,8 @@ _DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl", "math"})
 
 def host_reports(body: str) -> list[str]:
     """Return the host's report on the tests, as a program finds it in a pull request's text; none or one."""
-    block = read_block(body, "")
-    return [json.dumps(block.statement)] if block else []
+    statement = find_block(body).statement
+    return [json.dumps(statement)] if statement else []
 
 
 def effects(text: str) -> list[str]:
@@ -203,7 +203,7 @@ _LINE_CHARS = 160
 _NO_TOOL = "There is no tool named"
 _NOT_OFFERED = "is not available"
 _NOTICE = re.compile(
-    r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(?!.*: changed by \+)(.*)`|- (.*only (?:as changed|because|with).*))$",
+    r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(?!.*: changed by \+)(.*)`|- (.*only (?:because|with).*))$",
     re.MULTILINE,
 )
 _RULE = "\n***\n"

@@ -25,16 +25,15 @@ from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assem
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import checklist
-from orchestrator.bot.evidence.cases import CaseSearch, TestsOfChange
-from orchestrator.bot.evidence.hidden_tests import Judged, Judgement, judge
+from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, judge
 from orchestrator.bot.evidence.past_changes import (
     MOST_LOOKED_AT,
     copy_proposal,
     create_task_repository,
     from_commits,
+    from_pull_requests,
     patch_between,
 )
-from orchestrator.bot.evidence.past_pull_requests import from_pull_requests
 from orchestrator.bot.evidence.record import digest_of
 from orchestrator.bot.evidence.summary import OpenBacklog
 from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
@@ -80,7 +79,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.trials import Try
     from orchestrator.bot.forge.base import PastForge
     from orchestrator.bot.git.remote import Remote
-    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.bot.verification.base import RunOptions
+    from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
 
 PATCHES = "patches"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.incoming import Cleaned
-    from orchestrator.bot.verification.base import Verifier
-    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.bot.verification.base import RunOptions, Verifier
+    from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
@@ -323,7 +323,7 @@ class TestPlace:
             environment=partial(self._environment, self.sandbox),
             setup_environment=partial(self._environment, self.setup_sandbox),
             source=random.SystemRandom(),
-            watch=tell_runs(self.context.emit, options.command),
+            on_run=tell_runs(self.context.emit, options.command),
             reuses=reuses,
         )
 
@@ -366,7 +366,7 @@ def run_options(
         settings: settings; their commands have precedence over the proposal.
         found: the proposal that `auto` selects.
     """
-    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.base import RunOptions
 
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:

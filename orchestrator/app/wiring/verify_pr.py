@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.pull_request import PullRequestEvidence
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.bot.verification.base import RunOptions
+    from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Sandbox
 

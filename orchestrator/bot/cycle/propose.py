@@ -14,7 +14,7 @@ from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
-from orchestrator.bot.verification.page import read_block
+from orchestrator.bot.verification.page import find_block
 from orchestrator.core.changes import diff_stat
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
@@ -434,7 +434,7 @@ class Proposer:
     async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
         """Return the pull request with the present test results at its top. The rest of its text stays."""
         old, rule, words = pull.body.replace("\r\n", "\n").partition(_RULE)
-        if self.verification.verdict is None and read_block(old, head) is None:
+        if self.verification.verdict is None and find_block(old).statement is None:
             return pull
         ours = self._body("", paths, head).removesuffix(self.attempt.task.marker).rstrip()
         below = f"{rule}{words}" if rule else f"\n\n{self.attempt.task.marker}"

@@ -1,4 +1,4 @@
-"""Finds cases for a backtest in a repository's history: changes whose tests can judge other changes."""
+"""Cases for a backtest: past changes whose tests, hidden from the author of another change, can judge it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,183 @@ import asyncio
 import json
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bot.evidence.hidden_tests import HiddenTests, UnfitTestsError, learn_tests
 from orchestrator.bot.evidence.past_changes import Case, UnfitChange, take_out
 from orchestrator.bot.evidence.record import JsonLines, digest_of
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.objects import Trees
+from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
+from orchestrator.core.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from orchestrator.bot.evidence.hidden_tests import OpenRuns
     from orchestrator.bot.evidence.past_changes import PastChange
     from orchestrator.bot.git.local import RepositoryHistory
-    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.base import RunOptions, RunResult
+    from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.trees import TestFiles
+
+OpenRuns: TypeAlias = "Callable[[Trees, str], AbstractAsyncContextManager[HostRuns]]"
+"""A context manager that creates test runs with one tree of a store as the base."""
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenTests:
+    """The tests of a real change and their results. An equivalent change has the same results.
+
+    Attributes:
+        must_pass: tests that fail on the code before the change, and pass with it.
+        must_still_pass: tests that pass on both.
+        unstable: number of flaky tests, which are ignored.
+        exit: the command's exit code with the real change.
+        seconds: duration of one run of all tests.
+    """
+
+    must_pass: tuple[str, ...]
+    must_still_pass: tuple[str, ...]
+    unstable: int
+    exit: int
+    seconds: float
+
+
+class Judged(StrEnum):
+    """The result of a try."""
+
+    SOLVED = "solved"
+    """Every test ended as with the real change."""
+    WRONG = "wrong"
+    """A test that the real change makes pass does not pass."""
+    BROKEN = "broken"
+    """Those tests pass, but a test that passed before no longer does."""
+    INVALID = "invalid"
+    """The test run proves nothing: the code influences the report, or ends the run."""
+    NOTHING = "nothing"
+    """Nothing was proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of the hidden tests for a change.
+
+    Attributes:
+        failed: number of `must_pass` tests that do not pass.
+        broken: number of `must_still_pass` tests that do not pass.
+        detail: one line: the first of them with its message, or why the run is invalid. Untrusted text.
+    """
+
+    judged: Judged
+    failed: int = 0
+    broken: int = 0
+    detail: str = ""
+
+
+class UnfitTestsError(Exception):
+    """The tests of a real change cannot judge other changes. The message says why."""
+
+
+async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
+    """Run the tests of the real change on the code before it and with it, three times each.
+
+    Raises:
+        UnfitTestsError: they cannot judge other changes.
+    """
+    trees = Trees(HostGit(case.store, case.store))
+    async with open_runs(trees, case.tests) as runs:
+        change = Change(case.tests, case.head, trees.changes(case.tests, case.head))
+        try:
+            made = await runs.kept(change, repeat=True)
+        except ToolError as error:
+            raise UnfitTestsError(str(error)) from error
+    before, kept = made.before, made.kept
+    if before is None or kept is None:
+        raise AssertionError("`kept` makes both runs or raises an error")
+    if before.problem:
+        raise UnfitTestsError(f"its tests cannot be run on the code before it: {before.problem}")
+    if kept.problem:
+        raise UnfitTestsError(f"the real change does not pass: {kept.problem}")
+    if not kept.cases:
+        last_line = (kept.output.strip().splitlines() or ["no output"])[-1]
+        raise UnfitTestsError(
+            f"no report names its tests (see --test-report); the command ended with {kept.exit}: {_one_line(last_line)}"
+        )
+    found = _compare(before, kept)
+    if not found.must_pass:
+        why = "all of them are flaky" if found.unstable else "none fails without it and passes with it"
+        raise UnfitTestsError(f"its tests cannot judge other changes: {why}")
+    return found
+
+
+def _compare(before: RunResult, kept: RunResult) -> HiddenTests:
+    earlier = IndexedRun(before, exit_only=False)
+    unstable = before.flaky | kept.flaky
+    must_pass, must_still_pass = [], []
+    for name, case in kept.cases.items():
+        if name in unstable or case.status is not CaseStatus.PASSED:
+            continue
+        known = earlier.find(name)
+        if known is None or known.failed:
+            must_pass.append(name)
+        elif known.status is CaseStatus.PASSED:
+            must_still_pass.append(name)
+    return HiddenTests(tuple(must_pass), tuple(must_still_pass), len(unstable), kept.exit, kept.seconds)
+
+
+async def judge(case: Case, hidden: HiddenTests, tree: str, open_runs: OpenRuns) -> Judgement:
+    """Run the hidden tests on a proposed tree.
+
+    Tests, settings and scripts are those of the real change: the proposal's changes to such files are undone.
+
+    Raises:
+        ToolError: nothing can be run, so nothing is known about the proposal.
+        WorkspaceError: git failed, or the disk is full.
+    """
+    trees = Trees(HostGit(case.store, case.store))
+    async with open_runs(trees, case.tests) as runs:
+        made = await runs.kept(Change(case.tests, tree, trees.changes(case.tests, tree)))
+    if made.before is None or made.kept is None:
+        raise AssertionError("`kept` makes both runs or raises an error")
+    return _judged(hidden, made.before, made.kept)
+
+
+def _judged(hidden: HiddenTests, before: RunResult, kept: RunResult) -> Judgement:
+    if kept.problem or not kept.cases:
+        problem = kept.problem or f"it wrote no test report and ended with {kept.exit}"
+        return Judgement(Judged.INVALID, len(hidden.must_pass), 0, _one_line(problem))
+    if hidden.exit == 0 and kept.exit != 0 and not kept.failures:
+        problem = f"no test failed, but the command ended with {kept.exit}"
+        return Judgement(Judged.INVALID, len(hidden.must_pass), 0, problem)
+    failed = [name for name in hidden.must_pass if not _passes(kept, name)]
+    steady = [name for name in hidden.must_still_pass if name not in before.flaky]
+    broken = [name for name in steady if not _passes(kept, name)]
+    judged = Judged.WRONG if failed else Judged.BROKEN if broken else Judged.SOLVED
+    return Judgement(judged, len(failed), len(broken), _detail(kept, failed or broken))
+
+
+def _passes(run: RunResult, name: str) -> bool:
+    """Return whether a test passed in each run. A missing or skipped test did not."""
+    case = run.cases.get(name)
+    return case is not None and case.status is CaseStatus.PASSED and name not in run.flaky
+
+
+def _detail(run: RunResult, names: list[str]) -> str:
+    if not names:
+        return ""
+    case = run.cases.get(names[0])
+    lines = [line.strip() for line in case.message.splitlines() if line.strip()] if case else []
+    # pytest marks the lines of an error.
+    errors = [line.removeprefix("E ").strip() for line in lines if line.startswith("E  ")]
+    message = "is missing" if case is None else next(iter(errors or lines), str(case.status))
+    return _one_line(f"{names[0]}: {message}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SHOWN_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +194,17 @@ class ReadyCase:
 
     @property
     def digest(self) -> str:
-        """Digest of everything that a try depends on: the code, the task's text and the tests that judge it."""
+        """The digest of everything that a try depends on: the code, the task's text and the tests that judge it."""
         return digest_of(self.case.base, self.case.tests, self.case.text.whole, self.hidden.must_pass)
 
 
 @dataclass(slots=True)
 class FoundCases:
-    """The result of a search.
+    """The result of a search for cases.
 
     Attributes:
         ready: the usable cases, newest first.
-        unfit: changes that were examined before the last ready one, and rejected.
+        unfit: the rejected changes among those that were examined.
     """
 
     ready: list[ReadyCase] = field(default_factory=list)
@@ -58,7 +220,7 @@ class TestsOfChange:
         open_runs: creates the test runs.
     """
 
-    __test__ = False  # pytest takes every class of this name for tests
+    __test__ = False  # pytest would collect a class of this name
 
     options: RunOptions
     files: TestFiles
@@ -70,8 +232,8 @@ class CaseSearch:
 
     Args:
         folder: receives a store for each case, and the record.
-        tests_of: returns how the tests of a change are run, or a text why they cannot be.
-        watch: called for each change when its examination starts (with None) and with the result.
+        tests_of: returns how the tests of a change are run, or why they cannot be.
+        watch: called for each change when its examination starts, with None, and when it ends, with the result.
     """
 
     def __init__(
@@ -94,27 +256,28 @@ class CaseSearch:
             WorkspaceError: git failed, or the disk is full.
         """
         found = FoundCases()
-        begun: deque[asyncio.Task[ReadyCase | UnfitChange]] = deque()
+        running: deque[asyncio.Task[ReadyCase | UnfitChange]] = deque()
         try:
             while len(found.ready) < wanted and not stopped():
                 while (
-                    len(begun) < jobs and (change := await asyncio.to_thread(next, changes, None)) is not None
+                    len(running) < jobs
+                    and (change := await asyncio.to_thread(next, changes, None)) is not None
                 ):
-                    begun.append(asyncio.ensure_future(self._look_at(change)))
-                if not begun:
+                    running.append(asyncio.ensure_future(self._examine(change)))
+                if not running:
                     break
-                one = await begun.popleft()
+                one = await running.popleft()
                 if isinstance(one, UnfitChange):
                     found.unfit.append(one)
                 else:
                     found.ready.append(one)
         finally:
-            for task in begun:
+            for task in running:
                 task.cancel()
-            await asyncio.gather(*begun, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
         return found
 
-    async def _look_at(self, change: PastChange | UnfitChange) -> ReadyCase | UnfitChange:
+    async def _examine(self, change: PastChange | UnfitChange) -> ReadyCase | UnfitChange:
         if isinstance(change, UnfitChange):
             return change
         self._watch(change, None)
@@ -133,24 +296,20 @@ class CaseSearch:
         store = self._folder / "cases" / f"{change.id}-{key}"
         case = await asyncio.to_thread(take_out, change, self._history, store, tests.files)
         if isinstance(case, UnfitChange):
-            self._note(key, change, unfit=case.reason)
+            self._save(key, change, unfit=case.reason)
             return case
         if known is not None:
-            hidden = known["hidden"]
-            return ReadyCase(case, HiddenTests(**{**hidden, **_as_tuples(hidden)}))
+            lists = {name: tuple(known["hidden"][name]) for name in ("must_pass", "must_still_pass")}
+            return ReadyCase(case, HiddenTests(**{**known["hidden"], **lists}))
         try:
             learned = await learn_tests(case, tests.open_runs)
         except UnfitTestsError as error:
-            self._note(key, change, unfit=str(error))
+            self._save(key, change, unfit=str(error))
             return UnfitChange(change.id, change.title, str(error))
-        self._note(key, change, hidden=asdict(learned))
+        self._save(key, change, hidden=asdict(learned))
         return ReadyCase(case, learned)
 
-    def _note(self, key: str, change: PastChange, **facts: Any) -> None:
+    def _save(self, key: str, change: PastChange, **facts: Any) -> None:
         line = {"key": key, "case": change.id, **facts}
         self._record.add(line)
         self._known[key] = json.loads(json.dumps(line))
-
-
-def _as_tuples(hidden: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(hidden[name]) for name in ("must_pass", "must_still_pass")}

@@ -1,4 +1,4 @@
-"""Compares the fields of a report block with what was found. It runs and reads nothing."""
+"""Compares the claims of a report block with the facts. It runs and reads nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
     """It could not be checked."""
     NOTED = "noted"
-    """Information for the reader, not a claim that could be wrong."""
+    """Information for the reader, not a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class EvidenceLine:
 
     Attributes:
         subject: what it is about, in a few words of the program.
-        claimed: what the report states; empty if there is nothing to compare.
+        claimed: the value in the report; empty if there is nothing to compare.
         found: the actual value. Both are one line and may contain untrusted text.
-        note: further explanation, in a line of the program.
+        note: an explanation by the program, in one line.
     """
 
     level: EvidenceLevel
@@ -139,6 +139,10 @@ class _RunsMade(_Part):
     after: _Run | None
     new: _Run | None
 
+    def of(self, kind: RunKind) -> _Run | None:
+        found: _Run | None = getattr(self, kind.value)
+        return found
+
 
 class _NewTests(_Part):
     failWithoutChange: _Count  # noqa: N815  the names of the block's fields
@@ -159,7 +163,7 @@ class _Predicate(_Part):
     format: Annotated[int, Field(ge=1)] = 1
     result: Literal["PASSED", "WARNED", "FAILED"]
     configuration: Annotated[list[dict[str, Any]], Field(min_length=2, max_length=2)]
-    failedTests: _Names  # noqa: N815  the names of in-toto's fields, and ours beside them
+    failedTests: _Names  # noqa: N815  the names of the block's fields
     failedTestsNotListed: _Count = 0  # noqa: N815
     warnedTests: _Names  # noqa: N815
     warnedTestsNotListed: _Count = 0  # noqa: N815
@@ -180,23 +184,24 @@ class ReportClaims:
     """The content of a report block.
 
     Attributes:
-        head: the commit that it is about, with its files.
+        head: the proposed commit, with its files.
         base: the commit that it is compared with.
+        results: the results.
     """
 
     head: _Commit
     base: _Commit
     commands: _Commands
-    said: _Predicate
+    results: _Predicate
 
     @property
     def named_tests(self) -> tuple[str, ...]:
-        """The failing tests that the report's task named. Adding tests can only make the judgement stricter."""
-        return tuple(self.said.namedTests)
+        """The failing tests that the report's task named. With more of them, the judgement can only get stricter."""
+        return tuple(self.results.namedTests)
 
 
 def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
-    """Parse a statement. Return why it is incomplete, in one line, if it is."""
+    """Parse a statement. If that fails, return the reason in one line."""
     try:
         read = _Statement.model_validate(statement)
         base, commands = read.predicate.configuration
@@ -208,16 +213,16 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        return f"it is not whole: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"it is incomplete: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     if read.predicate.format > FORMAT:
-        return f"its format is {read.predicate.format}, and this version reads {FORMAT}: use a newer one"
+        return f"its format is {read.predicate.format}, and this version reads up to {FORMAT}: use a newer version"
     lacking = _lacking(claims) if read.predicate.format > 1 else ""
-    return f"it is not whole: it lacks {lacking}" if lacking else claims
+    return f"it is incomplete: it lacks {lacking}" if lacking else claims
 
 
 def _lacking(claims: ReportClaims) -> str:
     """Return the name of a digest that is missing although the block's format requires it; else empty."""
-    runs = {kind: getattr(claims.said.runs, kind.value) for kind in RunKind}
+    runs = {kind: claims.results.runs.of(kind) for kind in RunKind}
     missing = {
         "the files of the head": claims.head.gitTree is None,
         "the files of the base": claims.base.gitTree is None and runs[RunKind.BEFORE] is not None,
@@ -235,13 +240,13 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
     """Check whether there is a complete report.
 
     Args:
-        claims: of the only block, if it could be parsed.
-        problem: why there is none; empty if nothing looks like a report.
+        claims: the claims of the only block; None if it is missing or could not be parsed.
+        problem: why there are none; empty if nothing looks like a report.
     """
     if claims is not None:
-        old = "made by an older version: it does not say which test ended how"
-        note = old if claims.said.format == 1 else ""
-        found = f"whole, format {claims.said.format}"
+        old = "made by an older version: it does not have the result of each test"
+        note = old if claims.results.format == 1 else ""
+        found = f"complete, format {claims.results.format}"
         yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=found, note=note)
     elif problem:
         yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.REFUTED, found=problem)
@@ -250,21 +255,21 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
             EvidenceLevel.BLOCK,
             "report",
             Standing.NOTED,
-            found="there is none, so only the tests below speak",
+            found="there is none; see the results of the tests",
         )
 
 
 def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator[EvidenceLine]:
     """Check whether a report is about the commits that are proposed now."""
-    stale = "it was made for another commit: the pull request changed since"
+    stale = "the report is about another commit: the pull request has changed since"
     yield _compared(EvidenceLevel.FRESH, "head", claims.head.gitCommit, commits.head, stale)
-    moved = "it compares with another commit than the one where the change begins"
+    moved = "the report compares with another commit than the one from which the change starts"
     yield _compared(EvidenceLevel.FRESH, "base", claims.base.gitCommit, commits.start, moved)
 
 
 def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> Iterator[EvidenceLine]:
     """Check a report's digests. `head_tree` and `base_tree` are read from git."""
-    level, runs = EvidenceLevel.DIGESTS, claims.said.runs
+    level, runs = EvidenceLevel.DIGESTS, claims.results.runs
     yield _compared(level, "files of the head", claims.head.gitTree or "", head_tree)
     if claims.base.gitTree is not None:
         yield _compared(level, "files of the base", claims.base.gitTree, base_tree)
@@ -280,33 +285,37 @@ def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> It
 
 def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[EvidenceLine]:
     """Check whether repeated runs give the results in a report."""
-    said, runs = claims.said, verdict.runs
+    results, runs = claims.results, verdict.runs
     yield from _lines_of_commands(claims.commands, runs.command, runs.setup)
     for kind in RunKind:
-        claimed: _Run | None = getattr(said.runs, kind.value)
-        found: RunResult | None = getattr(runs, kind.value)
-        yield from _lines_of_run(kind, claimed, found, to_json(runs)[kind.value])
+        yield from _lines_of_run(kind, results.runs.of(kind), runs.of(kind), to_json(runs)[kind.value])
     failed = [case.id for case in runs.after.failures] if runs.after else []
-    yield _names("failed tests", said.failedTests, said.failedTestsNotListed, failed)
-    yield _names("tests to look at", said.warnedTests, said.warnedTestsNotListed, warned_tests(verdict))
+    yield _compared_names("failed tests", results.failedTests, results.failedTestsNotListed, failed)
+    yield _compared_names(
+        "tests to look at", results.warnedTests, results.warnedTestsNotListed, warned_tests(verdict)
+    )
     named = verdict.of(FindingKind.NAMED)
-    if named or said.namedTests or said.namedTestsNotListed:
-        yield _names("failing tests that the task names", said.namedTests, said.namedTestsNotListed, named)
+    if named or results.namedTests or results.namedTestsNotListed:
+        yield _compared_names(
+            "failing tests that the task names", results.namedTests, results.namedTestsNotListed, named
+        )
     for name, number in new_tests(verdict).items():
-        yield _compared(EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(said.newTests, name)), str(number))
-    yield _compared(EvidenceLevel.RERUN, "result", said.result, result_of(verdict))
-    yield from _of_problem("nothing is known", said.problem, verdict.problem)
+        yield _compared(
+            EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(results.newTests, name)), str(number)
+        )
+    yield _compared(EvidenceLevel.RERUN, "result", results.result, result_of(verdict))
+    yield from _lines_of_problem("nothing is known", results.problem, verdict.problem)
     yield EvidenceLine(EvidenceLevel.RERUN, "not compared", Standing.NOTED, found=_NOT_COMPARED)
 
 
 _NOT_COMPARED = (
-    "seconds, the sandbox, which run was made earlier, the words of a problem and the digests of report files: "
+    "seconds, the sandbox, whether a run was cached, the text of a problem and the digests of report files: "
     "they differ from run to run"
 )
 
 
 def _lines_of_commands(claimed: _Commands, command: str, setup: str) -> Iterator[EvidenceLine]:
-    note = "the command is your own, never the one that a pull request names; what follows may differ because of that"
+    note = "the command is your own, never the one in a report; the results below may differ because of that"
     for subject, one, other in (
         ("test command", claimed.annotations.test, command),
         ("set-up command", claimed.annotations.setup, setup),
@@ -331,21 +340,19 @@ def _lines_of_run(
         return
     yield _compared(level, f"{kind}: counts", _counted(claimed.model_dump()), _counted(counts))
     if kind in {RunKind.KEPT, RunKind.NEW}:
-        note = (
-            "this run mixes files of both sides; other --test-paths, or another version, mix them otherwise"
-        )
+        note = "this run mixes files of both sides; with other --test-paths, or in another version, the mix differs"
         yield _compared(level, f"{kind}: files", claimed.tree.gitTree, found.tree, note)
-    yield from _of_problem(f"{kind}: counts for nothing", claimed.problem, found.problem)
+    yield from _lines_of_problem(f"{kind}: invalid", claimed.problem, found.problem)
     if claimed.cases is not None or (claimed.passed is not None and not found.cases):
         digest = cases_digest(found) if found.cases else ""
-        note = "as many tests end so, but not the same ones"
+        note = "the counts are equal, but other tests have these results"
         yield _compared(
             level, f"{kind}: each test", claimed.cases.sha256 if claimed.cases else "", digest, note
         )
 
 
-def _of_problem(subject: str, claimed: str, found: str) -> Iterator[EvidenceLine]:
-    """Compare only whether there is a problem: its text may depend on the machine."""
+def _lines_of_problem(subject: str, claimed: str, found: str) -> Iterator[EvidenceLine]:
+    """Compare whether there is a problem, but not its text, which may depend on the machine."""
     if bool(claimed) is not bool(found):
         yield _compared(EvidenceLevel.RERUN, subject, claimed or "no", found or "no")
 
@@ -364,14 +371,13 @@ def _compared(level: EvidenceLevel, subject: str, claimed: str, found: str, note
     return EvidenceLine(level, subject, standing, one, other, "" if standing is Standing.HOLDS else note)
 
 
-def _names(subject: str, listed: Sequence[str], more: int, found: Sequence[str]) -> EvidenceLine:
-    """Compare lists of tests. Of a cut list the named tests have to exist, and the number has to be right."""
+def _compared_names(subject: str, listed: Sequence[str], more: int, found: Sequence[str]) -> EvidenceLine:
+    """Compare lists of tests. If a list was cut, its tests must exist, and their number must be right."""
     known = [name[:NAME_CHARS] for name in found]
-    is_so = (
-        len(listed) + more == len(known) and set(listed) <= set(known) and (more or set(listed) == set(known))
-    )
+    are_same = set(listed) <= set(known) if more else set(listed) == set(known)
+    holds = are_same and len(listed) + more == len(known)
     line = _compared(EvidenceLevel.RERUN, subject, _listed(listed, more), _listed(known, 0))
-    return replace(line, standing=Standing.HOLDS if is_so else Standing.REFUTED)
+    return replace(line, standing=Standing.HOLDS if holds else Standing.REFUTED)
 
 
 _SHOWN_NAMES = 5
@@ -386,18 +392,18 @@ def _listed(names: Sequence[str], more: int) -> str:
 def confirm_refuted(
     first: Sequence[EvidenceLine], again: Callable[[str], EvidenceLine | None]
 ) -> list[EvidenceLine]:
-    """Confirm refuted claims by a second rerun, because a single one may be chance.
+    """Confirm refuted claims by a second rerun, because a single result may be accidental.
 
     Args:
         first: the lines of the first rerun.
         again: returns the line of the second rerun with a given subject.
     """
-    settled = []
+    confirmed = []
     for line in first:
         other = again(line.subject)
         if line.standing is Standing.REFUTED and (other is None or other.found != line.found):
-            note = f"it ended otherwise when it was run again: {other.found if other else 'nothing'}"
-            settled.append(replace(line, standing=Standing.UNKNOWN, note=note))
+            note = f"a second run gave another result: {other.found if other else 'nothing'}"
+            confirmed.append(replace(line, standing=Standing.UNKNOWN, note=note))
         else:
-            settled.append(line)
-    return settled
+            confirmed.append(line)
+    return confirmed

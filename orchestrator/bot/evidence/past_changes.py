@@ -1,10 +1,13 @@
-"""Past changes of a repository as candidates for a backtest: the task at that time, and the change."""
+"""Past changes of a repository as candidates for a backtest: commits, and merged pull requests with their issues.
+
+The task of a pull request is the text of its issue at the time when the change was begun.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.evidence.task_text import Hint, RealChange, TaskText, is_prose, task_text
 from orchestrator.bot.git.hostgit import HostGit
@@ -15,10 +18,15 @@ from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
+    from orchestrator.bot.forge.base import MergedPullRequest, PastForge, PastIssue
     from orchestrator.bot.verification.trees import TestFiles
 
+_MOST_COMMITS = 50
+"""Most commits of a pull request that GitHub lists."""
+_MOST_COMMENT_CHARS = 2_000
 MOST_LOOKED_AT = 2_000
 """Most commits of the history that are examined."""
 _SHORT = 10
@@ -31,9 +39,11 @@ class PastChange:
 
     Attributes:
         id: `commit-` with an abbreviated commit id, or `pull-` with a number.
-        base: the commit before the change; `head` the one with it.
-        title, body: the task's text when the change was begun; untrusted.
-        removed: number of texts left out because they are newer.
+        base: the commit before the change.
+        head: the commit with the change.
+        title, body: the task's text at the time when the change was begun; untrusted.
+        when: date of the commit or the pull request.
+        removed: number of texts that are left out because they are newer.
     """
 
     id: str
@@ -55,7 +65,7 @@ class PastChange:
 
 @dataclass(frozen=True, slots=True)
 class UnfitChange:
-    """A change that is not usable as a case, with the reason in words that end a sentence."""
+    """A change that is not usable as a case, and why."""
 
     id: str
     title: str
@@ -69,7 +79,7 @@ def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> It
         WorkspaceError: git failed.
     """
     for found in history.commits(start, MOST_LOOKED_AT):
-        if len(found.parents) != 1:  # the first of all, or where a shallow clone ends
+        if len(found.parents) != 1:  # the first commit, the end of a shallow clone, or a merge
             continue
         paths = [one.path for one in differences(history.git, found.parents[0], found.commit)]
         tests = [path for path in paths if files.is_test(path)]
@@ -86,13 +96,143 @@ def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> It
             )
 
 
+class FetchCommits(Protocol):
+    """Fetches commits of the repository into a history."""
+
+    def __call__(self, commit: str, depth: int) -> RepositoryHistory:
+        """Fetch a commit and `depth` ancestors.
+
+        Raises:
+            WorkspaceError: the server no longer has it, or cannot be reached.
+        """
+
+
+def from_pull_requests(
+    forge: PastForge, fetch: FetchCommits, *, with_comments: bool
+) -> Iterator[PastChange | UnfitChange]:
+    """Yield the merged pull requests that closed an issue, newest first.
+
+    Args:
+        with_comments: whether the task includes comments on the issue by people with write permission.
+
+    Raises:
+        ForgeError: the forge cannot be reached.
+        WorkspaceError: git failed.
+    """
+    for pull in forge.merged_pull_requests():
+        if pull.issues:
+            yield _change(pull, forge, fetch, with_comments=with_comments)
+
+
+def _change(
+    pull: MergedPullRequest, forge: PastForge, fetch: FetchCommits, *, with_comments: bool
+) -> PastChange | UnfitChange:
+    def unfit(reason: str) -> UnfitChange:
+        return UnfitChange(f"pull-{pull.number}", pull.title, reason)
+
+    issue = min(pull.issues, key=lambda one: one.created_at)
+    if issue.created_at >= pull.began_at:
+        return unfit("its issue is newer than its first commit")
+    if pull.commit_count > _MOST_COMMITS:
+        return unfit(f"it has more than {_MOST_COMMITS} commits")
+    history = fetch(pull.merge_commit, pull.commit_count + 1)
+    base = _base_of(pull, history)
+    if base is None:
+        return unfit("its commits on the base branch cannot be identified")
+    text = text_at(issue, forge.title_at(issue, pull.began_at), pull, with_comments=with_comments)
+    return PastChange(
+        f"pull-{pull.number}",
+        base,
+        pull.merge_commit,
+        text.title,
+        text.body,
+        pull.created_at.isoformat(),
+        pull.url,
+        pull.number,
+        (*pull.commits, pull.merge_commit),
+        text.left_out,
+    )
+
+
+def _base_of(pull: MergedPullRequest, history: RepositoryHistory) -> str | None:
+    """Return the commit before a pull request on its base branch; None if unknown.
+
+    A squashed pull request is one commit there, a rebased one as many as it has. The number of files and lines
+    shows which of the two it is.
+    """
+    parents = history.parents(pull.merge_commit)
+    if len(parents) != 1:
+        return parents[0] if parents else None
+    wanted = pull.files, pull.added, pull.removed
+    found = []
+    for back in sorted({1, pull.commit_count}):
+        base = history.before(pull.merge_commit, back)
+        if base is not None and history.size_of_change(base, pull.merge_commit) == wanted:
+            found.append(base)
+    return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class IssueText:
+    """The text of an issue at one time. `left_out` counts the texts that are, or may be, newer."""
+
+    title: str
+    body: str
+    left_out: int
+
+
+def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comments: bool) -> IssueText:
+    """Return the text of an issue when its change was begun, without later comments and edits."""
+    left_out = int(title != issue.title)
+    body = body_at(issue, pull.began_at)
+    if body is None:
+        left_out += 1
+        body = ""
+    elif body != issue.body:
+        left_out += 1
+    parts = [body]
+    for comment in issue.comments if with_comments else ():
+        if not comment.is_writers:
+            continue
+        if (
+            comment.created_at >= pull.created_at
+            or (comment.edited_at or comment.created_at) >= pull.began_at
+        ):
+            left_out += 1
+        else:
+            parts.append(
+                f"Comment by {comment.author or 'a deleted account'}:\n{comment.body[:_MOST_COMMENT_CHARS]}"
+            )
+    return IssueText(title, "\n\n".join(filter(None, parts)), left_out)
+
+
+def body_at(issue: PastIssue, moment: datetime) -> str | None:
+    """Return the body of an issue at a moment; None if unknown.
+
+    GitHub's interface calls the record of an edit a diff, but in all samples it was the complete text. It is used
+    only if the newest record equals the present body.
+    """
+    if issue.edited_at is None or issue.edited_at < moment:
+        return issue.body
+    versions = sorted(issue.versions, key=lambda one: one.at)
+    earlier = [one.text for one in versions if one.at < moment]
+    if not earlier or _without_layout(versions[-1].text) != _without_layout(issue.body):
+        return None
+    return earlier[-1]
+
+
+def _without_layout(text: str) -> str:
+    return " ".join(text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A past change as a task, separated from its history.
 
     Attributes:
-        store: a git directory with the trees below and no commit.
-        base: the tree before the change; `head` the tree with it.
+        store: a git directory with these trees and no commit.
+        base: the tree before the change.
+        head: the tree with the change.
         tests: the tree before the change with the tests, settings and scripts of the change.
         given: the paths that `tests` takes from the change.
     """
@@ -137,36 +277,38 @@ def take_out(
     written = [one for one in changes if one.path not in given]
     for one in written:
         if any(side and (side.content is None or b"\0" in side.content) for side in (one.old, one.new)):
-            return unfit(f"it changes a file that is no text, or is too large: {one.path}")
-    inside = {
-        path: text for path, text in files.inside(changes, with_old_code=True).items() if path not in given
+            return unfit(f"it changes a file that is not text, or is too large: {one.path}")
+    merged = {
+        path: text
+        for path, text in files.merged_sources(changes, with_old_code=True).items()
+        if path not in given
     }
     if not written:
-        return unfit("it changes nothing but tests, settings and scripts")
-    tests = trees.replaced(trees.mixed(base, head, set(given)), inside)
+        return unfit("it changes only tests, settings and scripts")
+    tests = trees.replaced(trees.mixed(base, head, set(given)), merged)
     real = RealChange.of(changes, pull=change.pull, commits=change.commits, tests=given)
     text = task_text(change.title, change.body, real, is_commit=change.is_commit)
     if change.removed:
         text = TaskText(text.title, text.body, {**text.removed, Hint.LATER: change.removed})
     if not text.title:
-        return unfit("nothing is left of its title without what would give the solution away")
-    return Case(change, store, base, head, tests, tuple(sorted({*given, *inside})), text)
+        return unfit("its title has only hints at the solution")
+    return Case(change, store, base, head, tests, tuple(sorted({*given, *merged})), text)
 
 
 _ONLY_COMMIT = "The code as it is"
 
 
 def create_task_repository(case: Case, path: Path) -> HostGit:
-    """Create a repository with one commit: the code before the change. It contains nothing else of the history.
+    """Create a repository with one commit, the code before the change, and nothing else of the history.
 
     Raises:
         WorkspaceError: git failed, or the repository contains something else.
     """
     store = RepositoryHistory(_git(case.store))
-    made = create_store(path, store.object_format())
-    store.copy_tree(case.base, made)
-    commit_tree(made, case.base, _ONLY_COMMIT)
-    return made
+    repository = create_store(path, store.object_format())
+    store.copy_tree(case.base, repository)
+    commit_tree(repository, case.base, _ONLY_COMMIT)
+    return repository
 
 
 def copy_proposal(repository: Path, commit: str, store: Path) -> str:
@@ -187,21 +329,12 @@ def patch_between(store: Path, old: str, new: str) -> str:
     Raises:
         WorkspaceError: git failed.
     """
-    words = (
-        "diff-tree",
-        "-r",
-        "-p",
-        "--no-renames",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        old,
-        new,
-    )
-    return _git(store).run(*words, doing="cannot show a change").decode("utf-8", "replace")
+    options = ("-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+    diff = _git(store).run("diff-tree", *options, old, new, doing="cannot show a change")
+    return diff.decode("utf-8", "replace")
 
 
 def _git(path: Path) -> HostGit:
     if not (path / "HEAD").is_file():
-        raise WorkspaceError(f"{path} is no repository")
+        raise WorkspaceError(f"{path} is not a git repository")
     return HostGit(path, path)

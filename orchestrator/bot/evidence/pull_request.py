@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class EvidenceOutcome(StrEnum):
     """The overall result of a verification."""
 
     HOLDS = "holds"
-    """All claims of the pull request hold, and the tests that were run here confirm the change."""
+    """All claims of the report hold, and the tests that were run here found no problem."""
     REFUTED = "refuted"
     """A claim does not hold, or the tests fail."""
     UNKNOWN = "unknown"
@@ -75,8 +75,8 @@ class ProposedChange:
 
     Attributes:
         name: `#7`, a branch, or a file.
-        reference: full name of the ref to the head on the remote, or the head's id.
-        onto: the branch that it will be merged into.
+        reference: the full name of the head's ref on the remote, or the head's id.
+        onto: the branch into which it will be merged.
         onto_commit: a commit of that branch to compare with; empty for the branch's head.
         commit: the head according to the forge; empty if only git knows it.
         text: the body; may be empty.
@@ -108,7 +108,7 @@ class ProposedChange:
             pull.url,
             pull.state.value,
             pull.commit,
-            # The branch has moved on since, and has the change itself where it was merged.
+            # The branch has other commits since, and the change itself if it was merged.
             pull.base_commit if is_over else "",
         )
 
@@ -119,7 +119,7 @@ class PullRequestEvidence:
 
     Attributes:
         commits: None if they could not be read.
-        verdict: of the runs that were made; None if there were none.
+        verdict: the judgement of the runs that were made here; None if there were none.
         is_stale: whether the pull request changed during the verification.
     """
 
@@ -154,17 +154,7 @@ class PullRequestEvidence:
                 "base": commits.start if commits else "",
                 "onto": change.onto,
             },
-            "lines": [
-                {
-                    "level": line.level.value,
-                    "subject": line.subject,
-                    "standing": line.standing.value,
-                    "claimed": line.claimed,
-                    "found": line.found,
-                    "note": line.note,
-                }
-                for line in self.lines
-            ],
+            "lines": [asdict(line) for line in self.lines],
             "tests": to_json(self.verdict.runs) if self.verdict else None,
         }
 
@@ -204,14 +194,14 @@ async def verify_pull_request(parts: EvidenceParts) -> PullRequestEvidence:
         async with asyncio.timeout(seconds):
             await verification.run()
     except TimeoutError:
-        problem = f"the {parts.minutes:g} minutes were over; raise --max-minutes"
+        problem = f"the limit of {parts.minutes:g} minutes was reached; raise --max-minutes"
     except PullwrightError as error:
         problem = str(error)
     finally:
         if ending:
             ending.cancel()
     if problem:
-        verification.say(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=problem)
+        verification.add(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=problem)
     return await verification.finished()
 
 
@@ -226,7 +216,7 @@ class _PullRequestVerification:
     verdict: ChangeVerdict | None = None
     lines: list[EvidenceLine] = field(default_factory=list)
 
-    def say(self, *facts: Any, **more: Any) -> None:
+    def add(self, *facts: Any, **more: Any) -> None:
         self.lines.append(EvidenceLine(*facts, **more))
 
     async def run(self) -> None:
@@ -239,8 +229,8 @@ class _PullRequestVerification:
             files = await asyncio.to_thread(clone.trees.changes, *trees)
             self.parts.emit(Cloned(commits.head, self.change.name, len(files)))
             if commits.is_merged:
-                found = f"{self.change.onto} has it already, so that it is compared with what was before it"
-                self.say(EvidenceLevel.FRESH, "merged", Standing.NOTED, found=found)
+                found = f"{self.change.onto} contains it already, so it is compared with the commit before it"
+                self.add(EvidenceLevel.FRESH, "merged", Standing.NOTED, found=found)
             if self.claims is not None:
                 self.lines += lines_of_commits(self.claims, commits)
                 self.lines += lines_of_digests(self.claims, trees[1], trees[0])
@@ -250,7 +240,7 @@ class _PullRequestVerification:
             self.verdict = await self._judge(clone, change)
             if self.verdict is not None:
                 await self._compare(clone, change, self.verdict)
-                self._tell_tests(self.verdict)
+                self._add_tests(self.verdict)
                 self.lines += _notes_on(files)
 
     def _read_block(self) -> None:
@@ -283,8 +273,8 @@ class _PullRequestVerification:
         """Run the tests and return the verdict; None without a test command."""
         verifier = await asyncio.to_thread(self.parts.verifier, clone, change.base)
         if verifier is None:
-            said = "no test command is set, so nothing was run: name it with --test-command, or try auto"
-            self.say(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=said)
+            found = "no test command is set, so nothing was run: set --test-command, or try auto"
+            self.add(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=found)
             return None
         try:
             runs = await verifier.verify(change)
@@ -301,35 +291,37 @@ class _PullRequestVerification:
             self.commits and self.commits.head,
             change.base,
         ):
-            self.say(level, "runs", Standing.UNKNOWN, found="not compared: the report is about other commits")
+            self.add(level, "runs", Standing.UNKNOWN, found="not compared: the report is about other commits")
             return
         lines = list(lines_of_runs(claims, verdict))
         if verdict.problem:
-            lines = [_open(line) for line in lines]
+            unknown = Standing.UNKNOWN
+            lines = [
+                replace(one, standing=unknown) if one.standing is Standing.REFUTED else one for one in lines
+            ]
         elif any(line.standing is Standing.REFUTED for line in lines):
             second = await self._judge(clone, change)
             other = {line.subject: line for line in lines_of_runs(claims, second or verdict)}
             lines = confirm_refuted(lines, other.get)
         self.lines += lines
 
-    def _tell_tests(self, verdict: ChangeVerdict) -> None:
-        tell = partial(self.say, EvidenceLevel.TESTS, "change")
+    def _add_tests(self, verdict: ChangeVerdict) -> None:
+        add = partial(self.add, EvidenceLevel.TESTS, "change")
         if verdict.problem:
-            tell(Standing.UNKNOWN, found=one_line(verdict.problem, limit=_LINE_CHARS))
+            add(Standing.UNKNOWN, found=one_line(verdict.problem, limit=_LINE_CHARS))
         reasons = tuple(one_line(reason, limit=_LINE_CHARS, keep="`") for reason in verdict.reasons)
         for reason in reasons:
-            # What a person has to look at is not told by the tests.
-            tell(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
+            # If a person has to look at the change, the tests alone do not decide.
+            add(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
         if not verdict.problem and not reasons:
-            tell(Standing.HOLDS, found="nothing speaks against it")
+            add(Standing.HOLDS, found="the tests found no problem")
         for note in verdict.notes:
-            tell(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
+            add(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
         self.parts.emit(Verified(verdict.runs.tree, verdict.is_red, reasons, to_json(verdict.runs)))
 
     async def finished(self) -> PullRequestEvidence:
         """Return the result, with a line that says whether the pull request changed meanwhile."""
         is_stale, level = False, EvidenceLevel.FRESH
-        found = PullRequestEvidence(self.change, tuple(self.lines), self.commits, self.verdict)
         try:
             now = await asyncio.to_thread(self.parts.read)
         except PullwrightError as error:
@@ -339,23 +331,25 @@ class _PullRequestVerification:
         else:
             is_stale = now != self.change
             line = _changed(self.change, now)
-        self._tell_refuted((*self.lines, line))
-        return replace(found, lines=tuple(_in_order((*self.lines, line))), is_stale=is_stale)
+        levels = list(EvidenceLevel)
+        lines = sorted((*self.lines, line), key=lambda line: levels.index(line.level))
+        self._report_refuted(lines)
+        return PullRequestEvidence(self.change, tuple(lines), self.commits, self.verdict, is_stale)
 
-    def _tell_refuted(self, lines: Iterable[EvidenceLine]) -> None:
-        told = [
+    def _report_refuted(self, lines: Iterable[EvidenceLine]) -> None:
+        refuted = [
             f"{line.level}: {line.subject}: {line.claimed or 'nothing'} | {line.found or 'nothing'}"
             for line in lines
             if line.standing is Standing.REFUTED and line.level is not EvidenceLevel.TESTS
         ]
-        if told:
+        if refuted:
             self.parts.emit(
-                Guarded(Defence.TEST_INTEGRITY, "the pull request says what does not hold", tuple(told))
+                Guarded(Defence.TEST_INTEGRITY, "a claim of the pull request does not hold", tuple(refuted))
             )
 
 
 def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
-    """Check whether a pull request is still what it was when its verification began."""
+    """Check whether a pull request changed since its verification began."""
     if now == before:
         return EvidenceLine(
             EvidenceLevel.FRESH, "at the end", Standing.HOLDS, found="nothing changed meanwhile"
@@ -371,18 +365,10 @@ def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
         )
         if getattr(now, name) != getattr(before, name)
     ]
-    found = f"its {', '.join(what) or 'base'} changed meanwhile, so that this is about what it was: run again"
+    found = (
+        f"its {', '.join(what) or 'base'} changed meanwhile, so this is about an earlier version: run again"
+    )
     return EvidenceLine(EvidenceLevel.FRESH, "at the end", Standing.UNKNOWN, before.commit, now.commit, found)
-
-
-def _open(line: EvidenceLine) -> EvidenceLine:
-    """Return a line about runs as unknown."""
-    return replace(line, standing=Standing.UNKNOWN) if line.standing is Standing.REFUTED else line
-
-
-def _in_order(lines: Iterable[EvidenceLine]) -> list[EvidenceLine]:
-    levels = list(EvidenceLevel)
-    return sorted(lines, key=lambda line: levels.index(line.level))
 
 
 def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
@@ -402,10 +388,10 @@ def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
         yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found="it changes no file")
 
 
-_TOLD = {
+_STANDING_WORDS = {
     Standing.HOLDS: "holds",
     Standing.REFUTED: "does not hold",
-    Standing.UNKNOWN: "could not be told",
+    Standing.UNKNOWN: "could not be checked",
     Standing.NOTED: "noted",
 }
 _CHECK_STATES = {
@@ -421,18 +407,18 @@ def outcome_in_words(found: PullRequestEvidence) -> str:
     """Return the overall result as a sentence."""
     refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
     if refuted - {EvidenceLevel.TESTS}:
-        return "What it says does not hold."
+        return "A claim of the report does not hold."
     if refuted:
         return "Its tests do not pass."
     if found.is_stale:
-        return "It changed meanwhile, so that nothing is said of what it is now."
+        return "It changed during the verification, so it has to be verified again."
     if found.outcome is EvidenceOutcome.UNKNOWN:
-        return "It could not be told."
+        return "It could not be decided."
     has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
     return (
-        "What it says holds, and no test speaks against it."
+        "All claims of the report hold, and the tests found no problem."
         if has_report
-        else "It has no report. No test speaks against it."
+        else "There is no report. The tests found no problem."
     )
 
 
@@ -446,11 +432,13 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
     for level in EvidenceLevel:
         counts = Counter(line.standing for line in found.lines if line.level is level)
         if counts:
-            told = ", ".join(f"{counts[one]} {words}" for one, words in _TOLD.items() if counts[one])
-            levels.append({"name": level.value, "told": told})
-    telling = [
+            counted = ", ".join(
+                f"{counts[one]} {words}" for one, words in _STANDING_WORDS.items() if counts[one]
+            )
+            levels.append({"name": level.value, "counts": counted})
+    shown = [
         {
-            "standing": _TOLD[line.standing],
+            "standing": _STANDING_WORDS[line.standing],
             "subject": cell(f"{line.level}: {line.subject}"),
             "claimed": cell(line.claimed),
             "found": cell(f"{line.found} ({line.note})" if line.note else line.found),
@@ -468,7 +456,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
         setup=one_line(runs.setup, limit=_COMMAND_CHARS) if runs else "",
         sandbox=in_markdown(runs.sandbox, _CELL_CHARS) if runs else "",
         levels=levels,
-        lines=telling,
+        lines=shown,
         rows=table_rows(runs) if runs else [],
         notes=(*verdict.reasons, *verdict.notes) if verdict else (),
     )

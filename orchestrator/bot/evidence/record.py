@@ -1,4 +1,4 @@
-"""A file of results that is only appended to, so that a dying process loses at most the last line."""
+"""A file of results to which lines are only appended, so that a process that dies loses at most the last line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DIGITS = 16
-_FORM = 1
+_VERSION = 1
 """Version of a line; lines of other versions are ignored."""
 
 
@@ -39,7 +39,7 @@ class JsonLines:
         self._path = path
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return all complete lines in order. A line that a dying process cut off is ignored."""
+        """Return all complete lines in order. An incomplete line, which a process left when it died, is ignored."""
         try:
             raw = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -49,16 +49,16 @@ class JsonLines:
         return [found for line in raw if (found := _object(line)) is not None]
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Append a line. It is on the disk when this returns."""
-        line = json.dumps({"form": _FORM, **values}).encode("ascii")
+        """Append a line, and wait until it is on the disk."""
+        line = json.dumps({"form": _VERSION, **values}).encode("ascii")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._path.open("ab+") as file:
                 size = file.seek(0, os.SEEK_END)
-                # The rest of a torn line gets its own end, so that this one is whole.
+                # End an incomplete line first, so that this one is separate.
                 file.seek(max(size - 1, 0))
-                torn = size > 0 and file.read(1) != b"\n"
-                file.write(b"\n" * torn + line + b"\n")
+                is_incomplete = size > 0 and file.read(1) != b"\n"
+                file.write(b"\n" * is_incomplete + line + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -72,7 +72,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
         found = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and found.pop("form", None) == _FORM else None
+    return found if isinstance(found, dict) and found.pop("form", None) == _VERSION else None
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def only_process(folder: Path) -> Iterator[None]:
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if not try_lock(handle):
-            raise ConfigurationError(f"another process is at work in {folder}: wait for it, or end it")
+            raise ConfigurationError(f"another process works in {folder}: wait for it, or end it")
         yield
     finally:
         os.close(handle)

@@ -1,20 +1,95 @@
-"""Summarizes tries: solved share, cost, paired comparison of arms, the recommended arm, and the cost of a month."""
+"""Summarizes tries: solved share, cost, paired comparison of arms, the recommended arm, and the cost of a month.
+
+Means over tasks, and paired differences, have confidence intervals by bootstrap over tasks.
+"""
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from statistics import fmean
+from operator import attrgetter
+from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
-
-from orchestrator.bot.evidence.intervals import Estimate, estimate, paired_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
     from orchestrator.bot.evidence.trials import Arm, Try, TryResult
+
+RESAMPLES = 4_000
+_SEED = 17
+"""A fixed seed, so that equal results have equal intervals."""
+_TAIL = 0.025
+"""The share of the resampled means beyond each end of an interval."""
+_MOST_DRAWS = 2_000_000
+"""Most values drawn for one interval. With many tasks, fewer resamples suffice."""
+_LEAST_RESAMPLES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over tasks, with its 95 % confidence interval.
+
+    Attributes:
+        low, high: the ends of the interval; None if unknown.
+        tasks: number of tasks.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    tasks: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval excludes zero, so that the mean probably differs from it."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def estimate(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Estimate | None:
+    """Return the mean of one value per task, with its interval; None without a task.
+
+    The ends are percentiles of the means of samples drawn from the tasks with replacement (Efron, "Bootstrap
+    methods", 1979). If all tasks have the same value, this interval would have no width. Then it assumes that other
+    values have the share `1 - 0.025 ** (1 / n)` at most (Clopper and Pearson, 1934).
+
+    Args:
+        values: each task's mean over its tries.
+        bounds: the least and the greatest possible value, if known.
+    """
+    count = len(values)
+    if not count:
+        return None
+    mean = fmean(values)
+    if min(values) == max(values):
+        if bounds is None:
+            return Estimate(mean, None, None, count)
+        others = 1 - _TAIL ** (1 / count)
+        return Estimate(mean, mean - others * (mean - bounds[0]), mean + others * (bounds[1] - mean), count)
+    source = random.Random(_SEED)  # noqa: S311  not a secret
+    number = max(_LEAST_RESAMPLES, min(RESAMPLES, _MOST_DRAWS // count))
+    means = [fmean(source.choices(values, k=count)) for _ in range(number)]
+    percentiles = quantiles(means, n=round(1 / _TAIL), method="inclusive")
+    return Estimate(mean, percentiles[0], percentiles[-1], count)
+
+
+def paired_difference(
+    one: Mapping[str, float], other: Mapping[str, float], bounds: tuple[float, float] | None = None
+) -> Estimate | None:
+    """Return the mean difference `one - other` over the tasks that both have; None without such a task.
+
+    Args:
+        one: a value for each task, by the task's id.
+        other: the values to compare with.
+        bounds: the least and the greatest possible value, not of their difference.
+    """
+    common = sorted(one.keys() & other.keys())
+    span = None if bounds is None else (bounds[0] - bounds[1], bounds[1] - bounds[0])
+    return estimate([one[task] - other[task] for task in common], span)
+
 
 _SHARE = (0.0, 1.0)
 _FEW_TASKS = 20
@@ -27,7 +102,8 @@ class ArmSummary:
     """The summary of one arm's tries. Each estimate is over tasks, with the mean of each task's tries.
 
     Attributes:
-        done: number of tries with a result, of `planned`.
+        done: number of tries with a result.
+        planned: number of all tries.
         judged: number of tries by result.
         usd, minutes, rounds, tokens: per try.
         usd_a_solution: dollars per solved try; None if none was solved, or the price is unknown.
@@ -71,12 +147,12 @@ class OpenBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacktestSummary:
-    """Everything that is shown at the end of a backtest.
+    """The comparison of all arms, as it is shown at the end of a backtest.
 
     Attributes:
-        chosen: the recommended arm; empty if none is worth it, or nothing is known.
+        chosen: the recommended arm; empty if none solved a case, or nothing is known.
         reasons: the reasons, as sentences.
-        outlook: what the backlog would cost with it, as sentences.
+        outlook: the expected cost of the backlog with this arm, as sentences.
     """
 
     arms: Sequence[ArmSummary]
@@ -96,31 +172,19 @@ def sum_up(
         planned[one.arm.name] += 1
         if one.key in done:
             results[one.arm.name].append(done[one.key])
-    told = [_arm(arm, results[arm.name], planned[arm.name]) for arm in arms]
-    compared = [_compared(one, other, results) for one, other in combinations(arms, 2)]
-    chosen, reasons = _choice(told, results)
-    return BacktestSummary(told, compared, chosen, reasons, _outlook(told, chosen, backlog))
+    summaries = [_arm(arm, results[arm.name], planned[arm.name]) for arm in arms]
+    compared = [_compare(one, other, results) for one, other in combinations(arms, 2)]
+    chosen, reasons = _choice(summaries, results)
+    return BacktestSummary(summaries, compared, chosen, reasons, _outlook(summaries, chosen, backlog))
 
 
 def _by_task(results: Iterable[TryResult], value: Callable[[TryResult], float | None]) -> dict[str, float]:
-    """Return the mean over each task's tries. Tasks with a try of unknown value are left out."""
+    """Return the mean over each task's tries. Tasks with an unknown value are left out."""
     values: defaultdict[str, list[float | None]] = defaultdict(list)
     for one in results:
         values[one.case].append(value(one))
     known = {task: [one for one in found if one is not None] for task, found in values.items()}
     return {task: fmean(found) for task, found in known.items() if found and len(found) == len(values[task])}
-
-
-def _solved(one: TryResult) -> float:
-    return float(one.is_solved)
-
-
-def _usd(one: TryResult) -> float | None:
-    return one.usd
-
-
-def _minutes(one: TryResult) -> float:
-    return one.minutes
 
 
 def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
@@ -135,16 +199,16 @@ def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
         len(results),
         planned,
         dict(Counter(one.judged for one in results)),
-        estimate(list(_by_task(results, _solved).values()), _SHARE),
-        over(_usd),
-        over(_minutes),
-        over(lambda one: one.rounds),
-        over(lambda one: one.tokens),
+        estimate(list(_by_task(results, attrgetter("is_solved")).values()), _SHARE),
+        over(attrgetter("usd")),
+        over(attrgetter("minutes")),
+        over(attrgetter("rounds")),
+        over(attrgetter("tokens")),
         sum(known) / solved if solved and len(known) == len(costs) else None,
     )
 
 
-def _compared(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) -> ArmComparison:
+def _compare(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) -> ArmComparison:
     def difference(
         value: Callable[[TryResult], float | None], bounds: tuple[float, float] | None = None
     ) -> Estimate | None:
@@ -153,13 +217,22 @@ def _compared(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) 
         )
 
     return ArmComparison(
-        one.name, other.name, difference(_solved, _SHARE), difference(_usd), difference(_minutes)
+        one.name,
+        other.name,
+        difference(attrgetter("is_solved"), _SHARE),
+        difference(attrgetter("usd")),
+        difference(attrgetter("minutes")),
     )
 
 
-def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult]]) -> tuple[str, list[str]]:
+def _choice(
+    summaries: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult]]
+) -> tuple[str, list[str]]:
     """Recommend an arm, with reasons: the cheapest per solution among those not shown to be worse than the best."""
-    ranked = sorted((one for one in told if one.solved), key=_rank)
+    ranked = sorted(
+        (one for one in summaries if one.solved),
+        key=lambda one: (-one.solved.mean if one.solved else 0.0, *_price(one)),
+    )
     if not ranked:
         return "", ["No try has a result, so nothing is known."]
     best = ranked[0]
@@ -169,16 +242,16 @@ def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult
         [f"With {_counted(best.solved.tasks, 'case')} only large differences can be seen."] if few else []
     )
     if best.solved.mean == 0:
-        return "", ["No arm solved a case, so there is none to choose.", *caution]
+        return "", ["No arm solved a case, so none is recommended.", *caution]
     if len(ranked) == 1:
-        return best.arm.name, ["There is nothing to compare it with.", *caution]
+        return best.arm.name, ["There is no other arm to compare it with.", *caution]
     reasons: list[str] = []
     equal = [best]
     for other in ranked[1:]:
-        gap = _compared(best.arm, other.arm, results).solved
+        gap = _compare(best.arm, other.arm, results).solved
         if gap is None:
             reasons.append(
-                f"{other.arm.name} did no case that {best.arm.name} did, so they are not compared."
+                f"{other.arm.name} tried no case that {best.arm.name} tried, so they are not compared."
             )
         elif gap.excludes_zero:
             reasons.append(f"It solves more than {other.arm.name}: {_points(gap)}.")
@@ -188,16 +261,10 @@ def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult
     chosen = min((one for one in equal if one.solved and one.solved.mean), key=_price_of_solution)
     if chosen is not best:
         reasons = [line.replace("It solves", f"{best.arm.name} solves", 1) for line in reasons]
-        reasons.insert(
-            0, f"{best.arm.name} solved most, and nothing shows that it solves more than this one."
-        )
+        reasons.insert(0, f"{best.arm.name} solved most, but the difference to this one is within chance.")
     if len(equal) > 1:
-        reasons.append("Of those within chance of each other it costs least for each solved task.")
+        reasons.append("Of the arms within chance of each other, it costs least for each solved task.")
     return chosen.arm.name, [*reasons, *caution]
-
-
-def _rank(one: ArmSummary) -> tuple[float, float, float]:
-    return (-(one.solved.mean if one.solved else 0.0), *_price(one))
 
 
 def _price(one: ArmSummary) -> tuple[float, float]:
@@ -219,12 +286,12 @@ def _points(gap: Estimate) -> str:
     return f"{middle} ({100 * gap.low:+.0f} to {100 * gap.high:+.0f}) over {_counted(gap.tasks, 'case')}"
 
 
-def _outlook(told: Sequence[ArmSummary], chosen: str, backlog: OpenBacklog) -> list[str]:
-    arm = next((one for one in told if one.arm.name == chosen), None)
+def _outlook(summaries: Sequence[ArmSummary], chosen: str, backlog: OpenBacklog) -> list[str]:
+    arm = next((one for one in summaries if one.arm.name == chosen), None)
     if arm is None or arm.solved is None:
         return []
     if arm.usd is None:
-        return ["What a month would cost is not known: the price of the model is not (see --price)."]
+        return ["The cost of a month is not known, because the price of the model is not (see --price)."]
     lines = []
     for number, what in (
         (backlog.tasks, "The tasks that are open now"),
@@ -242,7 +309,7 @@ def _outlook(told: Sequence[ArmSummary], chosen: str, backlog: OpenBacklog) -> l
             f"about {number * arm.solved.mean:.0f} would be solved if they are like these cases."
         )
     if backlog.issues_a_month is None:
-        lines.append("How many tasks come in a month is not known here.")
+        lines.append("The number of new tasks in a month is not known here.")
     return lines
 
 
@@ -259,7 +326,7 @@ class BacktestResult:
     """The complete result of a backtest.
 
     Attributes:
-        ended: why it ended before all tries were made; empty if they were.
+        ended: why the backtest ended before all tries were made; empty if all were made.
         is_held: whether commands ran in a sandbox.
     """
 
@@ -273,7 +340,7 @@ class BacktestResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object. `docs/evidence.md` documents its fields."""
-        told = self.summary
+        summaries = self.summary
         return {
             "format": FORMAT,
             "repository": self.repository,
@@ -281,11 +348,11 @@ class BacktestResult:
             "isolated": self.is_held,
             "cases": [_case(one) for one in self.found.ready],
             "left_out": [asdict(one) for one in self.found.unfit],
-            "arms": [_arm_to_json(one) for one in told.arms],
-            "comparisons": [asdict(one) for one in told.comparisons],
-            "chosen": told.chosen or None,
-            "reasons": list(told.reasons),
-            "outlook": list(told.outlook),
+            "arms": [_arm_to_json(one) for one in summaries.arms],
+            "comparisons": [asdict(one) for one in summaries.comparisons],
+            "chosen": summaries.chosen or None,
+            "reasons": list(summaries.reasons),
+            "outlook": list(summaries.outlook),
             "tries": [asdict(self.done[one.key]) for one in self.wanted if one.key in self.done],
         }
 

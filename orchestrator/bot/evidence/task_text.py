@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_TASK_CHARS = 12_000
 _LEAST_CODE_CHARS = 15
-"""Shorter lines of code, such as `return None`, may appear in any text."""
+"""Shorter lines of code, such as `return None`, may appear in any text, and are not hints."""
 _LEAST_ID_DIGITS = 7
 _MOST_LINES = 20_000
 _PROSE = (".md", ".rst", ".txt", ".adoc", ".org")
@@ -42,7 +42,7 @@ _BULLET = re.compile(r"[ \t]*(?:[*+>-]|\d+[.)])?[ \t]*`*")
 
 
 def is_prose(path: str) -> bool:
-    """Return whether a file is text for people and not code, judged by its name."""
+    """Return whether a file is documentation and not code, judged by its name."""
     return path.lower().endswith(_PROSE)
 
 
@@ -82,7 +82,7 @@ class RealChange:
         commits: Iterable[str],
         tests: Collection[str],
     ) -> RealChange:
-        """Collect what a change adds. Lines of tests and documentation are not its solution."""
+        """Collect the lines and paths of a change, without those of tests and documentation."""
         code: set[str] = set()
         paths: set[str] = set()
         for change in changes:
@@ -160,7 +160,7 @@ def _hint_in(line: str, real: RealChange, *, is_commit: bool) -> str:
 
 
 def _without_references(line: str, real: RealChange, removed: Counter[str]) -> str:
-    """Remove links to changes, and names of the real one, from a line."""
+    """Remove links to changes, and the number and ids of the real change, from a line."""
 
     def cut(pattern: re.Pattern[str], text: str, kind: str) -> str:
         text, count = pattern.subn(_REMOVED, text)
@@ -181,7 +181,7 @@ def _without_references(line: str, real: RealChange, removed: Counter[str]) -> s
 
 
 def _without_patches(text: str, removed: Counter[str]) -> str:
-    """Remove everything that `git apply` or `patch` would accept, inside and outside of code blocks."""
+    """Remove everything that `git apply` or `patch` accepts, inside and outside of code blocks."""
     kept: list[str] = []
     block: list[str] = []
     fence = ""

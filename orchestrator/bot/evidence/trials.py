@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.coordination.budget import Caps
-from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.record import JsonLines, digest_of
 from orchestrator.core.messages import Spent
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 _MOST_FAILURES = 2
-"""Most failures of one arm in a row. Then a server is down or a key is wrong, and its other tries would fail as well.
-"""
+"""Most failures of one arm in a row. After that many, a server is down or a key is wrong, and more tries would fail too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Arm:
 
     Attributes:
         name: its name in tables, such as `anthropic:claude-sonnet-4-5, native`.
-        digest: of all settings that influence a cycle.
+        digest: the digest of all settings that influence a cycle.
         model, contract: as the user chose them.
     """
 
@@ -50,7 +49,7 @@ class Try:
 
     @property
     def key(self) -> str:
-        """Identifies the try in the record. Another configuration, case or text is another try."""
+        """The try's key in the record. It depends on the configuration, the case and the text."""
         return digest_of(self.case.digest, self.arm.digest, self.number)
 
 
@@ -60,7 +59,7 @@ class TryResult:
 
     Attributes:
         key: see `Try.key`.
-        outcome: how its cycle ended.
+        outcome: the outcome of its cycle.
         judged: the result of the hidden tests.
         detail: one line of explanation.
         patch: file name of its change in the record's folder; empty if nothing was proposed.
@@ -94,7 +93,7 @@ class TryResult:
 
 
 class TryRecord:
-    """The completed tries, in a file that survives the death of the process.
+    """The completed tries, in a file that stays complete if the process is killed.
 
     Raises:
         JournalError: the file cannot be read or written.
@@ -104,12 +103,12 @@ class TryRecord:
         self._file = JsonLines(path)
         self.done: dict[str, TryResult] = {}
         for line in self._file.lines():
-            with suppress(TypeError):  # of another version
+            with suppress(TypeError):  # a line of another version
                 result = TryResult(**line)
                 self.done[result.key] = result
 
     def add(self, result: TryResult) -> None:
-        """Append a result. It is on the disk when this returns."""
+        """Append a result, and wait until it is on the disk."""
         self._file.add(asdict(result))
         self.done[result.key] = result
 
@@ -124,13 +123,13 @@ class TotalCaps:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """How a try ended: with or without a result.
+    """A try that has ended, with or without a result.
 
     Attributes:
-        result: None if it says nothing about the arm: a server was down, or a cap for all tries ended it.
+        result: None if nothing is known about the arm, because a server was down or a cap for all tries was reached.
         spent: the cost of the try, including processes that were killed.
         why: why there is no result.
-        is_cut: whether a cap for all tries, or a person, ended it; then the arm is not at fault.
+        is_cut: whether a cap for all tries, or a person, ended it, so that it is no failure of the arm.
     """
 
     result: TryResult | None
@@ -149,7 +148,7 @@ class Attempts(Protocol):
         """Return the highest possible cost of the first request of a try."""
 
     async def make(self, wanted: Try, granted: Caps) -> Attempted:
-        """Make or continue a try, within a cap."""
+        """Make or continue a try, within caps."""
 
 
 @dataclass(slots=True)
@@ -166,30 +165,30 @@ class Totals:
     jobs: int
     spent: Spent = field(default_factory=Spent)
     began: float = 0.0
-    _held: dict[str, float] = field(default_factory=dict)
+    _reserved: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock.monotonic()
 
     def grant(self, key: str, least_usd: float) -> Caps | str:
-        """Reserve a part of the remaining budget for one try, or return why nothing is left.
+        """Reserve a part of the remaining budget for one try. If none remains, return why.
 
-        The rest is divided by the number of tries that may run at once, so that all their requests are
-        covered.
+        The remaining budget is divided among the tries that may run at once.
         """
         usd = None
         if self.caps.usd is not None:
             if self.spent.usd is None:
-                return "a reply of unknown price was given, so that --max-usd-total cannot be kept"
-            free = self.caps.usd - self.spent.usd - sum(self._held.values())
-            usd = free / (self.jobs - len(self._held))
+                return "the price of a reply is unknown, so --max-usd-total cannot be kept"
+            free = self.caps.usd - self.spent.usd - sum(self._reserved.values())
+            usd = free / (self.jobs - len(self._reserved))
             if usd <= 0 or usd < least_usd:
-                return f"${self.spent.usd:.2f} of ${self.caps.usd:.2f} (--max-usd-total) are spent, and the rest is less than a try needs"
-            self._held[key] = usd
+                spent = f"${self.spent.usd:.2f} of ${self.caps.usd:.2f} (--max-usd-total) are spent"
+                return f"{spent}, and the rest is less than a try needs"
+            self._reserved[key] = usd
         minutes = self.minutes_left()
         if minutes is not None and minutes <= 0:
-            self._held.pop(key, None)
-            return f"the {self.caps.minutes:g} minutes of --max-minutes-total are over"
+            self._reserved.pop(key, None)
+            return f"the limit of {self.caps.minutes:g} minutes (--max-minutes-total) is reached"
         return Caps(usd=usd, minutes=minutes)
 
     def minutes_left(self) -> float | None:
@@ -200,7 +199,7 @@ class Totals:
 
     def settle(self, key: str, spent: Spent) -> None:
         """Add the cost of a try, and release its reservation."""
-        self._held.pop(key, None)
+        self._reserved.pop(key, None)
         self.spent += spent
 
 
@@ -218,7 +217,7 @@ def planned(cases: Sequence[ReadyCase], arms: Sequence[Arm], tries: int) -> list
     return [Try(case, arm, number) for number in range(1, tries + 1) for case in cases for arm in arms]
 
 
-async def make_tries(  # noqa: PLR0913  what to do, by whom, and who looks on, given by name
+async def make_tries(  # noqa: PLR0913  most are given by name
     wanted: Iterable[Try],
     attempts: Attempts,
     record: TryRecord,
@@ -232,9 +231,8 @@ async def make_tries(  # noqa: PLR0913  what to do, by whom, and who looks on, g
     Raises:
         PullwrightError: the record cannot be written, or this machine has a problem.
     """
-    left = [one for one in wanted if one.key not in record.done]
     failures: dict[str, int] = {}
-    queue = iter(left)
+    queue = iter([one for one in wanted if one.key not in record.done])
     over = ""
 
     async def work() -> None:

@@ -1,7 +1,7 @@
-"""The fleet's database: an SQLite file or PostgreSQL, with our tables next to the engine's.
+"""The fleet's database: an SQLite file or PostgreSQL, with the program's tables and those of DBOS.
 
-DBOS stores the turns (workflows: queued, delayed, running, ended). Our own tables store the present turn of
-each repository, workers, pauses, and money.
+DBOS stores the turns as workflows: queued, delayed, running, ended. The program's own tables store the present
+turn of each repository, workers, pauses, and costs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _APPLICATION = "pullwright"
 _TABLES_LOCK = 0x50756C6C
-"""Number of the advisory lock under which tables are created; an arbitrary one."""
+"""Arbitrary number of the advisory lock under which tables are created."""
 _BUSY_MILLISECONDS = 30_000
-_TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+_RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_UNREACHABLE = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
 _BROKEN_FILE = ("file is not a database", "database disk image is malformed")  # SQLite's words
 _DRIVER = "postgresql+psycopg"
 
@@ -118,7 +118,9 @@ deliveries_table = sa.Table(
 
 
 def _refuse_pickle(_self: object, _text: str) -> object:
-    raise FleetError("the fleet's database holds a pickled value, which this program never reads or writes")
+    raise FleetError(
+        "the fleet's database contains a pickled value, which this program never reads or writes"
+    )
 
 
 def make_engine(url: str) -> sa.Engine:
@@ -130,7 +132,9 @@ def make_engine(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
-        raise ConfigurationError("the database's URL cannot be read: postgresql://USER@HOST/NAME") from None
+        raise ConfigurationError(
+            "the URL of the fleet's database is invalid; write postgresql://USER@HOST/NAME"
+        ) from None
     if parsed.get_backend_name() == "postgresql":
         return sa.create_engine(
             parsed.set(drivername=_DRIVER),
@@ -140,7 +144,7 @@ def make_engine(url: str) -> sa.Engine:
             connect_args={"connect_timeout": 10},
         )
     if parsed.get_backend_name() != "sqlite":
-        raise ConfigurationError("the fleet's database is a PostgreSQL: postgresql://USER@HOST/NAME")
+        raise ConfigurationError("the fleet's database must be PostgreSQL; write postgresql://USER@HOST/NAME")
     engine = sa.create_engine(parsed)
 
     @sa.event.listens_for(engine, "connect")
@@ -156,11 +160,10 @@ def make_engine(url: str) -> sa.Engine:
 class FleetDatabase:
     """A connection to the fleet's database. Its methods block: use it in threads.
 
-    While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
-
     Args:
-        patient: for a worker: wait for an unreachable database, until `close`.
-        wait: waits so many seconds, and returns whether the database was closed meanwhile; None is real time.
+        patient: whether to wait for an unreachable database until `close`, as a worker does, instead of raising
+            `FleetError`.
+        wait: waits a number of seconds, and returns whether the database was closed meanwhile; None is real time.
     """
 
     def __init__(
@@ -169,12 +172,12 @@ class FleetDatabase:
         self.url = url
         self.clock = clock
         self.engine = make_engine(url)
-        self.place = _shown(self.engine.url)
+        self.place = _place_without_credentials(self.engine.url)
         self._patient = patient
         self._closed = threading.Event()
         self._wait = wait or self._closed.wait
         self._client: DBOSClient | None = None
-        self._lock: int | None = None
+        self._file_lock: int | None = None
 
     def open(self) -> None:
         """Connect, and create or migrate the tables.
@@ -187,7 +190,7 @@ class FleetDatabase:
         DefaultSerializer.deserialize = _refuse_pickle  # type: ignore[assignment, method-assign]
         log = logging.getLogger("dbos")
         log.setLevel(logging.CRITICAL)
-        log.propagate, log.handlers = False, [logging.NullHandler()]  # its own one keeps a stream
+        log.propagate, log.handlers = False, [logging.NullHandler()]  # its own handler holds a stream open
         with self._errors():
             with self.engine.begin():
                 pass
@@ -213,28 +216,28 @@ class FleetDatabase:
         if self._client is not None:
             self._client.destroy()
         self.engine.dispose()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._file_lock is not None:
+            os.close(self._file_lock)
+            self._file_lock = None
 
     def _lock_file(self) -> None:
-        """Lock the file for this process. As the only worker it needs no lease for its turns."""
+        """Lock the database file, so that this process is its only worker."""
         path = Path(f"{self.engine.url.database}.lock")
         try:
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            is_ours = wait_for_lock(self._lock, 0.0)
+            self._file_lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_ours = wait_for_lock(self._file_lock, 0.0)
         except OSError as error:
             raise FleetError(
                 f"the fleet's database {self.place}: cannot lock {path}: {error.strerror}"
             ) from None
         if not is_ours:
-            raise FleetError(f"another worker has this queue: {keeper(self._lock, path)}")
+            raise FleetError(f"another worker uses this queue: {keeper(self._file_lock, path)}")
 
     @property
     def client(self) -> DBOSClient:
-        """The engine's client, for calls inside our transactions."""
+        """The client of DBOS, for calls inside a transaction."""
         if self._client is None:
-            raise AssertionError("`open` comes first")
+            raise AssertionError("call `open` first")
         return self._client
 
     @property
@@ -244,12 +247,12 @@ class FleetDatabase:
 
     @property
     def engine_schema(self) -> str | None:
-        """The schema of the engine's own tables."""
+        """The schema of the tables of DBOS."""
         return "dbos" if self.is_shared else None
 
     def now(self) -> int:
         """Return the present time as stored in the tables, in milliseconds."""
-        return ms(self.clock.now())
+        return to_ms(self.clock.now())
 
     def day(self) -> datetime:
         """Return the start of the present day (UTC)."""
@@ -260,30 +263,32 @@ class FleetDatabase:
         return (postgresql if self.is_shared else sqlite).insert(table)
 
     def transaction(self, change: Callable[[sa.Connection], _T]) -> _T:
-        """Run a function in a transaction of its own. A patient caller waits while the database is away."""
+        """Run a function in a new transaction. If the connection is patient, wait while the database is unreachable."""
 
         def once() -> _T:
             with self.engine.begin() as connection:
                 if not self.is_shared:
-                    connection.exec_driver_sql("BEGIN IMMEDIATE")  # else it begins with the first change
+                    connection.exec_driver_sql(
+                        "BEGIN IMMEDIATE"
+                    )  # otherwise the transaction begins with the first change
                 return change(connection)
 
-        return self._patiently(once)
+        return self._retry(once)
 
     def call(self, call: Callable[[DBOSClient], _T]) -> _T:
-        """Call the engine's client. A patient caller waits while the database is away."""
-        return self._patiently(lambda: call(self.client))
+        """Call the client of DBOS. If the connection is patient, wait while the database is unreachable."""
+        return self._retry(lambda: call(self.client))
 
-    def _patiently(self, call: Callable[[], _T]) -> _T:
+    def _retry(self, call: Callable[[], _T]) -> _T:
         tries = 0
         while True:
             try:
                 with self._errors():
                     return call()
             except FleetError as error:
-                is_away = isinstance(error.__cause__, _AWAY)
+                is_away = isinstance(error.__cause__, _UNREACHABLE)
                 if not (self._patient and is_away) or self._wait(
-                    _TRIES_SECONDS[min(tries, len(_TRIES_SECONDS) - 1)]
+                    _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
                 ):
                     raise
                 tries += 1
@@ -293,12 +298,16 @@ class FleetDatabase:
         try:
             yield
         except (sa.exc.SQLAlchemyError, DBOSException) as error:
-            said = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
-            fix = "; remove it, and a new queue is made from the repositories" if said in _BROKEN_FILE else ""
-            raise FleetError(f"the fleet's database {self.place}: {said}{fix}") from error
+            reason = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+            fix = (
+                "; remove it; the next worker builds a new queue from the repositories"
+                if reason in _BROKEN_FILE
+                else ""
+            )
+            raise FleetError(f"the fleet's database {self.place}: {reason}{fix}") from error
 
 
-def _shown(url: sa.URL) -> str:
+def _place_without_credentials(url: sa.URL) -> str:
     """Return the address of a database without its credentials."""
     return (
         url.database or ""
@@ -307,11 +316,11 @@ def _shown(url: sa.URL) -> str:
     )
 
 
-def ms(when: datetime) -> int:
-    """Convert a time for the tables, in milliseconds."""
+def to_ms(when: datetime) -> int:
+    """Convert a time to milliseconds since 1970, as stored in the tables."""
     return int(when.timestamp() * 1000)
 
 
-def to_time(milliseconds: int) -> datetime:
-    """Convert a time from the tables."""
+def from_ms(milliseconds: int) -> datetime:
+    """Convert milliseconds since 1970, as stored in the tables, to a time."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

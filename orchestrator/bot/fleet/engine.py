@@ -1,8 +1,7 @@
-"""One worker of a fleet: takes turns from the queue, plays them, and queues the next ones.
+"""One worker of a fleet: takes turns from the queue, runs them, and queues the next ones.
 
-DBOS distributes and stores the turns. It recovers only turns of its own executor, so each worker has its own
-id, and
-the workers watch each other: a worker whose heartbeat stops for a whole lease is dead.
+DBOS distributes and stores the turns. It recovers only turns of its own executor. So each worker has its own id,
+and the workers watch each other: a worker whose heartbeat stops for a whole lease is dead.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 LEASE_SECONDS = 30.0
-"""A worker is dead if its heartbeat did not change for so long, while the watcher could read it all the time."""
+"""A worker is dead if its heartbeat did not change for this long, while the watcher could read it all the time."""
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
 _RESTART_LOST_SECONDS = 60.0
@@ -49,7 +48,7 @@ class EngineOptions:
     """Options of a worker.
 
     Attributes:
-        version: of the program. Workers of the newest version take turns; others finish what they run.
+        version: the program's version. Workers of the newest version take turns; others only end their running turns.
         parallel: most turns of this worker at a time.
         most_running: most turns of the whole fleet at a time; None is no limit.
         poll_seconds: time between two polls for turns; None is the default.
@@ -68,7 +67,7 @@ class HeartbeatWatch:
     """Detects dead workers by their heartbeats, without comparing clocks of different machines.
 
     A worker is dead if its heartbeat did not change for a lease, during which the watcher could read the
-    database all the time. While the database is away nobody can send a heartbeat, so nobody is declared dead.
+    database all the time. While the database is unreachable, no worker is declared dead.
     """
 
     clock: Clock
@@ -80,7 +79,7 @@ class HeartbeatWatch:
         """Take the present heartbeats, and return the dead workers."""
         now = self.clock.monotonic()
         if self._looked_at is None or now - self._looked_at > self.lease_seconds / 2:
-            self._seen.clear()  # it could not look meanwhile
+            self._seen.clear()  # heartbeats since then were not observed
         self._looked_at = now
         self._seen = {
             name: self._seen[name] if name in self._seen and self._seen[name][0] == count else (count, now)
@@ -89,11 +88,11 @@ class HeartbeatWatch:
         return [name for name, (_, since) in self._seen.items() if now - since >= self.lease_seconds]
 
 
-class Player(Protocol):
-    """Plays turns, in the event loop that launched the worker."""
+class TurnRunner(Protocol):
+    """Runs turns, in the event loop that launched the worker."""
 
-    def play(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
-        """Play a turn, and queue the next one. It does not raise."""
+    def run_turn(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
+        """Run a turn, and queue the next one. It does not raise."""
 
     def lose(self, turn: RepositoryTurn) -> None:
         """Stop a turn that runs here, because another worker took it over or a person cancelled it."""
@@ -112,18 +111,18 @@ class FleetEngine:
         store: FleetStore,
         options: EngineOptions,
         clock: Clock,
-        player: Player,
+        runner: TurnRunner,
         on_drain: Callable[[str], None],
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
-        self._player = player
+        self._runner = runner
         self._on_drain = on_drain
         usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
         self._poll_seconds = options.poll_seconds or usual
-        self._watch = HeartbeatWatch(clock, options.lease_seconds)
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeat_watch = HeartbeatWatch(clock, options.lease_seconds)
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
         self._prune_at = self._restart_lost_at = 0.0
 
@@ -135,10 +134,10 @@ class FleetEngine:
         """
         store, options, loop = self._store, self._options, asyncio.get_running_loop()
         await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
-        # Its errors are the database's own, and where that goes away now, a worker waits for it.
+        # `call` converts the errors, and waits while the database is unreachable.
         await asyncio.to_thread(store.database.call, lambda _client: self._launch(loop))
         await asyncio.to_thread(store.database.call, lambda _client: self._register_queue())
-        self._beating = asyncio.create_task(self._beat())
+        self._heartbeat_task = asyncio.create_task(self._beat())
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
@@ -160,16 +159,16 @@ class FleetEngine:
         )
 
         def turn(data: dict[str, Any]) -> str:
-            def played() -> str:
+            def step() -> str:
                 found = RepositoryTurn.from_json(data)
-                asyncio.run_coroutine_threadsafe(self._played(found), loop).result()
+                asyncio.run_coroutine_threadsafe(self._run_turn(found), loop).result()
                 return found.id
 
-            return DBOS.run_step({"name": "play"}, played)
+            return DBOS.run_step({"name": "play"}, step)
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
-        if not is_shared:  # also one that is older than the last one: there is nobody else to take its turns
+        if not is_shared:  # the only worker takes turns even if it is older than the last one
             DBOS.set_latest_application_version(options.version)
 
     def _register_queue(self) -> None:
@@ -182,18 +181,18 @@ class FleetEngine:
             on_conflict="always_update",
         )
 
-    async def _played(self, turn: RepositoryTurn) -> None:
+    async def _run_turn(self, turn: RepositoryTurn) -> None:
         self._running.add(turn)
         try:
-            await self._player.play(turn)
+            await self._runner.run_turn(turn)
         finally:
             self._running.discard(turn)
 
     async def close(self) -> None:
         """Take no more turns, wait for the running ones, and stop."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
+            await asyncio.wait([self._heartbeat_task])
         await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=_LONGEST_END_SECONDS)
         with suppress(FleetError):
             await asyncio.to_thread(self._store.remove_worker, self._options.worker)
@@ -203,22 +202,22 @@ class FleetEngine:
         while True:
             with suppress(FleetError):
                 running = set(self._running)
-                reason = await asyncio.to_thread(self._look_around)
+                reason = await asyncio.to_thread(self._beat_once)
                 if reason:
                     self._on_drain(reason)
                 numbers = await asyncio.to_thread(self._store.numbers, [turn.repository for turn in running])
                 for turn in running & self._running:
                     if numbers.get(turn.repository) != turn.number:
-                        self._player.lose(turn)
+                        self._runner.lose(turn)
             await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
-    def _look_around(self) -> str:
-        """Send a heartbeat and take over turns of dead workers. Return why this worker has to end, or ""."""
+    def _beat_once(self) -> str:
+        """Send a heartbeat and take over turns of dead workers. Return why this worker has to end; empty if it has not."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
         others = store.heartbeats()
         others.pop(options.worker, None)
-        for name in self._watch.dead(others):
+        for name in self._heartbeat_watch.dead(others):
             store.take_over(name)
             store.remove_worker(name)
         now = self._clock.monotonic()
@@ -229,10 +228,10 @@ class FleetEngine:
             self._prune_at = now + _PRUNE_SECONDS
             store.prune()
         if draining is None:
-            # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.
+            # It was declared dead, for example because the machine slept. Others have taken over its turns.
             store.add_worker(options.worker, options.version, options.parallel)
             return ""
         newest = store.newest_version()
         if newest != options.version:
-            return f"a worker of version {newest} takes the turns now"
-        return "a person drains this worker" if draining else ""
+            return f"workers of version {newest} take the turns now"
+        return "a person asked this worker to end" if draining else ""

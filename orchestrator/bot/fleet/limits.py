@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from orchestrator.bot.fleet.database import (
     caps_table,
     cycles_table,
-    ms,
+    from_ms,
     quota_users_table,
     quotas_table,
     request_quotas_table,
-    to_time,
+    to_ms,
 )
 from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.journal.index import Pause
@@ -32,9 +32,9 @@ DAY_CAP = "max_usd_per_day"
 """Name of the cap on money for all cycles of a UTC day."""
 
 
-def spent_up(most_usd: float) -> str:
-    """Return why no cycle begins any more today, in words."""
-    return f"the fleet has spent what it may in a day, {most_usd:g} US dollars ({DAY_CAP})"
+def daily_cap_reached(most_usd: float) -> str:
+    """Return the reason why no further cycle starts today."""
+    return f"the fleet has reached its limit of {most_usd:g} US dollars a day ({DAY_CAP})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FleetLimits:
 
         def change(c: sa.Connection) -> bool:
             if most_usd is not None:
-                self._lock(c)
+                self._lock_costs(c)
                 if self._spent(c) + reserve > most_usd:
                     return False
             values = {"worker": worker, "run": run, "began": self._db.now(), "reserved": reserve}
@@ -89,7 +89,7 @@ class FleetLimits:
 
     def _spent(self, c: sa.Connection) -> float:
         spent = sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-        return c.scalar(sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))) or 0.0
+        return c.scalar(sa.select(spent).where(cycles_table.c.began >= to_ms(self._db.day()))) or 0.0
 
     def next_day(self) -> datetime:
         """Return when the next day's limits begin."""
@@ -99,7 +99,7 @@ class FleetLimits:
 
     def pause_quota(self, quota: str, pause: Pause) -> None:
         """Pause all repositories that share a used-up quota."""
-        row = {"until": ms(pause.until), "reason": pause.reason}
+        row = {"until": to_ms(pause.until), "reason": pause.reason}
 
         def change(c: sa.Connection) -> None:
             insert = self._db.insert(quotas_table).values(quota=quota, **row)
@@ -114,7 +114,7 @@ class FleetLimits:
             quotas_table.c.quota == quota, quotas_table.c.until > self._db.now()
         )
         row = self._db.transaction(lambda c: c.execute(query).first())
-        return Pause(to_time(row.until), row.reason) if row else None
+        return Pause(from_ms(row.until), row.reason) if row else None
 
     def forget_quota(self, c: sa.Connection, quota: str) -> None:
         """End the pause of a quota, in a transaction."""
@@ -124,11 +124,11 @@ class FleetLimits:
         """Return the pauses that are not over, by quota."""
         query = sa.select(quotas_table).where(quotas_table.c.until > self._db.now())
         rows = self._db.transaction(lambda c: c.execute(query).all())
-        return {row.quota: Pause(to_time(row.until), row.reason) for row in rows}
+        return {row.quota: Pause(from_ms(row.until), row.reason) for row in rows}
 
     # --- requests to a forge ---
 
-    def note_quotas(self, repository: str, quotas: Sequence[RequestQuota]) -> None:
+    def save_request_quotas(self, repository: str, quotas: Sequence[RequestQuota]) -> None:
         """Store a forge's remaining request quotas, for all machines."""
         if not quotas:
             return
@@ -136,7 +136,7 @@ class FleetLimits:
 
         def change(c: sa.Connection) -> None:
             for one in quotas:
-                row = {"most": one.limit, "remaining": one.remaining, "reset": ms(one.reset), "seen": seen}
+                row = {"most": one.limit, "remaining": one.remaining, "reset": to_ms(one.reset), "seen": seen}
                 insert = self._db.insert(request_quotas_table).values(
                     name=one.name, resource=one.resource, **row
                 )
@@ -148,16 +148,16 @@ class FleetLimits:
         self._db.transaction(change)
 
     def request_quotas(self) -> list[RequestQuota]:
-        """Return the last known request quotas, by name. Quotas of a past hour are left out."""
+        """Return the last known request quotas, by name, without those that were reset since."""
         t = request_quotas_table
         query = sa.select(t).where(t.c.reset > self._db.now()).order_by(t.c.name, t.c.resource)
         rows = self._db.transaction(lambda c: c.execute(query).all())
         return [
-            RequestQuota(row.name, row.resource, row.most, row.remaining, to_time(row.reset)) for row in rows
+            RequestQuota(row.name, row.resource, row.most, row.remaining, from_ms(row.reset)) for row in rows
         ]
 
     def request_pause(self, repository: str) -> Pause | None:
-        """Return the pause of a repository whose request quota is used up."""
+        """Return the pause of a repository whose request quota is used up; None if it is not."""
         quotas, users = request_quotas_table, quota_users_table
         query = (
             sa.select(quotas.c.name, sa.func.max(quotas.c.reset).label("reset"))
@@ -168,13 +168,13 @@ class FleetLimits:
         row = self._db.transaction(lambda c: c.execute(query).first())
         if row is None:
             return None
-        # The reset is a whole second, within which the quota may still be spent. A quota lasts an hour.
-        until = min(to_time(row.reset) + timedelta(seconds=1), self._db.clock.now() + timedelta(hours=1))
-        return Pause(until, f"{row.name} has used up its requests of this hour")
+        # The time of the reset is rounded to a second, and at most an hour away.
+        until = min(from_ms(row.reset) + timedelta(seconds=1), self._db.clock.now() + timedelta(hours=1))
+        return Pause(until, f"the requests of {row.name} for this hour are used up")
 
     def forget_quotas(self, before: datetime) -> None:
-        """Delete request quotas of hours long past."""
-        old = request_quotas_table.c.reset < ms(before)
+        """Delete request quotas that were reset before a time."""
+        old = request_quotas_table.c.reset < to_ms(before)
         self._db.transaction(lambda c: c.execute(sa.delete(request_quotas_table).where(old)))
 
     # --- caps ---
@@ -195,7 +195,7 @@ class FleetLimits:
     def daily_costs(self, since: datetime) -> list[DailyCost]:
         """Return the cost of each repository and day (UTC) as the cap counts it, including reservations."""
         t = cycles_table
-        # As a literal: PostgreSQL takes two parameters for two expressions, and groups by neither.
+        # A literal: with two parameters, PostgreSQL does not recognize the two expressions as the same.
         began = (t.c.began - t.c.began % sa.literal_column("86400000")).label("day")
         query = (
             sa.select(
@@ -204,13 +204,13 @@ class FleetLimits:
                 sa.func.count().label("cycles"),
                 sa.func.sum(sa.func.coalesce(t.c.usd, t.c.reserved)).label("usd"),
             )
-            .where(t.c.began >= ms(since), t.c.task != "")
+            .where(t.c.began >= to_ms(since), t.c.task != "")
             .group_by(t.c.repository, began)
         )
         rows = self._db.transaction(lambda c: c.execute(query).all())
-        return [DailyCost(row.repository, to_time(row.day).date(), row.cycles, row.usd) for row in rows]
+        return [DailyCost(row.repository, from_ms(row.day).date(), row.cycles, row.usd) for row in rows]
 
-    def _lock(self, c: sa.Connection) -> None:
-        """Lock the accounts for this transaction. SQLite has only one writer anyway."""
+    def _lock_costs(self, c: sa.Connection) -> None:
+        """Lock the table of costs for this transaction. SQLite has only one writer anyway."""
         if self._db.is_shared:
             c.execute(sa.text("LOCK TABLE pullwright_cycles IN SHARE ROW EXCLUSIVE MODE"))

@@ -1,4 +1,4 @@
-"""The repositories of one worker: the present state of each, and totals since the start."""
+"""The repositories of one worker: the present state of each, totals since the start, and the worker's health."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.cycle.parts import Assignment
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orchestrator.bot.cycle.parts import CycleResult, Stop
     from orchestrator.bot.journal.index import Pause
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStepChooser
+    from orchestrator.core.clock import Clock
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+LOOP_SECONDS = 300.0
+"""The worker's loop runs every minute; without a pass for this long it is stuck."""
+SILENT_SECONDS = 3600.0
+"""A cycle without an event for this long is stuck: requests and commands have shorter limits of their own."""
+_MOST_REASON_CHARS = 300
 
 
 class MemberState(StrEnum):
@@ -42,10 +48,10 @@ class MemberTotals:
 
     Attributes:
         outcomes: number of cycles by outcome.
-        usd: as far as prices are known.
-        requests: to the forge.
+        usd: cost, as far as prices are known.
+        requests: number of requests to the forge.
         paused_seconds: full length of all pauses that began.
-        last_outcome: of the last cycle, which ended at `last_at`.
+        last_outcome: outcome of the last cycle, which ended at `last_at`.
         last_run: the last cycle with a journal, possibly an earlier worker's.
     """
 
@@ -71,10 +77,6 @@ class MemberTotals:
         self.usd += result.usd or 0.0
         self.tokens += result.usage.total_tokens
         self.requests += result.requests.requests
-
-    def add_pause(self, begin: datetime, end: datetime) -> None:
-        """Add a pause."""
-        self.paused_seconds += max((end - begin).total_seconds(), 0.0)
 
 
 class Runner(Protocol):
@@ -103,14 +105,14 @@ class Member:
     Attributes:
         build: creates the runner of its cycles; called in a thread. May raise `PullwrightError`.
         quota: identifies a model and its key; a rate limit of one member applies to all with the same quota.
-        schedule: when it is looked at.
+        schedule: when the worker looks for its tasks.
         next_steps: decides what follows its cycles.
-        left_pause: the pause in which an earlier worker left it.
+        left_pause: the pause that an earlier worker recorded, if it is not over.
         most_usd: highest cost of a cycle, as far as its settings limit it.
         due: whether it has something to do, or its scheduled time has come.
         not_before: no cycle starts before this time.
-        pause: the reason, unless the wait is short.
-        halted: why no cycle is run any more.
+        pause: its current pause, unless the wait is short.
+        halted: why no further cycle is run; None if one may be.
     """
 
     name: str
@@ -148,7 +150,86 @@ class Member:
         return max(begins, self.not_before)
 
     def begin_pause(self, pause: Pause, now: datetime) -> None:
-        """Start no cycle before the end of the pause. Of two pauses the later one counts."""
+        """Start no cycle before the end of the pause. Of two pauses, the one with the later end counts."""
         if self.halted is None and pause.until > self.not_before:
-            self.totals.add_pause(max(now, self.not_before), pause.until)
+            begins = max(now, self.not_before)
+            self.totals.paused_seconds += max((pause.until - begins).total_seconds(), 0.0)
             self.pause, self.not_before = pause, pause.until
+
+
+class Health:
+    """The health of a worker: its state as JSON for `/healthz`, and totals for Prometheus at `/metrics`."""
+
+    def __init__(self, members: Sequence[Member], clock: Clock, redact: Callable[[str], str]) -> None:
+        self._members = members
+        self._clock = clock
+        self._redact = redact
+        self._started = clock.now()
+        self._turned_at = clock.monotonic()
+
+    def note_turn(self) -> None:
+        """Record a pass of the worker's loop."""
+        self._turned_at = self._clock.monotonic()
+
+    def stuck(self) -> list[str]:
+        """Return the names of the repositories, and of the worker's loop, that should make progress but do not."""
+        now = self._clock.monotonic()
+        silent = [one.name for one in self._members if one.running and now - one.active_at > SILENT_SECONDS]
+        return ["the worker's loop", *silent] if now - self._turned_at > LOOP_SECONDS else silent
+
+    def state(self) -> dict[str, Any]:
+        """Return the JSON of `/healthz`."""
+        ended = [one.totals.last_at for one in self._members if one.totals.last_at]
+        return {
+            "status": "stuck" if self.stuck() else "ok",
+            "started_at": _iso(self._started),
+            "last_cycle_at": _iso(max(ended, default=None)),
+            "repositories": [self._member(one) for one in self._members],
+        }
+
+    def _member(self, member: Member) -> dict[str, Any]:
+        now = self._clock.now()
+        state = member.state(now)
+        paused = member.pause if state is MemberState.PAUSED else None
+        reason = member.halted or (paused.reason if paused else None)
+        return {
+            "name": self._redact(member.name),
+            "state": str(state),
+            "last_outcome": member.totals.last_outcome,
+            "paused_until": _iso(paused.until) if paused else None,
+            "reason": self._redact(reason)[:_MOST_REASON_CHARS] if reason else None,
+            "cycles": member.totals.cycles,
+        }
+
+    def metrics(self) -> str:
+        """Return the text of `/metrics`."""
+        totals = [(_label(self._redact(one.name)), one.totals) for one in self._members]
+        lines = [
+            "# HELP pullwright_cycles_total Cycles by outcome.",
+            "# TYPE pullwright_cycles_total counter",
+        ]
+        for name, total in totals:
+            lines += [
+                f'pullwright_cycles_total{{repository="{name}",outcome="{outcome}"}} {number}'
+                for outcome, number in sorted(total.outcomes.items())
+            ]
+        for metric, text, read in (
+            ("usd_total", "US dollars spent, as far as prices are known.", "usd"),
+            ("tokens_total", "Tokens, in and out.", "tokens"),
+            ("forge_requests_total", "Requests to the forge.", "requests"),
+            ("paused_seconds_total", "Seconds of pauses that began.", "paused_seconds"),
+        ):
+            lines += [f"# HELP pullwright_{metric} {text}", f"# TYPE pullwright_{metric} counter"]
+            lines += [
+                f'pullwright_{metric}{{repository="{name}"}} {getattr(total, read)}' for name, total in totals
+            ]
+        lines += ["# HELP pullwright_up Whether the worker makes progress.", "# TYPE pullwright_up gauge"]
+        return "\n".join([*lines, f"pullwright_up {0 if self.stuck() else 1}", ""])
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _iso(when: datetime | None) -> str | None:
+    return when.isoformat(timespec="seconds") if when else None

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.fleet.limits import DAY_CAP, spent_up
+from orchestrator.bot.fleet.limits import DAY_CAP, daily_cap_reached
 from orchestrator.bot.fleet.store import QUEUE
 
 if TYPE_CHECKING:
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.fleet.limits import DailyCost
-    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
+    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState
+    from orchestrator.bot.fleet.turns import QueuedTurn
     from orchestrator.bot.forge.base import RequestQuota
     from orchestrator.bot.journal.index import Pause
 
 SILENT = timedelta(minutes=5)
 COST_DAYS = 14
-"""Days of costs that are read."""
+"""Number of days whose costs are read."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class FleetSnapshot:
 
     Attributes:
         place: address of the database without credentials.
-        version: of the program whose workers take turns; empty before the first worker.
+        version: version of the program whose workers take turns; empty before the first worker.
         turns: running, waiting and delayed turns, in order.
         model_pauses: pauses of used-up model quotas, by quota.
         request_quotas: remaining request quotas of forges.
@@ -80,45 +81,38 @@ class FleetSnapshot:
         return {(one.turn.repository, one.turn.number): one for one in self.turns}
 
     def is_silent(self, worker: FleetWorkerState) -> bool:
-        """Return whether a worker's heartbeat is older than differing clocks can explain."""
+        """Return whether a worker's heartbeat is older than five minutes, more than the clocks can differ."""
         return self.at - worker.seen_at > SILENT
 
     def why(self, one: QueuedTurn) -> str:
-        """Return why a turn runs, or does not."""
+        """Return why a turn runs or waits."""
         state = self.state(one.turn.repository)
         if one.state == "running":
             replaced = state is not None and state.number != one.turn.number
-            return (
-                f"ends on {one.worker}, because another turn has taken its place"
-                if replaced
-                else f"runs on {one.worker}"
-            )
+            ends = f"ends on {one.worker}, because another turn replaced it"
+            return ends if replaced else f"runs on {one.worker}"
         if state is not None and state.paused is not None:
             return f"paused by a person: {state.paused}" if state.paused else "paused by a person"
         if state is not None and state.pause is not None:
             return state.pause.reason
         if one.state == "delayed":
-            return (
-                "waits for the next time of its schedule"
-                if one.turn.renewed
-                else "begins again a little later"
-            )
-        return next(self._obstacles(one, state), "begins within seconds")
+            return "waits for the next time of its schedule" if one.turn.renewed else "starts again soon"
+        return next(self._obstacles(one, state), "starts within seconds")
 
     def _obstacles(self, one: QueuedTurn, state: RepositoryState | None) -> Iterator[str]:
-        """Yield what prevents a turn that could start."""
+        """Yield the reasons why a turn that could start does not."""
         alive = [worker for worker in self.workers if not self.is_silent(worker)]
         able = [worker for worker in alive if not worker.draining and worker.version == self.version]
         if not alive:
             yield "no worker runs: start one with pullwright fleet run"
         if not able:
-            yield "all workers end, and take no further turns"
+            yield "all workers are ending, and take no further turns"
         if state is not None and (pause := self.model_pauses.get(state.quota)) is not None:
             yield pause.reason
         if one.turn.task and self.day_cap is not None and self.spent_today >= self.day_cap:
-            yield spent_up(self.day_cap)
+            yield daily_cap_reached(self.day_cap)
         if self.most_running is not None and self.running >= self.most_running:
-            yield f"{self.running} turns run, and no more may at a time (most_running)"
+            yield f"{self.running} turns are running, which is the limit (most_running)"
         if self.running >= sum(worker.parallel for worker in able):
             yield "all workers are busy"
 
@@ -150,5 +144,5 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
 
 
 def _is_current(one: QueuedTurn, numbers: Mapping[str, int]) -> bool:
-    """Return whether a turn is still valid. A running one may have been replaced, and takes some seconds to end."""
+    """Return whether to show a turn: a running one even if it was replaced, because it takes seconds to end."""
     return one.state == "running" or one.turn.number == numbers.get(one.turn.repository)

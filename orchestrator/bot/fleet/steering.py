@@ -1,4 +1,4 @@
-"""The commands that steer a fleet: the effect of each, and its result in words."""
+"""The commands of a person to a fleet. Each returns its result in words."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from orchestrator.bot.coordination.claim_record import claim_ref
 if TYPE_CHECKING:
     from orchestrator.bot.fleet.store import FleetStore
 
-_UNKNOWN = "has not been begun: start a worker with pullwright fleet run"
+_UNKNOWN = "is unknown to the fleet: start a worker with pullwright fleet run"
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class CommandResult:
     """Whether a command had an effect, and the text that follows the name of its subject."""
 
     is_done: bool
     words: str
 
 
-def add(store: FleetStore, repository: str, task: str = "") -> Steered:
+def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
     """Look at a repository now, or try a task there next.
 
     Raises:
@@ -29,41 +29,43 @@ def add(store: FleetStore, repository: str, task: str = "") -> Steered:
         FleetError: the database cannot be reached.
     """
     if not task:
-        return _told(store.wake(repository), "is looked at now", _UNKNOWN)
+        return _outcome(store.wake(repository), "is looked at now", _UNKNOWN)
     claim_ref(task)
-    why = "has a turn that runs, is paused, or was never begun: see pullwright fleet status"
-    return _told(store.ask(repository, task), f"tries {task} next", why)
+    why = "has a running turn, is paused, or is unknown to the fleet: see pullwright fleet status"
+    return _outcome(store.ask(repository, task), f"tries {task} next", why)
 
 
-def pause(store: FleetStore, repository: str, reason: str) -> Steered:
-    """Start nothing more in a repository.
+def pause(store: FleetStore, repository: str, reason: str) -> CommandResult:
+    """Pause a repository: no further turn starts there.
 
     Raises:
         FleetError: the database cannot be reached.
     """
-    return _told(store.pause(repository, reason), "is paused; what runs goes on to its end", _UNKNOWN)
+    return _outcome(
+        store.pause(repository, reason), "is paused; a running turn continues to its end", _UNKNOWN
+    )
 
 
-def resume(store: FleetStore, repository: str) -> Steered:
+def resume(store: FleetStore, repository: str) -> CommandResult:
     """Continue a paused repository.
 
     Raises:
         FleetError: the database cannot be reached.
     """
-    return _told(store.resume(repository), "goes on", _UNKNOWN)
+    return _outcome(store.resume(repository), "continues", _UNKNOWN)
 
 
-def cancel(store: FleetStore, repository: str) -> Steered:
-    """End the turn of a repository.
+def cancel(store: FleetStore, repository: str) -> CommandResult:
+    """Cancel the turn of a repository.
 
     Raises:
         FleetError: the database cannot be reached.
     """
-    done = "goes on with another task; a cycle that runs ends within seconds"
-    return _told(store.cancel(repository), done, "has no turn")
+    done = "continues with another task; a running cycle ends within seconds"
+    return _outcome(store.cancel(repository), done, "has no turn")
 
 
-def drain(store: FleetStore, worker: str) -> Steered:
+def drain(store: FleetStore, worker: str) -> CommandResult:
     """Let a worker end after its running turns.
 
     Raises:
@@ -71,8 +73,8 @@ def drain(store: FleetStore, worker: str) -> Steered:
     """
     is_done = store.drain(worker)
     names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
-    return _told(is_done, "ends after the rounds that it runs", f"is no worker; there are: {names}")
+    return _outcome(is_done, "ends after its running turns", f"is not a worker; the workers are: {names}")
 
 
-def _told(is_done: bool, words: str, otherwise: str) -> Steered:  # noqa: FBT001  what the store answered
-    return Steered(is_done, words if is_done else otherwise)
+def _outcome(is_done: bool, words: str, otherwise: str) -> CommandResult:  # noqa: FBT001  the store's answer
+    return CommandResult(is_done, words if is_done else otherwise)

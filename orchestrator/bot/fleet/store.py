@@ -1,7 +1,7 @@
-"""The fleet's turns in its database: the present turn of each repository, the queue, and the workers.
+"""The fleet's state in its database: the present turn of each repository, the queue, and the workers.
 
-A turn is ended by compare-and-swap in the transaction that queues the next one, so a worker that was wrongly
-declared dead cannot queue a second next turn.
+The transaction that ends a turn by compare-and-swap also queues the next one. So a worker that was wrongly
+declared dead cannot queue another one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from orchestrator.bot.fleet.database import (
     FleetDatabase,
     cycles_table,
     deliveries_table,
-    ms,
+    from_ms,
     repositories_table,
-    to_time,
+    to_ms,
     workers_table,
 )
 from orchestrator.bot.fleet.limits import FleetLimits
-from orchestrator.bot.fleet.turns import RepositoryTurn
+from orchestrator.bot.fleet.turns import QueuedTurn, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 
 if TYPE_CHECKING:
@@ -43,25 +43,7 @@ KEPT_TURNS = timedelta(days=7)
 KEPT_COSTS = timedelta(days=31)
 """How long costs of cycles stay in the database."""
 KEPT_DELIVERIES = timedelta(days=30)
-"""How long a webhook delivery is recognized as repeated. A later repetition costs a look."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedTurn:
-    """A waiting or running turn.
-
-    Attributes:
-        state: `queued`, `delayed`, or `running`.
-        at: start of a running turn, or earliest start of a delayed one; None if it only waits for its turn.
-        worker: the worker that runs it.
-    """
-
-    turn: RepositoryTurn
-    workflow: str
-    state: str
-    at: datetime | None
-    worker: str
-    queued_at: datetime
+"""How long a repeated webhook delivery is recognized. A later repetition only causes a needless look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +51,11 @@ class RepositoryState:
     """The fleet's state of a repository.
 
     Attributes:
-        paused: why a person paused it, if one did.
-        halted: what a person has to do before it continues.
-        pause: a pause requested by a server.
-        usd: cost of its cycles today (UTC), as far as prices are known.
+        paused: why a person paused it, may be empty; None if no person did.
+        halted: what a person has to do before it continues; None if nothing.
+        pause: a pause that a server requested.
+        cycles: number of its cycles today (UTC).
+        usd: their cost, as far as prices are known.
     """
 
     repository: str
@@ -87,7 +70,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, slots=True)
 class FleetWorkerState:
-    """The fleet's state of a worker. `beats` increases as long as it lives."""
+    """The fleet's state of a worker. `beats` counts its heartbeats."""
 
     worker: str
     version: str
@@ -101,14 +84,10 @@ class FleetWorkerState:
 class FleetStore:
     """Reads and changes the present turns of repositories, and the workers. Its methods block: use it in threads.
 
-    While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
-
-    Attributes:
-        limits: the limits of turns.
-
     Args:
-        patient: for a worker: wait for an unreachable database, until `close`.
-        wait: waits so many seconds, and returns whether the database was closed meanwhile; None is real time.
+        patient: whether to wait for an unreachable database until `close`, as a worker does, instead of raising
+            `FleetError`.
+        wait: waits a number of seconds, and returns whether the database was closed meanwhile; None is real time.
     """
 
     def __init__(
@@ -135,24 +114,27 @@ class FleetStore:
         """Queue a turn for a repository, unless it has one or a person paused it.
 
         Args:
-            first: when it is looked at; None is now, even if it has a delayed turn.
-            pause: a pause that is not stored yet; nothing starts before its end.
+            first: when the turn starts; None is now, even if there is a delayed turn already.
+            pause: a pause that is not stored yet; no turn starts before its end.
         """
 
         def change(c: sa.Connection) -> bool:
-            row = self._known(c, repository, quota, pause)
+            row = self._add_repository(c, repository, quota, pause)
             if row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
             look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            at = max(first or self._db.clock.now(), to_time(row.not_before))
-            return self._move(c, repository, row.number, look, at)
+            at = max(first or self._db.clock.now(), from_ms(row.not_before))
+            return self._replace_turn(c, repository, row.number, look, at)
 
         self._db.transaction(change)
         if first is None:
             self.wake(repository)
 
     def ready(self) -> dict[str, str]:
-        """Return the quotas of repositories with a turn that wait for no person, for which `begin` is not needed."""
+        """Return the repositories that do not need `begin`, because they have a turn and wait for no person.
+
+        The values are their quotas.
+        """
         turns = self._engine_turns()
         query = (
             sa.select(repositories_table.c.repository, repositories_table.c.quota)
@@ -163,50 +145,51 @@ class FleetStore:
         return {row.repository: row.quota for row in rows}
 
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
-        """Replace a repository's waiting turn, as the only worker of this database.
+        """Replace a repository's waiting turn at the start of the only worker of this database.
 
-        Attempted tasks may be tried again. A task that a person asked for stays the next one.
+        Attempted tasks may be tried again. A waiting turn keeps its task.
 
         Args:
-            at: when the turn starts, whatever pauses it.
+            at: when the turn starts, even if the repository is paused by a server.
             pause: a pause that is not stored yet.
         """
-        waiting = self._current(repository)
+        waiting = self._current_turn(repository)
 
         def change(c: sa.Connection) -> str | None:
-            row = self._known(c, repository, quota, pause)
+            row = self._add_repository(c, repository, quota, pause)
             if row.paused is not None:
                 return None
             is_next = waiting is not None and waiting.id == row.workflow
-            turn = (
-                waiting.anew()
-                if waiting and is_next
-                else RepositoryTurn(repository, row.number + 1, renewed=True)
+            look = RepositoryTurn(repository, row.number + 1, renewed=True)
+            turn = waiting.for_new_worker() if waiting and is_next else look
+            return (
+                row.workflow if self._replace_turn(c, repository, row.number, turn, at) and is_next else None
             )
-            return row.workflow if self._move(c, repository, row.number, turn, at) and is_next else None
 
-        self._replaced(change)
+        self._cancel_replaced(change)
 
     def end(self, repository: str) -> None:
-        """Remove a repository's waiting turn, until `begin` or `restart`."""
+        """Remove a repository's waiting turn. `begin` or `restart` queue another one."""
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
-            moved = row is not None and self._move(c, repository, row.number, None, self._db.clock.now())
+            moved = row is not None and self._replace_turn(
+                c, repository, row.number, None, self._db.clock.now()
+            )
             return row.workflow if moved else None
 
-        self._replaced(change)
+        self._cancel_replaced(change)
 
-    def _known(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
-        """Return the row of a repository that a worker starts to serve; create it if missing."""
+    def _add_repository(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
+        """Return the row of a repository that a worker starts to serve, and create it if it is missing."""
         new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}
         insert = self._db.insert(repositories_table).values(repository=repository, quota=quota, **new)
         c.execute(insert.on_conflict_do_nothing())
         mine = repositories_table.c.repository == repository
         c.execute(sa.update(repositories_table).where(mine).values(quota=quota, halted=None))
         if pause is not None:
-            later = repositories_table.c.not_before < ms(pause.until)
-            values = {"not_before": ms(pause.until), "reason": pause.reason}
+            later = repositories_table.c.not_before < to_ms(pause.until)
+            values = {"not_before": to_ms(pause.until), "reason": pause.reason}
             c.execute(sa.update(repositories_table).where(mine, later).values(values))
         return self._row(c, repository)
 
@@ -214,7 +197,7 @@ class FleetStore:
         """End a turn and queue the next one, if the repository is still at this turn.
 
         Returns:
-            False: another worker has taken it over, or a person cancelled it.
+            False if it is not, because another worker took the turn over or a person cancelled it.
         """
 
         def change(c: sa.Connection) -> bool:
@@ -232,27 +215,27 @@ class FleetStore:
                 .where(repositories_table.c.repository == turn.repository)
                 .values(
                     halted=following.halted or None,
-                    not_before=ms(pause.until) if pause else 0,
+                    not_before=to_ms(pause.until) if pause else 0,
                     reason=pause.reason if pause else "",
                 )
             )
             if following.turn is None or row.paused is not None:
-                return self._move(c, turn.repository, turn.number, None, following.at)
-            # Somebody who knows of something new while the look went on is heard after it.
+                return self._replace_turn(c, turn.repository, turn.number, None, following.at)
+            # If something new was announced while the turn ran, look again at once.
             began = c.scalar(sa.select(cycles_table.c.began).where(cycles_table.c.workflow == turn.id))
             is_woken = pause is None and began is not None and row.woken >= began
             at = self._db.clock.now() if is_woken else following.at
             c.execute(
                 sa.delete(cycles_table).where(cycles_table.c.workflow == turn.id, cycles_table.c.task == "")
             )
-            return self._move(c, turn.repository, turn.number, following.turn, at)
+            return self._replace_turn(c, turn.repository, turn.number, following.turn, at)
 
         return self._db.transaction(change)
 
     def wake(self, repository: str) -> bool:
-        """Look at a repository now, unless it is paused. Return whether the fleet knows it.
+        """Start a repository's waiting turn now, or when its pause ends. Return whether the fleet knows it.
 
-        A running look is followed by another one.
+        If a turn is running, the next one starts at once.
         """
 
         def change(c: sa.Connection) -> tuple[str, int] | None:
@@ -276,54 +259,66 @@ class FleetStore:
         return True
 
     def receive(self, digest: str, repository: str) -> bool:
-        """Look at a repository because of a webhook delivery. Return False for a repeated delivery."""
+        """Wake a repository because of a webhook delivery. Return False for a repeated delivery."""
 
         def change(c: sa.Connection) -> bool:
             now = self._db.clock.now()
-            c.execute(sa.delete(deliveries_table).where(deliveries_table.c.at < ms(now - KEPT_DELIVERIES)))
-            insert = self._db.insert(deliveries_table).values(digest=digest, at=ms(now))
+            c.execute(sa.delete(deliveries_table).where(deliveries_table.c.at < to_ms(now - KEPT_DELIVERIES)))
+            insert = self._db.insert(deliveries_table).values(digest=digest, at=to_ms(now))
             return c.scalar(insert.on_conflict_do_nothing().returning(deliveries_table.c.digest)) is not None
 
         return self._db.transaction(change) and (self.wake(repository) or True)
 
     def ask(self, repository: str, task: str) -> bool:
-        """Try a task next, in place of the waiting turn. Return False if a turn is running."""
+        """Try a task next, in place of the waiting turn.
+
+        Returns:
+            False if a turn is running, the repository is paused by a person, or the fleet does not know it.
+        """
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
             if row is None or row.paused is not None or self._status(c, row.workflow) == "PENDING":
                 return None
             turn = RepositoryTurn(repository, row.number + 1, task, attempt=task)
-            return row.workflow if self._move(c, repository, row.number, turn, self._db.clock.now()) else None
+            return (
+                row.workflow
+                if self._replace_turn(c, repository, row.number, turn, self._db.clock.now())
+                else None
+            )
 
-        return self._replaced(change)
+        return self._cancel_replaced(change)
 
     def cancel(self, repository: str) -> bool:
-        """Cancel a repository's turn and look for another task. Return whether it had one.
+        """Cancel a repository's turn and look for another task. Return whether there was a turn.
 
-        The worker that runs it notices at the next heartbeat, stops the cycle at once, and saves its work.
+        The worker that runs it notices this at its next heartbeat. It then stops the cycle and saves its work.
         """
-        turn = self._current(repository)
+        turn = self._current_turn(repository)
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
             if turn is None or row is None or row.workflow != turn.id:
                 return None
             look = turn.look(attempted={*turn.attempted, turn.attempt} - {""})
-            return turn.id if self._move(c, repository, turn.number, look, self._db.clock.now()) else None
+            return (
+                turn.id
+                if self._replace_turn(c, repository, turn.number, look, self._db.clock.now())
+                else None
+            )
 
-        return self._replaced(change)
+        return self._cancel_replaced(change)
 
-    def _current(self, repository: str) -> RepositoryTurn | None:
+    def _current_turn(self, repository: str) -> RepositoryTurn | None:
         """Return the running or waiting turn of a repository."""
         row = self._db.transaction(lambda c: self._row(c, repository))
         if row is None or not row.workflow:
             return None
-        found = self._listed(status=list(_LIVE), workflow_ids=[row.workflow])
+        found = self._list_turns(status=list(_LIVE), workflow_ids=[row.workflow])
         return found[0].turn if found else None
 
-    def _replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
-        """Cancel the workflow of a turn that was replaced. Return whether one was."""
+    def _cancel_replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
+        """Replace a turn by `change`, which returns its workflow, and cancel that. Return whether one was replaced."""
         old = self._db.transaction(change)
         if old:
             self._db.call(lambda client: client.cancel_workflow(old))
@@ -331,17 +326,17 @@ class FleetStore:
 
     def numbers(self, repositories: Collection[str]) -> dict[str, int]:
         """Return the numbers of the present turns of repositories."""
-        query = sa.select(repositories_table.c.repository, repositories_table.c.number).where(
-            repositories_table.c.repository.in_(repositories)
-        )
+        t = repositories_table.c
+        query = sa.select(t.repository, t.number).where(t.repository.in_(repositories))
         return {row.repository: row.number for row in self._db.transaction(lambda c: c.execute(query).all())}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a dead worker again, under new ids, and return them."""
         taken = []
-        for one in self._listed(status=["PENDING"], executor_id=[worker]):
-            run = self._run_of(one.workflow)
-            again = one.turn.again(dead_run=run)
+        for one in self._list_turns(status=["PENDING"], executor_id=[worker]):
+            query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == one.workflow)
+            run = self._db.transaction(lambda c, query=query: c.scalar(query))  # type: ignore[misc]
+            again = one.turn.again(dead_run=run or "")
 
             def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
                 c.execute(
@@ -349,16 +344,16 @@ class FleetStore:
                     .where(cycles_table.c.workflow == old.id, cycles_table.c.ended.is_(None))
                     .values(ended=self._db.now(), outcome="lost")
                 )
-                return self._move(c, old.repository, old.number, new, self._db.clock.now())
+                return self._replace_turn(c, old.repository, old.number, new, self._db.clock.now())
 
             if self._db.transaction(change):
                 taken.append(again)
-            # Last: whoever dies before it leaves a turn of a dead worker, which the next one finds.
+            # Last: if this worker dies before, the next one finds the turn of the dead worker again.
             self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
         return taken
 
     def restart_lost(self) -> None:
-        """Queue a look for each repository whose turn is missing from the queue. It reads all repositories."""
+        """Queue a look for each repository whose turn is missing from the queue. This reads all repositories."""
         turns = self._engine_turns()
         query = (
             sa.select(repositories_table.c.repository, repositories_table.c.quota)
@@ -373,29 +368,25 @@ class FleetStore:
 
     def queued(self) -> Sequence[QueuedTurn]:
         """Return the running, waiting and delayed turns, in order."""
-        listed = self._listed(status=list(_LIVE))
         order = {"running": 0, "queued": 1, "delayed": 2}
-        return sorted(
-            listed,
-            key=lambda one: (
-                order[one.state],
-                one.at if one.state == "delayed" else _LONG_AGO,
-                one.turn.priority,
-                one.queued_at,
-            ),
-        )
 
-    def _listed(self, **which: Any) -> list[QueuedTurn]:
-        """Return the turns that the engine lists for these arguments."""
+        def rank(queued: QueuedTurn) -> tuple[int, datetime, int, datetime]:
+            start = queued.at if queued.at and queued.state == "delayed" else _LONG_AGO
+            return order[queued.state], start, queued.turn.priority, queued.queued_at
+
+        return sorted(self._list_turns(status=list(_LIVE)), key=rank)
+
+    def _list_turns(self, **which: Any) -> list[QueuedTurn]:
+        """Return the turns that DBOS lists for these arguments."""
         found = self._db.call(
             lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
         )
-        return [_queued(one) for one in found if one.input and one.input["args"]]
+        return [_queued_turn(one) for one in found if one.input and one.input["args"]]
 
     # --- repositories ---
 
     def pause(self, repository: str, reason: str) -> bool:
-        """Start nothing more in a repository; running turns continue. Return whether the fleet knows it."""
+        """Start no further turn in a repository; a running one continues. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
         change = sa.update(repositories_table).where(mine).values(paused=reason)
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
@@ -422,8 +413,8 @@ class FleetStore:
         return row is not None and row.paused is not None
 
     def repositories(self) -> Sequence[RepositoryState]:
-        """Return all repositories that the fleet ever had, by name."""
-        day = ms(self._db.day())
+        """Return all repositories that the fleet ever served, by name."""
+        day = to_ms(self._db.day())
         cost = (
             sa.select(
                 cycles_table.c.repository,
@@ -448,7 +439,7 @@ class FleetStore:
                 row.quota,
                 row.paused,
                 row.halted,
-                Pause(to_time(row.not_before), row.reason) if row.not_before > now else None,
+                Pause(from_ms(row.not_before), row.reason) if row.not_before > now else None,
                 row.cycles or 0,
                 row.usd or 0.0,
             )
@@ -461,20 +452,16 @@ class FleetStore:
         """Record that a worker has started."""
         now = self._db.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
-        self._db.transaction(
-            lambda c: c.execute(sa.insert(workers_table).values(worker=worker, **row, draining=False))
-        )
+        insert = sa.insert(workers_table).values(worker=worker, **row, draining=False)
+        self._db.transaction(lambda c: c.execute(insert))
 
     def beat(self, worker: str) -> bool | None:
-        """Record a heartbeat. Return whether the worker has to drain; None if it was declared dead."""
+        """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead."""
 
         def change(c: sa.Connection) -> bool | None:
             mine = workers_table.c.worker == worker
-            c.execute(
-                sa.update(workers_table)
-                .where(mine)
-                .values(beats=workers_table.c.beats + 1, seen=self._db.now())
-            )
+            values = {"beats": workers_table.c.beats + 1, "seen": self._db.now()}
+            c.execute(sa.update(workers_table).where(mine).values(values))
             return c.scalar(sa.select(workers_table.c.draining).where(mine))
 
         return self._db.transaction(change)
@@ -482,7 +469,7 @@ class FleetStore:
     def heartbeats(self) -> dict[str, int]:
         """Return each worker's number of heartbeats; -1 for an unrecorded worker with running turns.
 
-        A worker that was declared dead, and then dies before its next heartbeat, leaves such turns.
+        There is such a worker if it was declared dead, took a turn, and died before its next heartbeat.
         """
         turns = self._engine_turns()
         running = sa.select(turns.c.executor_id).where(turns.c.status == "PENDING", turns.c.name == TURN)
@@ -495,18 +482,17 @@ class FleetStore:
         return self._db.transaction(read)
 
     def workers(self) -> Sequence[FleetWorkerState]:
-        """Return the workers that have started and not ended, by name."""
-        rows = self._db.transaction(
-            lambda c: c.execute(sa.select(workers_table).order_by(workers_table.c.worker)).all()
-        )
+        """Return the workers that have not ended, by name."""
+        query = sa.select(workers_table).order_by(workers_table.c.worker)
+        rows = self._db.transaction(lambda c: c.execute(query).all())
         return [
             FleetWorkerState(
                 row.worker,
                 row.version,
                 row.parallel,
                 row.beats,
-                to_time(row.started),
-                to_time(row.seen),
+                from_ms(row.started),
+                from_ms(row.seen),
                 bool(row.draining),
             )
             for row in rows
@@ -518,7 +504,7 @@ class FleetStore:
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
 
     def prune(self) -> None:
-        """Delete turns that ended long ago, old costs, and request quotas of past hours."""
+        """Delete old turns, costs and request quotas."""
         before = self._db.clock.now() - KEPT_TURNS
         ended = ["SUCCESS", "ERROR", "CANCELLED"]
 
@@ -536,31 +522,30 @@ class FleetStore:
 
         while self._db.call(remove) == _MOST_REMOVED:
             pass
-        old = cycles_table.c.began < ms(self._db.clock.now() - KEPT_COSTS)
+        old = cycles_table.c.began < to_ms(self._db.clock.now() - KEPT_COSTS)
         self._db.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
         self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
-        """Return the version of the program whose workers take turns: the one that was first started last."""
+        """Return the version of the program whose workers take turns: the one that was started for the first time last."""
         return str(self._db.call(lambda client: client.get_latest_application_version())["version_name"])
 
     def remove_worker(self, worker: str) -> None:
         """Record that a worker has ended."""
-        self._db.transaction(
-            lambda c: c.execute(sa.delete(workers_table).where(workers_table.c.worker == worker))
-        )
+        change = sa.delete(workers_table).where(workers_table.c.worker == worker)
+        self._db.transaction(lambda c: c.execute(change))
 
-    # --- inside ---
+    # --- private ---
 
     def _row(self, c: sa.Connection, repository: str) -> Any:
         """Return the row of a repository, locked until the end of the transaction."""
         query = sa.select(repositories_table).where(repositories_table.c.repository == repository)
         return c.execute(query.with_for_update()).first()
 
-    def _move(
+    def _replace_turn(
         self, c: sa.Connection, repository: str, number: int, turn: RepositoryTurn | None, at: datetime
     ) -> bool:
-        """Move a repository from its turn to the next one, and queue that. Return whether it was at its turn."""
+        """Queue the next turn of a repository if it is still at the turn `number`. Return whether it was."""
         moved = c.execute(
             sa.update(repositories_table)
             .where(repositories_table.c.repository == repository, repositories_table.c.number == number)
@@ -584,25 +569,21 @@ class FleetStore:
         return True
 
     def _status(self, c: sa.Connection, workflow: str) -> str | None:
-        """Return the engine's status of a workflow: `PENDING` means that it runs."""
+        """Return the status of a workflow in DBOS: `PENDING` means that it is running."""
         turns = self._engine_turns()
         found: str | None = c.scalar(sa.select(turns.c.status).where(turns.c.workflow_uuid == workflow))
         return found
 
     def _engine_turns(self) -> sa.TableClause:
-        """Return the engine's table of workflows, with the columns that are read here."""
+        """Return the table of workflows of DBOS, with the columns that are read here."""
         names = ("workflow_uuid", "name", "status", "executor_id")
         return sa.table("workflow_status", *map(sa.column, names), schema=self._db.engine_schema)
-
-    def _run_of(self, workflow: str) -> str:
-        query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == workflow)
-        return self._db.transaction(lambda c: c.scalar(query)) or ""
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _queued(found: Any) -> QueuedTurn:
+def _queued_turn(found: Any) -> QueuedTurn:
     turn = RepositoryTurn.from_json(found.input["args"][0])
     running = found.status == "PENDING"
     state = "running" if running else "delayed" if found.status == "DELAYED" else "queued"
@@ -611,7 +592,7 @@ def _queued(found: Any) -> QueuedTurn:
         turn,
         found.workflow_id,
         state,
-        to_time(at) if at else None,
+        from_ms(at) if at else None,
         (found.executor_id or "") if running else "",
-        to_time(found.created_at),
+        from_ms(found.created_at),
     )

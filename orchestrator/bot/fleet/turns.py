@@ -1,7 +1,7 @@
-"""Turns: the items of a fleet's queue, and the order in which they follow.
+"""Turns: the items of a fleet's queue, their priorities, and which turn follows another.
 
 Each repository has one turn at a time: a look at its backlog, or the cycle on one task. A turn that ends
-queues the next one, now or for later, so the queue is also the schedule.
+queues the next one, at once or with a delay, so the queue is also the schedule.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Priority(IntEnum):
     """The order of turns of all repositories. Turns with the same priority are ordered by age."""
 
     LOOK = 10
-    """It takes seconds, and only it finds what comes before other things."""
+    """A look takes seconds, and finds tasks with a higher priority."""
     ASKED = 15
-    """A person wants this task tried next."""
+    """A task that a person wants to be tried next."""
     FEEDBACK = 20
-    """Reviews, and checks that failed."""
+    """Reviews and failed checks."""
     UPKEEP = 30
-    """Work that was begun, and pull requests on an old base."""
+    """Unfinished work, and pull requests on an old base."""
     NEW = 40
 
 
@@ -53,16 +53,16 @@ class RepositoryTurn:
     """One repository's turn: a look at its backlog, or the cycle on one task.
 
     Attributes:
-        repository: its key from `repository_key`.
+        repository: the repository's key, as `repository_key` returns it.
         number: counts the turns of the repository, so it is unique there.
         task: the task's key; empty for a look.
-        claim: the fencing number of the cycle's claim if nobody else claims before.
+        claim: the fencing number that the cycle's claim will have if no other worker claims the task before.
         kind: the task's `TaskKind`; empty if a person named the task.
-        attempt: the key that marks the task as already attempted.
+        attempt: the key under which the task is recorded as attempted.
         attempted: tasks attempted since the last scheduled time.
         failures: number of failed cycles of the repository in a row.
         renewed: whether the scheduled time has come, so that attempted tasks may be tried again.
-        dead_runs: runs that were lost with their workers, whose claims are free.
+        dead_runs: runs of dead workers, whose claims may be taken over.
     """
 
     repository: str
@@ -79,30 +79,34 @@ class RepositoryTurn:
 
     @property
     def id(self) -> str:
-        """The id of its workflow: repository, task, and the numbers of claim and turn."""
+        """The id of the turn's workflow: repository, task, fencing number and number of the turn."""
         return f"{self.repository}:{self.task or 'look'}:{self.claim}:{self.number}"
 
     @property
     def priority(self) -> Priority:
-        """Its priority among the turns of other repositories."""
+        """The turn's priority among those of all repositories."""
         if not self.task:
             return Priority.LOOK
         return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.ASKED
 
     def again(self, *, dead_run: str = "") -> RepositoryTurn:
-        """Return a repetition of a turn that did not complete. A lost claim is replaced by one with the next number."""
+        """Return a repetition of a turn that did not complete.
+
+        Args:
+            dead_run: the run of a dead worker that had the turn; its claim is replaced by one with the next number.
+        """
         dead = (*self.dead_runs, dead_run) if dead_run else self.dead_runs
         claim = self.claim + 1 if dead_run and self.task else self.claim
         return replace(self, number=self.number + 1, claim=claim, dead_runs=dead)
 
-    def anew(self) -> RepositoryTurn:
+    def for_new_worker(self) -> RepositoryTurn:
         """Return the turn for a newly started worker, in which attempted tasks may be tried again."""
         return replace(self, number=self.number + 1, attempted=(), failures=0, renewed=True)
 
     def look(
         self, *, attempted: Collection[str] = (), failures: int = 0, renewed: bool = False
     ) -> RepositoryTurn:
-        """Return the look that follows."""
+        """Return a look at the backlog that follows this turn."""
         return RepositoryTurn(
             self.repository,
             self.number + 1,
@@ -113,25 +117,43 @@ class RepositoryTurn:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Encode the turn for the queue, as names and numbers."""
+        """Encode the turn for the queue."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RepositoryTurn:
-        """Decode what `to_json` made."""
+        """Decode a turn that `to_json` encoded."""
         lists = {key: tuple(data[key]) for key in ("attempted", "dead_runs")}
         return cls(**{**data, **lists})
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """What follows a turn.
+class QueuedTurn:
+    """A waiting or running turn.
 
     Attributes:
-        turn: the repository's next turn; None if a person has to do something first.
+        state: `queued`, `delayed`, or `running`.
+        at: start of a running turn, or earliest start of a delayed one; None for a queued one.
+        worker: the worker that runs it; empty if none does.
+    """
+
+    turn: RepositoryTurn
+    workflow: str
+    state: str
+    at: datetime | None
+    worker: str
+    queued_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The turn that follows another, and when.
+
+    Attributes:
+        turn: the repository's next turn; None if there is none until a person has done something.
         at: its earliest start.
         pause: a pause of the repository that is longer than its schedule.
-        halted: what a person has to do if there is no next turn.
+        halted: what the person has to do.
     """
 
     turn: RepositoryTurn | None
@@ -140,12 +162,7 @@ class Following:
     halted: str = ""
 
 
-def put_back(turn: RepositoryTurn, at: datetime) -> Following:
-    """Return the same turn again, because it was not played."""
-    return Following(turn.again(), at)
-
-
-def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a repository knows of time
+def following(  # noqa: PLR0913, PLR0917  a turn, its result, and the times of the repository
     turn: RepositoryTurn,
     result: CycleResult,
     step: NextStep,
@@ -155,13 +172,13 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
     now: datetime,
     jitter: float,
 ) -> Following:
-    """Return what follows a turn that was played.
+    """Return which turn follows one that was run.
 
     Args:
-        step: the decision of the worker's rules about the result.
-        attempted: the tasks that now count as attempted.
-        began: when the turn began. A scheduled time since then is not lost.
-        jitter: from 0 up to 1; spreads repositories whose schedules have the same time.
+        step: the worker's decision about the result.
+        attempted: the tasks that have been attempted since the last scheduled time.
+        began: when the turn began. The next look is at the first scheduled time after that.
+        jitter: a random number from 0 to below 1, which spreads repositories that are scheduled for the same time.
     """
     if result.found is not None:
         found = result.found
@@ -188,7 +205,9 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
             follows = Following(look, step.at)
         case NothingToDo(asked=True):
             follows = Following(look, now)
-        case NothingToDo() if is_gone:  # done, or claimed by another, after the look; there may be others
+        case NothingToDo() if (
+            is_gone
+        ):  # the task was done or claimed elsewhere after the look; there may be others
             follows = Following(turn.look(attempted={*attempted, turn.attempt}), now)
         case NothingToDo():
             spread = timedelta(seconds=schedule.spread_seconds * jitter)

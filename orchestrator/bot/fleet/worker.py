@@ -1,4 +1,4 @@
-"""Plays turns: runs a look or a cycle on one of this worker's repositories, and decides what follows."""
+"""Runs turns: a look or a cycle on one of this worker's repositories. Decides which turn follows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
-from orchestrator.bot.fleet.limits import DAY_CAP, spent_up
-from orchestrator.bot.fleet.turns import Following, following, put_back
+from orchestrator.bot.fleet.limits import DAY_CAP, daily_cap_reached
+from orchestrator.bot.fleet.turns import Following, following
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson
@@ -28,33 +28,29 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 ELSEWHERE_SECONDS = 60.0
-"""Delay before a turn of a repository that this worker's file does not name is offered to others."""
+"""Delay of a turn that this worker returns to the queue, because its fleet file does not name the repository."""
 _BUSY_SECONDS = 10.0
 
 
 class Reporter(Protocol):
-    """Receives every completed cycle with what follows, and looks that found nothing."""
+    """Receives every completed cycle, and every look that found nothing, with the decision about it."""
 
     def __call__(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         """Report one cycle or look."""
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class FleetWorker:
-    """Plays the turns of the repositories of one file.
+    """Runs the turns of the repositories of one fleet file.
 
     Args:
         members: the repositories, by their keys.
-        stop: once requested, nothing more starts.
+        stop: once it is requested, no further turn starts.
         most_usd: limit for all cycles of the fleet in a UTC day; None is no limit.
-        once: whether each repository has one cycle only, whatever pauses it.
-        on_over: called when no repository is left that could run.
+        once: whether each repository has one cycle only, even if it is paused by a server.
+        on_over: called when no repository remains that could run.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  what differs between a test and a machine
+    def __init__(  # noqa: PLR0913, PLR0917  these differ between a test and a real fleet
         self,
         name: str,
         store: FleetStore,
@@ -66,7 +62,7 @@ class FleetWorker:
         *,
         most_usd: float | None = None,
         once: bool = False,
-        on_over: Callable[[], None] = _do_nothing,
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.by_key = members
@@ -82,11 +78,11 @@ class FleetWorker:
         self._over: set[str] = set()
 
     def begin(self) -> None:
-        """Queue a turn for each repository without one. Those that start at once are looked at now.
+        """Queue a turn for each repository without one, at once or at its next scheduled time.
 
-        The only worker of a database first takes over turns of earlier, dead ones, and ends the turns of
-        repositories that its file no longer names. If others are working, existing turns keep their time: else
-        each restart of a worker would look at the whole fleet.
+        The only worker of a database first takes over turns of earlier, dead workers, and removes the turns of
+        repositories that its file no longer names. If other workers exist, existing turns keep their times.
+        Otherwise each restart of a worker would cause a look at every repository.
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}
@@ -110,7 +106,7 @@ class FleetWorker:
 
     @property
     def is_over(self) -> bool:
-        """Whether no repository is left that could run."""
+        """Whether no repository remains that could run."""
         return all(
             one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
         )
@@ -118,7 +114,12 @@ class FleetWorker:
     def _begin(
         self, key: str, member: Member, pauses: Iterable[Pause], ready: Mapping[str, str] | None
     ) -> None:
-        """Start to serve a repository. `ready` has the repositories that others serve, with quotas; None if none do."""
+        """Start to serve a repository.
+
+        Args:
+            pauses: its known pauses.
+            ready: the repositories that have a turn already, with their quotas; None if no other worker exists.
+        """
         now, left = self._clock.now(), member.left_pause
         schedule = member.schedule
         first = None if ready is None else now
@@ -130,21 +131,21 @@ class FleetWorker:
             for one in pauses:
                 member.begin_pause(one, now)
         if ready is not None and left is None and ready.get(key) == member.quota:
-            return  # a thousand transactions take seconds
+            return  # saves a transaction for each repository
         if self._store.database.is_shared:
             self._store.begin(key, member.quota, first, left)
         else:
             self._store.restart(key, member.quota, max(first or now, member.not_before), left)
 
     def request_stop(self) -> None:
-        """Start nothing more; running cycles end after their round."""
+        """Start no further turn; running cycles end after their current round."""
         self._stop.request()
         for member in self.members:
             if member.runner is not None:
                 member.runner.stop.request()
 
     def stop_at_once(self) -> None:
-        """Start nothing more; running cycles save their work and end."""
+        """Start no further turn; running cycles save their work and end."""
         self._stop.at_once()
         for member in self.members:
             if member.runner is not None:
@@ -153,67 +154,69 @@ class FleetWorker:
                 member.task.cancel()
 
     def lose(self, turn: RepositoryTurn) -> None:
-        """Stop a turn that another worker has taken over, or a person cancelled. Its work is saved."""
+        """Stop a running turn that another worker took over or a person cancelled. Its work is saved."""
         member = self.by_key.get(turn.repository)
         if member is not None and member.runner is not None and member.task is not None:
             member.runner.stop.at_once()
             member.task.cancel()
 
-    async def play(self, turn: RepositoryTurn) -> None:
-        """Play a turn, and queue the next one."""
+    async def run_turn(self, turn: RepositoryTurn) -> None:
+        """Run a turn, and queue the next one."""
         member = self.by_key.get(turn.repository)
-        played: tuple[CycleResult, NextStep] | None = None
+        completed: tuple[CycleResult, NextStep] | None = None
         try:
-            refused = await asyncio.to_thread(self._why_not, turn, member)
-            if refused is not None or member is None:
-                follows = refused or put_back(turn, self._clock.now())
+            postponed = await asyncio.to_thread(self._postponed, turn, member)
+            if postponed is not None or member is None:
+                follows = postponed or Following(turn.again(), self._clock.now())
             else:
-                result, step, follows = await self._played(turn, member)
-                played = result, step
-            outcome = str(played[0].outcome) if played else "put back"
-            usd = played[0].usd if played and turn.task else None
+                result, step, follows = await self._run_member(turn, member)
+                completed = result, step
+            outcome = str(completed[0].outcome) if completed else "put back"
+            usd = completed[0].usd if completed and turn.task else None
             await asyncio.to_thread(self._store.advance, turn, follows, outcome, usd)
         except FleetError as error:
-            played = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
-        if played is not None and member is not None and played[0].outcome is not Outcome.FOUND:
-            self._report(member, *played)
+            completed = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
+        if completed is not None and member is not None and completed[0].outcome is not Outcome.FOUND:
+            self._report(member, *completed)
             self._over.add(turn.repository)
         if self.is_over:
             self._on_over()
 
-    def _why_not(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
-        """Return what follows a turn that cannot be played here or now; None if it can."""
+    def _postponed(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
+        """Return the later turn in place of one that cannot run here or now; None if it can."""
         now = self._clock.now()
         if self._stop():
-            return put_back(turn, now)
+            return Following(turn.again(), now)
         if member is None or (self._once and turn.repository in self._over):
-            return put_back(turn, now + timedelta(seconds=ELSEWHERE_SECONDS))
+            return Following(turn.again(), now + timedelta(seconds=ELSEWHERE_SECONDS))
         if member.running:
-            return put_back(turn, now + timedelta(seconds=_BUSY_SECONDS))
+            return Following(turn.again(), now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
             self._over.add(turn.repository)
             return Following(None, now)
         return None if self._once else self._quota_pause(turn, member, now)
 
     def _quota_pause(self, turn: RepositoryTurn, member: Member, now: datetime) -> Following | None:
-        """Return what follows a turn whose model or forge quota is used up; None if neither is."""
+        """Return the later turn in place of one whose model or forge quota is used up; None if neither is."""
         limits = self._store.limits
         pause = limits.pause_of(member.quota)
         if pause is None:
             pause = limits.request_pause(turn.repository)
             return Following(turn.again(), pause.until, pause) if pause is not None else None
-        if member.halted is not None:  # with the one that met the limit
+        if member.halted is not None:  # a member with the same quota needs a person
             return Following(None, now, halted=member.halted)
         member.begin_pause(pause, now)
         return Following(turn.again(), pause.until, pause)
 
-    async def _played(self, turn: RepositoryTurn, member: Member) -> tuple[CycleResult, NextStep, Following]:
+    async def _run_member(
+        self, turn: RepositoryTurn, member: Member
+    ) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
         started = await asyncio.to_thread(self._store.limits.start_cycle, turn, self.name, run, reserve, most)
         if most is not None and not started:
-            reason = spent_up(most)
+            reason = daily_cap_reached(most)
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
             pause = Pause(self._store.limits.next_day(), reason)
             member.begin_pause(pause, self._clock.now())
@@ -233,10 +236,10 @@ class FleetWorker:
         now, jitter = self._clock.now(), self._source.random()
         follows = following(turn, result, step, attempted, member.schedule, began, now, jitter)
         member.due = follows.turn is not None and not follows.turn.renewed
-        if member.due and member.pause is None:  # else one that shares its quota has met a limit meanwhile
+        if member.due and member.pause is None:  # else a member with the same quota was limited meanwhile
             member.not_before = began if isinstance(step, Pause) else follows.at
         await asyncio.to_thread(self._share, member, result, step)
-        await asyncio.to_thread(self._store.limits.note_quotas, turn.repository, result.quotas)
+        await asyncio.to_thread(self._store.limits.save_request_quotas, turn.repository, result.quotas)
         if isinstance(step, NeedsPerson) or (member.runner is not None and member.runner.stop()):
             await self._close(member)
         return result, step, follows
@@ -246,7 +249,7 @@ class FleetWorker:
             if member.runner is None:
                 member.runner = await asyncio.to_thread(member.build)
             runner = member.runner
-            if self._stop():  # asked for while it was built
+            if self._stop():  # requested while the runner was built
                 return CycleResult(None, Outcome.INTERRUPTED)
             if turn.renewed:
                 runner.forget()
@@ -261,20 +264,20 @@ class FleetWorker:
             return CycleResult(None, Outcome.INTERRUPTED)
         except PullwrightError as error:
             return CycleResult(None, Outcome.FAILED, error=str(error), cause=error)
-        except Exception as error:  # noqa: BLE001  border: a defect in one repository is not that of others
-            said = f"internal error, please report it: {type(error).__name__}: {error}"
-            return CycleResult(None, Outcome.FAILED, error=said, cause=error)
+        except Exception as error:  # noqa: BLE001  border: an error in one repository must not stop the others
+            message = f"internal error, please report it: {type(error).__name__}: {error}"
+            return CycleResult(None, Outcome.FAILED, error=message, cause=error)
         finally:
             member.task = None
 
     def sharing(self, member: Member, result: CycleResult) -> list[Member]:
-        """Return the members on this machine that share a rate limit which a cycle ran into; else the member alone."""
+        """Return the members of this worker that a rate limit of one cycle affects; the member alone without one."""
         if self._once or not isinstance(result.cause, RateLimitError):
             return [member]
         return [one for one in self.members if one is member or one.quota == member.quota]
 
     def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
-        """Pause everyone who shares a used-up quota, on this machine and on others."""
+        """Pause all members that share a used-up quota, in this worker and in others."""
         if not isinstance(step, Pause | NeedsPerson):
             return
         now = self._clock.now()
@@ -284,7 +287,7 @@ class FleetWorker:
             else:
                 one.begin_pause(step, now)
         if not self._once and isinstance(result.cause, RateLimitError):
-            if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
+            if isinstance(step, NeedsPerson):  # a person has to pay; nothing says when that is done
                 step = Pause(now + timedelta(days=1), step.reason)
             self._store.limits.pause_quota(member.quota, step)
 

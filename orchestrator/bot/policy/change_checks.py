@@ -1,10 +1,9 @@
 """Checks a change before a push: protected paths, size, and added secrets.
 
-A file waits for a person if a tool finds it by its name and, without being told, installs what it lists, runs
-it at an installation, a build, a test run, a commit or in an editor, or shows it to an agent.
-`protected.toml` and `renovate.toml` list the names. Source files do not wait, and neither do tests with their
-`conftest.py`: writing them is the bot's work. `more` adds a repository's own patterns, `allow` makes
-exceptions.
+A path is protected if a tool finds the file by its name, and then installs what it lists, runs it during an
+installation, a build, a test run, a commit or in an editor, or shows it to an agent. `protected.toml` and
+`renovate.toml` list the names. Source files and tests with their `conftest.py` are not protected, because it is the
+bot's work to write them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _LONGEST_PATH = 4_096
 """In characters. No system opens a longer path, and the time of some patterns grows with its square."""
 _RECIPE = re.compile(r"[A-Z][a-z]+file")
-"""The naming scheme of files that tools run: Makefile, Earthfile, Steepfile. It covers tools that are yet to come."""
+"""The naming scheme of files that tools run: Makefile, Earthfile, Steepfile. It covers unknown tools too."""
 _ENDINGS = (("yml", "yaml"), ("json", "jsonc", "json5"), ("js", "cjs", "mjs", "ts", "cts", "mts"))
 _ANYWHERE = "(^|/)"
 
@@ -49,8 +48,8 @@ class PathPolicy:
 
     Args:
         allow: patterns as in `.gitignore` of paths that do not wait, except those in a `.git` and links that
-            leave the repository. They are compared exactly. The target of a link has to be allowed, too.
-            `allow` takes precedence over `more`, because a person typed it.
+            leave the repository. They are compared exactly. The target of a link has to be allowed too.
+            `allow` takes precedence over `more`, because a person wrote it.
         more: patterns as in `.gitignore` of further paths that wait.
 
     Raises:
@@ -59,8 +58,8 @@ class PathPolicy:
 
     def __init__(self, allow: Sequence[str] = (), more: Sequence[str] = ()) -> None:
         self._allowed = _spec(allow)
-        self._more = _spec(more)
-        self._more_folded = _spec([folded_name(pattern) for pattern in more])
+        self._patterns = _spec(more)
+        self._folded_patterns = _spec([folded_name(pattern) for pattern in more])
 
     def __call__(self, change: FileChange) -> str | None:
         """Return why the change waits, in a few words; None if it does not."""
@@ -68,10 +67,10 @@ class PathPolicy:
         modes = {version.mode for version in versions}
         if len(change.path) > _LONGEST_PATH:
             return "a path that is too long"
-        if any(is_git_name(name) for name in _names(change.path)):
+        if any(is_git_name(name) for name in _parts_of(change.path)):
             return _IN_GIT
         if change.new is not None and change.new.mode == LINK_MODE:
-            reason = self._reason_against_link(change.path, change.new)
+            reason = self._reason_for_link(change.path, change.new)
             if reason is not None:
                 return reason
         if self._allows(change.path):
@@ -80,16 +79,21 @@ class PathPolicy:
             return "a submodule"
         return self._reason(change.path, is_folder=LINK_MODE in modes)
 
-    def _reason_against_link(self, path: str, version: FileVersion) -> str | None:
+    def _reason_for_link(self, path: str, version: FileVersion) -> str | None:
         if version.content is None:
             return f"{_LINK} with a target that is too long"
         target = os.fsdecode(version.content).replace("\\", "/")
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        if place.startswith(("/", "../")) or place == ".." or _DRIVE.match(target) or "\0" in target:
+        target_path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if (
+            target_path.startswith(("/", "../"))
+            or target_path == ".."
+            or _DRIVE.match(target)
+            or "\0" in target
+        ):
             return f"{_LINK} that leaves the repository"
-        if any(is_git_name(name) for name in _names(place)):
+        if any(is_git_name(name) for name in _parts_of(target_path)):
             return f"{_LINK} into .git"
-        if self._allows(place) or self._reason(place, is_folder=True) is None:
+        if self._allows(target_path) or self._reason(target_path, is_folder=True) is None:
             return None
         return f"{_LINK} to a protected path"
 
@@ -97,24 +101,23 @@ class PathPolicy:
         return self._allowed.match_file(path)
 
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
-        """Return why a path is protected. `is_folder`: the path may lead to a folder, not only to a file."""
-        # A link in place of a folder brings all that would be in it.
-        spellings = (path, f"{path}/_") if is_folder else (path,)
-        reason = next((found for one in spellings if (found := _known().reason(one))), None)
-        reason = reason or _reason_against_dots(
-            [folded_name(name) for name in _names(path)], is_folder=is_folder
+        """Return why a path is protected. `is_folder`: the path may be a folder, whose content changes too."""
+        paths = (path, f"{path}/_") if is_folder else (path,)
+        reason = next((found for one in paths if (found := _rules().reason(one))), None)
+        reason = reason or _reason_for_dot(
+            [folded_name(name) for name in _parts_of(path)], is_folder=is_folder
         )
-        if reason is None and any(map(self._waits_here, spellings)):
+        if reason is None and any(map(self._matches_own_pattern, paths)):
             return "protected in this repository"
         return reason
 
-    def _waits_here(self, path: str) -> bool:
-        folded = "/".join(folded_name(name) for name in _names(path))
-        return self._more.match_file(path) or self._more_folded.match_file(folded)
+    def _matches_own_pattern(self, path: str) -> bool:
+        folded = "/".join(folded_name(name) for name in _parts_of(path))
+        return self._patterns.match_file(path) or self._folded_patterns.match_file(folded)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Rules:
     """The rules of `protected.toml` and `renovate.toml`.
 
     Attributes:
@@ -129,20 +132,20 @@ class _Known:
 
     def reason(self, path: str) -> str | None:
         """Return why a file waits, judged by its name and folder."""
-        written = _names(path)
+        written = _parts_of(path)
         folded = "/".join(map(folded_name, written))
         if reason := self.names.get(folded.rpartition("/")[2]):
             return reason
-        # As it is written, too: what is left out of a name where it is folded may be what a pattern asks for.
-        spellings = {folded, "/".join(written).lower()}
+        # The unfolded path too, because folding removes characters that a pattern may require.
+        paths = {folded, "/".join(written).lower()}
         for reason, check in self.checks:
-            if any(map(check, spellings)):
+            if any(map(check, paths)):
                 return reason
         return "run by a tool of that name" if _RECIPE.fullmatch(written[-1]) else None
 
 
 @cache
-def _known() -> _Known:
+def _rules() -> _Rules:
     import tomllib
 
     here = Path(__file__)
@@ -162,12 +165,12 @@ def _known() -> _Known:
         )
         of = rest if table.get("managers") == "*" else table.get("managers", "").split()
         if of:
-            checks.append((reason, _one_of([one for manager in of for one in managers[manager]]).search))
-    return _Known(names, checks, frozenset(harmless["files"].split()))
+            checks.append((reason, _any_of([one for manager in of for one in managers[manager]]).search))
+    return _Rules(names, checks, frozenset(harmless["files"].split()))
 
 
 def _with_other_endings(word: str) -> tuple[str, ...]:
-    """Return a word unchanged and with each file extension that tools accept in its place."""
+    """Return a file name with its own extension and with the others that tools accept in its place."""
     stem, dot, ending = word.rpartition(".")
     return next((tuple(f"{stem}{dot}{one}" for one in same) for same in _ENDINGS if ending in same), (word,))
 
@@ -181,7 +184,7 @@ def _in_any_folder(pattern: str) -> str:
     return re.sub(r"^(!?)(?=[^/!].*/)", r"\1**/", pattern)
 
 
-def _one_of(expressions: Sequence[str]) -> re.Pattern[str]:
+def _any_of(expressions: Sequence[str]) -> re.Pattern[str]:
     """Join expressions into one. Those that begin with a name are tried at the beginning of names only."""
     names = [one.removeprefix(_ANYWHERE) for one in expressions if one.startswith(_ANYWHERE)]
     others = [f"(?:{one})" for one in expressions if not one.startswith(_ANYWHERE)]
@@ -190,10 +193,10 @@ def _one_of(expressions: Sequence[str]) -> re.Pattern[str]:
     )
 
 
-def _reason_against_dots(names: list[str], *, is_folder: bool) -> str | None:
+def _reason_for_dot(names: list[str], *, is_folder: bool) -> str | None:
     if any(name.startswith(".") for name in (names if is_folder else names[:-1])):
         return "in a folder whose name begins with a dot"
-    if names[-1].startswith(".") and names[-1] not in _known().harmless:
+    if names[-1].startswith(".") and names[-1] not in _rules().harmless:
         return "a file whose name begins with a dot"
     return None
 
@@ -206,7 +209,7 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
     except ValueError as error:
         message = f"not a pattern for paths, as in .gitignore: {error}"
         raise ConfigurationError(message) from error
-    # Empty lines are no patterns to it, comments are such that match nothing.
+    # It skips empty lines, and makes a pattern that matches nothing of a comment.
     found = iter(spec.patterns)
     for line in patterns:
         if not line or next(found).include is None:
@@ -215,13 +218,13 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
     return spec
 
 
-def _names(path: str) -> list[str]:
+def _parts_of(path: str) -> list[str]:
     """Split a path into its names. A backslash separates them on Windows."""
     return [name for name in path.replace("\\", "/").split("/") if name not in {"", "."}] or [""]
 
 
-# Git calls a file binary if there is a NUL among so many bytes at its beginning.
-_LOOKED_AT_BYTES = 8000
+# Git treats a file as binary if it has a NUL among this many bytes at its beginning.
+_BINARY_CHECK_BYTES = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,32 +253,25 @@ class ChangeLimits:
             (sum(lines for lines, _ in measured), self.lines, "added and removed lines", "--max-lines"),
             (sum(size for _, size in measured), self.bytes, "added and removed bytes", "--max-bytes"),
         )
-        too_much = [
+        excesses = [
             f"{count:,} {what}, at most {limit:,} are allowed ({flag})"
             for count, limit, what, flag in found
             if count > limit
         ]
-        return f"the change is too large: {'; '.join(too_much)}" if too_much else None
+        return f"the change is too large: {'; '.join(excesses)}" if excesses else None
 
 
 def _measure(change: FileChange) -> tuple[int, int]:
     """Count the lines and bytes that differ."""
     versions = [version for version in (change.old, change.new) if version is not None]
-    if len(versions) > 1 and _same(versions[0], versions[1]):
+    contents = [version.content for version in versions]
+    if len(contents) > 1 and contents[0] is not None and contents[0] == contents[1]:
         return 0, 0
-    if any(_is_unreadable(version) for version in versions):
+    if any(content is None or b"\0" in content[:_BINARY_CHECK_BYTES] for content in contents):
         return 0, sum(version.size for version in versions)
     old, new = _lines(change.old), _lines(change.new)
     differing = (old - new) + (new - old)
     return differing.total(), sum((len(line) + 1) * count for line, count in differing.items())
-
-
-def _same(old: FileVersion, new: FileVersion) -> bool:
-    return old.content is not None and old.content == new.content
-
-
-def _is_unreadable(version: FileVersion) -> bool:
-    return version.content is None or b"\0" in version.content[:_LOOKED_AT_BYTES]
 
 
 def _lines(version: FileVersion | None) -> Counter[bytes]:
@@ -287,7 +283,7 @@ def _lines(version: FileVersion | None) -> Counter[bytes]:
 
 _MOST_PLACES = 5
 _UNREADABLE = "the change"
-_A_NAME = "the name of a file"
+_FILE_NAME = "the name of a file"
 
 # https://git-scm.com/docs/diff-format#generate_patch_text_with_p
 _HUNK = re.compile(r"@@ -[0-9]+(?:,([0-9]+))? \+([0-9]+)(?:,([0-9]+))? @@")
@@ -296,10 +292,12 @@ _HEADER = re.compile(
     r"diff --git |index |old mode |new mode |deleted file mode |new file mode |copy from |copy to |rename from |"
     r"rename to |similarity index |dissimilarity index |--- |\+\+\+ |Binary files |\\ |$"
 )
-# How programs write one text in two: "abc" + "def", also over a line's end.
-_GLUE = re.compile(r"[\"'][ \t]{0,8}[+.,&\\]?[ \t]{0,8}(?:\r?\n)?[ \t]{0,80}[+.&]?[ \t]{0,8}[rbfu]?[\"']")
+# Between two parts of one string in a program: "abc" + "def", also over a line's end.
+_STRING_JOINT = re.compile(
+    r"[\"'][ \t]{0,8}[+.,&\\]?[ \t]{0,8}(?:\r?\n)?[ \t]{0,80}[+.&]?[ \t]{0,8}[rbfu]?[\"']"
+)
 _LONGEST_ITEM_CHARS = 31
-"""Longest string in a list that may be a part of a secret. A hash is longer; a complete secret is found by itself."""
+"""Longest string in a list that may be a part of a secret. A hash is longer, and a complete secret is found anyway."""
 
 
 class _UnreadableError(ValueError):
@@ -316,64 +314,65 @@ class _File:
     hunks: list[list[tuple[int, str]]] = field(default_factory=list)
 
 
-def places_of_secrets(diff: str, holds_secret: Callable[[str], bool]) -> list[str]:
+def places_of_secrets(diff: str, contains_secret: Callable[[str], bool]) -> list[str]:
     """Return up to five places, as `path:line`, where a unified diff adds something that looks like a secret.
 
-    What the file contained before does not count, because the repository has it already. The added lines of a
-    file are also searched together, because a key may span several, and string parts that a program would
-    join are joined. Names of new files are searched, too. A diff that cannot be parsed is searched as a
-    whole.
+    Only added lines and the names of new files are searched. The added lines of a file are also searched
+    together, because a key may span several. String parts that a program would join are joined. A diff that
+    cannot be parsed is searched as a whole.
     """
     places: list[str] = []
     try:
-        for file in _files(diff):
-            if file.is_new and holds_secret("\n".join(file.names)):
-                places.append(_A_NAME)
-            places += _places_in(file, holds_secret)
+        for file in _added_lines_by_file(diff):
+            if file.is_new and contains_secret("\n".join(file.names)):
+                places.append(_FILE_NAME)
+            places += _places_in(file, contains_secret)
             if len(places) >= _MOST_PLACES:
                 break
     except _UnreadableError:
-        return [_UNREADABLE] if _holds(diff, holds_secret) else []
+        return [_UNREADABLE] if _contains_secret(diff, contains_secret) else []
     return list(dict.fromkeys(places))[:_MOST_PLACES]
 
 
-def _places_in(file: _File, holds_secret: Callable[[str], bool]) -> Iterator[str]:
+def _places_in(file: _File, contains_secret: Callable[[str], bool]) -> Iterator[str]:
     lines = [line for hunk in file.hunks for line in hunk]
-    if not lines or not _holds("\n".join(text for _, text in lines), holds_secret):
+    if not lines or not _contains_secret("\n".join(text for _, text in lines), contains_secret):
         return
-    path = _A_NAME if holds_secret(file.path) else file.path
+    path = _FILE_NAME if contains_secret(file.path) else file.path
     found = False
     for hunk in file.hunks:
-        if hunk and _holds("\n".join(text for _, text in hunk), holds_secret):
-            number = next((number for number, text in hunk if _holds(text, holds_secret)), hunk[0][0])
+        if hunk and _contains_secret("\n".join(text for _, text in hunk), contains_secret):
+            number = next(
+                (number for number, text in hunk if _contains_secret(text, contains_secret)), hunk[0][0]
+            )
             yield f"{path}:{number}"
             found = True
-    if not found:  # only together
+    if not found:  # the secret spans several hunks
         yield f"{path}:{lines[0][0]}"
 
 
-def _holds(text: str, holds_secret: Callable[[str], bool]) -> bool:
+def _contains_secret(text: str, contains_secret: Callable[[str], bool]) -> bool:
     """Return whether a text contains a secret as it is, as UTF-16, or in string parts that a program would join."""
-    if holds_secret(text):
+    if contains_secret(text):
         return True
     plain = text.replace("\0", "")
-    glued = _GLUE.sub(_joined, plain)
-    return glued != text and holds_secret(glued)
+    joined = _STRING_JOINT.sub(_without_joint, plain)
+    return joined != text and contains_secret(joined)
 
 
-def _joined(glue: re.Match[str]) -> str:
-    """Remove what separates two string parts, but keep it after a long part with a comma: a list of hashes."""
-    if "," not in glue[0]:
+def _without_joint(joint: re.Match[str]) -> str:
+    """Remove what separates two string parts, unless it is a comma after a long part, as in a list of hashes."""
+    if "," not in joint[0]:
         return ""
-    before = glue.string[max(glue.start() - _LONGEST_ITEM_CHARS - 1, 0) : glue.start()]
-    return "" if "'" in before or '"' in before else glue[0]
+    before = joint.string[max(joint.start() - _LONGEST_ITEM_CHARS - 1, 0) : joint.start()]
+    return "" if "'" in before or '"' in before else joint[0]
 
 
-def _files(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one of these
+def _added_lines_by_file(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one of these
     """Yield the files of a diff.
 
     Raises:
-        _UnreadableError: git does not write such a line, or a hunk has too few lines.
+        _UnreadableError: a line is not one that git writes, or a hunk has too few lines.
     """
     lines = iter(diff.split("\n"))
     file: _File | None = None
@@ -381,7 +380,7 @@ def _files(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one
         if hunk := _HUNK.match(line):
             if file is None:
                 raise _UnreadableError
-            file.hunks.append(_added(lines, hunk))
+            file.hunks.append(_added_lines(lines, hunk))
         elif not _HEADER.match(line):
             raise _UnreadableError
         elif line.startswith("diff --git ") or (
@@ -407,7 +406,7 @@ def _path(name: str) -> str:
     return name.removeprefix("b/")
 
 
-def _added(lines: Iterator[str], hunk: re.Match[str]) -> list[tuple[int, str]]:
+def _added_lines(lines: Iterator[str], hunk: re.Match[str]) -> list[tuple[int, str]]:
     """Return the added lines of a hunk. The hunk's header gives their number, so no line can end it early."""
     old, new = (1 if count is None else int(count) for count in (hunk[1], hunk[3]))
     number = int(hunk[2])

@@ -1,4 +1,4 @@
-"""Finds invisible characters in a text by their Unicode properties, and decodes what they spell."""
+"""Finds invisible characters in a text by their Unicode properties, and decodes text that is written with them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Removed:
     Attributes:
         offset: its start, in characters of the original text.
         kind: its kind in a few words: `tag characters`, `HTML comment`, `alt text`, ...
-        text: what the model would have read. Text spelled in tag characters or variation selectors is
-            decoded; other characters are written as `<U+200B>`.
+        text: what the model would have read. Tag characters and variation selectors are decoded; other
+            characters are written as `<U+200B>`.
     """
 
     offset: int
@@ -31,7 +31,7 @@ class Removed:
     text: str
 
     def __str__(self) -> str:
-        """Return one capped line for a person, without control characters."""
+        """Return one short line for a person, without control characters."""
         shown = " ".join(self.text[: 2 * _SHOWN_CHARS].split())
         shown = "".join(char if char.isprintable() else escaped(char) for char in shown)
         if len(shown) > _SHOWN_CHARS or len(self.text) > 2 * _SHOWN_CHARS:
@@ -43,9 +43,7 @@ class Removed:
 class Cut:
     """A part of a text, from `start` to before `end`, that is replaced by `replacement`.
 
-    Attributes:
-        kind: see `Removed`.
-        text: see `Removed`.
+    Its kind and text are those of `Removed`.
     """
 
     start: int
@@ -70,8 +68,8 @@ def escaped(text: str) -> str:
     return "".join(f"<U+{ord(char):04X}>" for char in text)
 
 
-# The language of the `regex` package, version 1: `[a--b]` is a difference, `[a&&b]` what both have.
-# What looks blank has no property of its own: of U+2800 only the name says it.
+# The syntax of the `regex` package, version 1: `[a--b]` is a difference of sets, `[a&&b]` an intersection.
+# U+2800 looks blank, but has no property that says so.
 _INVISIBLE = (
     r"[[\p{Cf}\p{Co}\p{Cs}\p{Cc}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}"
     r"\p{Bidi_Control}\p{Zl}\p{Zp}\u2800]--[\t\n\r\p{Prepended_Concatenation_Mark}]]"
@@ -91,7 +89,7 @@ _FLAGS = "|".join(
     "".join(chr(0xE0000 + ord(char)) for char in name) + chr(0xE007F) for name in ("gbeng", "gbsct", "gbwls")
 )
 
-# Each alternative begins at an invisible character and looks at what is around it.
+# Each alternative begins at an invisible character and examines its neighbours.
 _VISIBLE_USES = (
     rf"(?<=\U0001F3F4)(?:{_FLAGS})",
     # Emoji: https://www.unicode.org/reports/tr51/#EBNF_and_Regex
@@ -104,10 +102,10 @@ _VISIBLE_USES = (
         rf"(?<=[\p{{Joining_Type=L}}\p{{Joining_Type=D}}]{_TRANSPARENT})\u200C"
         rf"(?={_TRANSPARENT}[\p{{Joining_Type=R}}\p{{Joining_Type=D}}])"
     ),
-    # Bengali writes a joiner before the virama, too: The Unicode Standard, chapter 12.
+    # Bengali has a joiner before the virama too: The Unicode Standard, chapter 12.
     rf"(?<=\p{{Lo}})\u200D(?={_VIRAMA}\p{{Lo}})",
     r"(?<=[\p{Script=Mongolian}&&\p{L}])[\u180B-\u180F](?![\u180B-\u180F])",
-    # Variants of ideographs. Further selectors exist, but they would spell letters: a byte each.
+    # Variants of ideographs. Further selectors exist, but a text could be encoded in them, one byte in each.
     r"(?<=\p{Ideographic})[\uFE00-\uFE02\U000E0100-\U000E010F](?!\p{Variation_Selector})",
     rf"(?<={_BRAILLE})\u2800+|\u2800+(?={_BRAILLE})",
 )
@@ -122,7 +120,7 @@ _KINDS = (
     ("noncharacter", r"\p{Noncharacter_Code_Point}+"),
     (
         "format characters",
-        # Joiners one at a time: the next one may be needed.
+        # Joiners one at a time: the next one may have a visible use.
         r"[\p{Cf}--[\u200C\u200D\p{Bidi_Control}\U000E0000-\U000E007F\p{Prepended_Concatenation_Mark}]]+|[\u200C\u200D]",
     ),
     ("blank", r"\u2800+"),
@@ -130,8 +128,8 @@ _KINDS = (
 )
 _REPLACEMENTS = {"line separator": "\n", "blank": " "}
 
-# Python calls unprintable: Other (Cc, Cf, Cs, Co, Cn) and Separator (Zs, Zl, Zp). What is invisible
-# and yet printable for it are these, and the selectors, known by how they begin in UTF-8.
+# `str.isprintable` is false for the categories Other (Cc, Cf, Cs, Co, Cn) and Separator (Zs, Zl, Zp). It is true for
+# these invisible characters, and for the variation selectors, which are recognized by their first bytes in UTF-8.
 _PRINTABLE_INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800"
 _SELECTORS_IN_UTF8 = (b"\xef\xb8", b"\xf3\xa0")
 _SELECTORS = "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
@@ -164,10 +162,7 @@ def _patterns() -> _Patterns:
 
 
 def may_hide(text: str) -> bool:
-    """Return whether the text may contain invisible characters and has to be searched.
-
-    This takes microseconds for ASCII, and a tenth of a millisecond for 30 kB of other text.
-    """
+    """Return whether the text may contain invisible characters, so that it has to be searched. This is fast."""
     if text.isascii():
         return any(char in text for char in _ASCII_CONTROLS)
     rest = text
@@ -180,17 +175,17 @@ def may_hide(text: str) -> bool:
 
 
 def _has_long_runs_of_marks(text: str) -> bool:
-    # A run that is too long cannot step over every ninth character; only those are looked at.
-    return _patterns().mark.search(text[MOST_MARKS :: MOST_MARKS + 1]) is not None and (
-        _patterns().marks.search(text) is not None
-    )
+    # A run of nine marks contains one of every ninth character, so the search of these is a fast first test.
+    patterns = _patterns()
+    every_ninth = text[MOST_MARKS :: MOST_MARKS + 1]
+    return patterns.mark.search(every_ninth) is not None and patterns.marks.search(text) is not None
 
 
 def hidden_characters(text: str) -> list[Cut]:
-    """Find the invisible characters, in order.
+    """Find the invisible characters, in order, except those with a visible use.
 
-    Emoji sequences, joiners where a script needs them, variants of ideographs, and visible format characters
-    of the Arabic and Syriac scripts are left out.
+    Such a use are emoji sequences, joiners where a script needs them, variants of ideographs, and visible format
+    characters of the Arabic and Syriac scripts.
     """
     if not may_hide(text):
         return []
@@ -201,21 +196,20 @@ def hidden_characters(text: str) -> list[Cut]:
     position = 0
     while found := patterns.invisible.search(text, position):
         start = found.start()
-        if kept := patterns.visible_use.match(text, start):
-            position = kept.end()
+        if visible := patterns.visible_use.match(text, start):
+            position = visible.end()
             continue
-        cut = _cut(text, start)
-        cuts.append(cut)
-        position = cut.end
+        cuts.append(_cut(text, start))
+        position = cuts[-1].end
     return sorted(cuts, key=lambda cut: cut.start)
 
 
 def every_invisible(text: str) -> list[Cut]:
-    """Find every invisible character and every mark, including those that a script or an emoji needs."""
+    """Find every invisible character and every combining mark, including those with a visible use."""
     patterns = _patterns()
     return [
-        Cut(place, place + 1, "invisible character", escaped(char))
-        for place, char in enumerate(text)
+        Cut(offset, offset + 1, "invisible character", escaped(char))
+        for offset, char in enumerate(text)
         if patterns.invisible.match(char) or patterns.mark.match(char)
     ]
 
@@ -226,37 +220,33 @@ def _cut(text: str, start: int) -> Cut:
     if match is None or match.lastindex is None:
         return Cut(start, start + 1, "invisible character", escaped(text[start]))
     kind, run = _KINDS[match.lastindex - 1][0], match[0]
-    seen = {"tag characters": _decoded_tags, "variation selectors": _decoded_selectors}.get(kind, escaped)(
-        run
-    )
+    decode = {"tag characters": _decode_tags, "variation selectors": _decode_selectors}.get(kind, escaped)
     replacement = _REPLACEMENTS.get(kind, "")
-    return Cut(start, match.end(), kind, seen, replacement * (len(run) if replacement == " " else 1))
+    return Cut(start, match.end(), kind, decode(run), replacement * (len(run) if replacement == " " else 1))
 
 
-def _decoded_tags(run: str) -> str:
+def _decode_tags(run: str) -> str:
     """Decode tag characters, which mirror ASCII: U+E0041 is A. https://www.unicode.org/charts/PDF/UE0000.pdf."""
-    letters = (chr(ord(char) - 0xE0000) for char in run)
-    return "".join(
-        letter if letter.isprintable() else escaped(char) for letter, char in zip(letters, run, strict=True)
-    )
+    letters = {char: chr(ord(char) - 0xE0000) for char in run}
+    return "".join(letters[char] if letters[char].isprintable() else escaped(char) for char in run)
 
 
-def _decoded_selectors(run: str) -> str:
+def _decode_selectors(run: str) -> str:
     """Decode variation selectors as bytes: VS1 is 0, VS17 is 16, VS256 is 255."""
-    places = [_SELECTORS.find(char) for char in run]
-    if -1 in places:  # Mongolian selectors
+    codes = [_SELECTORS.find(char) for char in run]
+    if -1 in codes:  # Mongolian selectors
         return escaped(run)
-    spelled = bytes(places).decode("utf-8", "replace")
-    if not any(char.isprintable() and char != "\ufffd" for char in spelled):
+    decoded = bytes(codes).decode("utf-8", "replace")
+    if not any(char.isprintable() and char != "\ufffd" for char in decoded):
         return escaped(run)
-    return "".join(char if char.isprintable() else escaped(char) for char in spelled)
+    return "".join(char if char.isprintable() else escaped(char) for char in decoded)
 
 
 _JOINERS = frozenset("\u200c\u200d")
-"""Characters that `without_unseen` keeps only where a script or an emoji needs them."""
+"""Characters that `without_invisible` keeps only where a script or an emoji needs them."""
 _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-# https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references; leading zeros are HTML's.
+# https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references; HTML allows more leading zeros.
 _REFERENCE = re.compile(r"&(?:#0{0,8}[0-9]{1,7}|#[xX]0{0,8}[0-9a-fA-F]{1,6}|([A-Za-z][A-Za-z0-9]{1,40}));")
 _MOST_ROUNDS = 8
 
@@ -264,28 +254,27 @@ _MOST_ROUNDS = 8
 def visible_text(text: str) -> str:
     """Decode all character references, remove invisible characters, and convert line ends to line feeds.
 
-    The result contains no character reference, so a second call changes nothing. Text with references nested
-    deeper than in honest text (`&amp;amp;amp;...`) loses its ampersands instead.
+    The result contains no character reference, so a second call changes nothing. From text with deeply nested
+    references (`&amp;amp;amp;...`) the ampersands are removed instead.
     """
     for _ in range(_MOST_ROUNDS):
-        plain = without_unseen(_REFERENCE.sub(_decoded, text))
-        if plain == text:
+        decoded = without_invisible(_REFERENCE.sub(_decode_reference, text))
+        if decoded == text:
             return text
-        text = plain
-    return without_unseen(text.replace("&", ""))
+        text = decoded
+    return without_invisible(text.replace("&", ""))
 
 
-def without_unseen(text: str) -> str:
+def without_invisible(text: str) -> str:
     """Remove control and other invisible characters, and convert line ends to line feeds.
 
-    Character references stay: in code they stand for themselves.
+    Character references stay, because code shows them literally.
     """
     if text.isascii() and text.isprintable():
         return text
     text = _CONTROL.sub("", _LINE_END.sub("\n", text))
-    finders = [hidden_characters] * _MOST_ROUNDS
-    # What is needed by its neighbours stays. Where taking one out always bares another, none is needed.
-    for find in [*finders, every_invisible]:
+    # After a removal, another character may have lost its visible use. After some rounds, all are removed.
+    for find in [*[hidden_characters] * _MOST_ROUNDS, every_invisible]:
         cuts = find(text)
         if not cuts:
             break
@@ -293,7 +282,7 @@ def without_unseen(text: str) -> str:
     return text
 
 
-def _decoded(match: re.Match[str]) -> str:
+def _decode_reference(match: re.Match[str]) -> str:
     import html
     import html.entities
 
@@ -302,7 +291,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 def printable_text(text: str) -> str:
     """Remove all characters that cannot be printed. Tabs, line feeds and character references stay."""
-    text = without_unseen(text)
+    text = without_invisible(text)
     if text.isascii():
         return text
     return "".join(

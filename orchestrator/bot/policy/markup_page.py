@@ -33,7 +33,7 @@ DEEPEST_PARENTHESES = 32
 """Deepest nesting of parentheses that is followed in an address."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9-]*+"
-# https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
+# https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive or unambiguous, so that time is linear.
 TAG = (
     rf"<(?:(?P<name>{_NAME})(?P<attributes>(?>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
     r"(?>(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?))*))\s*+/?"
@@ -45,18 +45,21 @@ _LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
 _BLANK_LINE = re.compile(r"\n[ \t>]*+\n")
 _UNDERLINE = re.compile(r"-+[ \t]*")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_ADDRESS_SIGN = re.compile(rf"{ESCAPED}|[()\s]", re.ASCII)
+_ADDRESS_CHARACTER = re.compile(rf"{ESCAPED}|[()\s]", re.ASCII)
 _MANY_QUOTES = 8
 _MODES = {"fence": "code", "code_block": "code", "definition": "definition", "html_block": "html"}
 _MODES |= {"inline": "words", "table_open": "words"}
-"""How blocks are read, by the parser's word for them."""
+"""The mode of a block, by the parser's type of token."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkupBlock:
     """A block of the text.
 
-    `mode` is `code`, `definition`, `doubtful`, `drawn`, `footnote`, `html`, `odd`, or `words`.
+    Attributes:
+        mode: `code`, `definition` of a link's label, `doubtful` if parsers disagree on it, `drawn` as a diagram,
+            `footnote`, `html`, `words`, or `odd`: a definition, or what follows one without a blank line.
+        label: the label of a definition.
     """
 
     start: int
@@ -67,7 +70,7 @@ class MarkupBlock:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag, a certain cut, or the use of a label that a reader sees.
+    """A tag, a part to cut or to report, or the use of a label that a reader sees.
 
     Attributes:
         opens: name of the element that begins here.
@@ -98,9 +101,9 @@ def _parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
-    # GitHub takes any address in a definition, and drops it later.
+    # GitHub accepts any address in a definition, and removes it later.
     parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005  the parser's signature
-    helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
+    helpers = SimpleNamespace(parseLinkDestination=_parse_destination, parseLinkTitle=parseLinkTitle)
     parser.helpers = helpers  # type: ignore[assignment]
     parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
     parser.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
@@ -119,15 +122,15 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # no
     return table(state, start, end, silent)
 
 
-def _destination(string: str, start: int, maximum: int) -> _Result:
-    """Find the end of a definition's address. Unlike in the parser's own rule, parentheses may stay open, as on GitHub."""
+def _parse_destination(string: str, start: int, maximum: int) -> _Result:
+    """Find the end of a definition's address. Parentheses may stay open, as on GitHub but not in the parser's rule."""
     from markdown_it.common.utils import unescapeAll
     from markdown_it.helpers import parseLinkDestination
 
     if string.startswith("<", start):
         return parseLinkDestination(string, start, maximum)
     depth, end = 0, maximum
-    for sign in _ADDRESS_SIGN.finditer(string, start, maximum):
+    for sign in _ADDRESS_CHARACTER.finditer(string, start, maximum):
         depth += {"(": 1, ")": -1}.get(sign[0], 0)
         if depth < 0 or sign[0].isspace():
             end = sign.start()
@@ -157,7 +160,7 @@ def _html_rule() -> Callable[[StateBlock, int, int, bool], bool]:
 
 
 @functools.cache
-def _lazy_tag() -> re.Pattern[str]:
+def _tag_line_pattern() -> re.Pattern[str]:
     """Return the pattern of a line with only a tag that begins a block of HTML outside of paragraphs."""
     from markdown_it.common.html_blocks import block_names
 
@@ -177,12 +180,13 @@ def is_drawn(info: str) -> bool:
 class Page:
     """A text with its blocks, the addresses of its link labels, and the labels that may belong to footnotes.
 
-    `view` is the text without the marks of block quotes; places are the same in both.
+    Attributes:
+        view: the text in which marks of block quotes are blanks and all line ends are line feeds. Each character
+            has the same offset as in the text.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # One kind of line end, in the same places.
         self.view = text.replace("\r\n", " \n").replace("\r", "\n")
         self.addresses: dict[str, str] = {}
         self.footnotes = {found["label"].casefold() for found in _FOOTNOTE.finditer(self.view)}
@@ -193,7 +197,7 @@ class Page:
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
         tokens = _parser().parse(self.view)
         self.view = self._without_quote_marks(tokens)
-        self.blocks = list(self._with_footnotes(list(self._with_gaps(tokens))))
+        self.blocks = list(self._with_footnotes(list(self._all_blocks(tokens))))
 
     def _without_quote_marks(self, tokens: Sequence[Token]) -> str:
         depths = [0] * len(self._lines)
@@ -206,7 +210,7 @@ class Page:
         lines = []
         for number, depth in enumerate(depths[:-1]):
             text = self.view[self._lines[number] : self._lines[number + 1]]
-            # The parser stops at some depth, so that beyond a few levels all marks count.
+            # The parser counts levels up to a limit only, so beyond a few levels all marks are removed.
             most = depth if depth < _MANY_QUOTES else ""
             head = re.match(rf"(?:[ \t]*+>){{0,{most}}}+", text) if depth else None
             lines.append(" " * head.end() + text[head.end() :] if head else text)
@@ -225,7 +229,7 @@ class Page:
                 yield token, start, end, container_end
                 position = end
 
-    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[MarkupBlock]:
+    def _all_blocks(self, tokens: Sequence[Token]) -> Iterator[MarkupBlock]:
         """Yield blocks that cover the whole text. Parts that the parser does not report are read as HTML."""
         position = doubt_end = 0
         mode_before = ""
@@ -233,12 +237,12 @@ class Page:
             if start > position:
                 yield MarkupBlock(position, start, "html")
             mode = _MODES[token.type]
-            goes_on = token.level > 1 or token.type == "table_open"
-            if goes_on and start >= doubt_end and mode == "words":
-                doubt_end = self._doubt_end(start, end, container_end)
+            continues = token.level > 1 or token.type == "table_open"
+            if continues and start >= doubt_end and mode == "words":
+                doubt_end = self._end_of_doubt(start, end, container_end)
             is_odd = mode_before in {"definition", "odd"} and start == position
             if is_odd and (mode_before == "odd" or token.type in {"code_block", "html_block"}):
-                mode = "odd"  # For GitHub a definition and the lines below it are one paragraph.
+                mode = "odd"  # GitHub reads a definition and the lines below it as one paragraph
             elif start < doubt_end and mode != "definition":
                 mode = "doubtful"
             elif token.type == "fence" and is_drawn(token.info):
@@ -252,26 +256,26 @@ class Page:
         if position < len(self.text):
             yield MarkupBlock(position, len(self.text), "html")
 
-    def _doubt_end(self, start: int, end: int, container_end: int) -> int:
-        """Return the place up to which no block is certain to be code.
+    def _end_of_doubt(self, start: int, end: int, container_end: int) -> int:
+        """Return the offset up to which it is uncertain whether a block is code.
 
-        GitHub begins a block of HTML in a line that continues a table, or lazily a list or a quote; other
-        parsers do not. Such a block may end far below.
+        On GitHub, a block of HTML may begin in a line that continues a table, a list or a quote; other parsers do
+        not begin one there. Such a block may be long.
         """
-        if not _lazy_tag().search(self.view, start, end):
+        if not _tag_line_pattern().search(self.view, start, end):
             return 0
         blank = _BLANK_LINE.search(self.view, end - 1)
         least = max(container_end, blank.end() if blank else len(self.text))
         return len(self.text) if _LONG_BLOCK.search(self.view, start, least) else least
 
     def _with_footnotes(self, blocks: Sequence[MarkupBlock]) -> Iterator[MarkupBlock]:
-        """Yield the blocks, with footnotes, which only GitHub's Markdown has. They continue over blank or indented lines."""
+        """Yield the blocks, with GitHub's footnotes, which continue over blank or indented lines."""
         view, in_footnote = self.view, False
         for block in blocks:
             first = block.start
             before = view[view.rfind("\n", 0, max(first - 1, 0)) + 1 : first]
-            goes_on = before.strip() or not view[first : block.end].strip() or _INDENTED.match(view, first)
-            if not (in_footnote and goes_on):
+            continues = before.strip() or not view[first : block.end].strip() or _INDENTED.match(view, first)
+            if not (in_footnote and continues):
                 words = block.mode in {"words", "doubtful", "definition", "html"}
                 match = _FOOTNOTE.search(view, first, block.end) if words else None
                 first = match.start() if match else block.end

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
     r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>))|(?!\s*+=))"
 )
-# Repeats are possessive, or end where no second try can run on: time is linear.
+# Repeats are possessive or unambiguous, so that time is linear.
 _STRICT_TAG = re.compile(TAG, re.ASCII)
 _LOOSE_TAG = re.compile(
     rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?>(?:[\s/]++|{ATTRIBUTE})*))>",
@@ -29,7 +29,7 @@ _LOOSE_TAG = re.compile(
 _AUTOLINK = re.compile(
     r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}+:[^\s<>]*+|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]++@[\w.-]++)>"
 )
-# https://github.github.com/gfm/#autolinks-extension- ends an address at blanks of ASCII alone.
+# Only ASCII blanks end an address: https://github.github.com/gfm/#autolinks-extension-.
 _BARE_ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<]++", re.IGNORECASE | re.ASCII)
 _TICKS = re.compile("`++")
 _REFERENCE = re.compile(r"&(?:#0*+\d{1,8}|#[xX]0*+[0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}+);?")
@@ -47,8 +47,8 @@ _DECLARATION = re.compile("<![A-Za-z]")
 _TAG_START = re.compile("</?[A-Za-z]")
 _CELL_END = re.compile(r"[|\r\n]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_POINTED = re.compile(r"<(?>(?:[^<>\n\\]++|\\.)*)>")
-_SIGNS = re.compile(rf"{ESCAPED}|[()\t\n ]")
+_ANGLE_ADDRESS = re.compile(r"<(?>(?:[^<>\n\\]++|\\.)*)>")
+_ADDRESS_CHARACTERS = re.compile(rf"{ESCAPED}|[()\t\n ]")
 _BLANKS = re.compile(r"[ \t\n]*+")
 _TITLE_AND_END = re.compile(
     r"(?>(?P<title>[ \t\n]++(?:\"(?>(?:[^\"\\]++|\\.)*)\"|'(?>(?:[^'\\]++|\\.)*)'|\((?>(?:[^()\\]++|\\.)*)\)))?)"
@@ -62,25 +62,27 @@ _UPLOAD = re.compile(  # what GitHub writes for a file that is dropped into a te
     r"https://(?:github\.com/user-attachments/assets/|user-images\.githubusercontent\.com/\d+/\d+-)"
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.(?:png|jpe?g|gif|mp4|mov))?"
 )
-# What these commands of TeX typeset is seen; anything else may be defined to be not.
-_SEEN_COMMANDS = (
+# Commands of TeX with a visible result. Others might be defined to have none.
+_VISIBLE_COMMANDS = (
     "alpha approx bar beta cdot cdots cos delta Delta dots epsilon eta exp forall exists frac gamma Gamma ge geq hat in"
     " infty int lambda Lambda ldots le leq left lim log mapsto mathbb mathbf mathcal mathrm max min mu nabla ne neq nu"
     " omega Omega partial phi Phi pi Pi pm prod psi Psi quad rho right rightarrow sigma Sigma sim sin sqrt subset sum"
     " tan tau text theta Theta tilde times to vec xi zeta"
 )
-_PLAIN_MATHEMATICS = re.compile(rf"(?>(?:[^\\%]++|\\(?:{'|'.join(_SEEN_COMMANDS.split())})(?![A-Za-z@]))*)")
+_PLAIN_MATHEMATICS = re.compile(
+    rf"(?>(?:[^\\%]++|\\(?:{'|'.join(_VISIBLE_COMMANDS.split())})(?![A-Za-z@]))*)"
+)
 _LABEL = re.compile(r"\[((?>(?:[^\[\]\\]|\\.){0,999}))\]", re.DOTALL)
 _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
 PLAIN_ALT = frozenset({"", "image"})
-"""Alternative texts that GitHub itself writes for an image that is dropped into a text."""
+"""Alternative texts that GitHub itself writes for an image that a person drops into a text."""
 _LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
 
 
 @dataclass(slots=True)
 class _Brackets:
-    """The open brackets, each with whether it begins an image. The first `inactive` ones begin no link."""
+    """The open brackets, each with whether it begins an image. The first `inactive` ones cannot begin a link."""
 
     waiting: list[tuple[int, bool]]
     inactive: int = 0
@@ -88,7 +90,7 @@ class _Brackets:
 
 @functools.cache
 def _languages() -> frozenset[str]:
-    """Return the names of languages that a fence may carry: a fixed vocabulary that cannot carry an instruction."""
+    """Return the languages that a fence may name: a fixed vocabulary, so that it cannot contain an instruction."""
     from pygments.lexers import get_all_lexers
 
     known = (name for lexer in get_all_lexers(plugins=False) for name in lexer[1])
@@ -112,7 +114,7 @@ class MarkupReader:
         self._position = 0
         self._found: dict[str, int] = {}
         self._in_table = False
-        self._dollars: list[tuple[int, int]] = []
+        self._dollar_spans: list[tuple[int, int]] = []
 
     def marks(self) -> list[Mark]:
         """Return the marks, in the order in which each was completed."""
@@ -149,7 +151,7 @@ class MarkupReader:
                 if self._position == block.start:
                     self._read_fence(block.start)
 
-    def _find(self, needle: str, start: int) -> int:
+    def _find_forward(self, needle: str, start: int) -> int:
         """Find text like `str.find`, for starts that only increase, so that no part is searched twice."""
         found = self._found.get(needle, -2)
         if found != -1 and found < start:
@@ -167,7 +169,7 @@ class MarkupReader:
         self._position = block.start
 
     def _read_fence(self, start: int) -> None:
-        """Read the first line of a fence, which a reader does not see. Its first word names the language."""
+        """Read the first line of a fence, which a reader does not see, and cut all of it except a known language."""
         line = _LINE.match(self._view, start)
         if line is None or not (fence := _FENCE.search(line[0])):
             return
@@ -211,13 +213,13 @@ class MarkupReader:
         elif _TAG_START.match(view, start):
             self._cut(start, len(view), "unclosed tag")
         elif view.startswith("</", start):
-            self._cut(start, self._after(">", start, end), "HTML comment")
+            self._cut(start, self._place_after(">", start, end), "HTML comment")
         else:
             self._position += 1
 
-    def _after(self, needle: str, start: int, end: int) -> int:
+    def _place_after(self, needle: str, start: int, end: int) -> int:
         """Return the place after the needle, or the end of the text if this block does not contain it."""
-        found = self._find(needle, start)
+        found = self._find_forward(needle, start)
         return found + len(needle) if 0 <= found < end else len(self._view)
 
     def _read_tag(self, tag: re.Match[str]) -> None:
@@ -237,7 +239,7 @@ class MarkupReader:
             return
         character = html.unescape(reference[0])
         if character == "$":
-            self._dollars.append(reference.span())
+            self._dollar_spans.append(reference.span())
         elif not character or may_hide(character):
             self._cut(*reference.span(), "character reference")
 
@@ -245,9 +247,9 @@ class MarkupReader:
         """Read a comment, or what browsers treat as a comment."""
         view, start = self._view, self._position
         if view.startswith("<!--", start):
-            close, odd_close = (self._find(needle, start + 4) for needle in ("-->", "--!>"))
+            close, odd_close = (self._find_forward(needle, start + 4) for needle in ("-->", "--!>"))
             end_of_comment = close + 3 if close >= 0 else odd_close + 4 if odd_close >= 0 else len(view)
-            # Where two ends are possible, parsers do not agree on what is between them.
+            # If two ends are possible, parsers disagree on the part between them.
             is_doubtful = end_of_comment > end or 0 <= odd_close < close
             # Some parsers let such a comment end at once.
             if view.startswith(("<!-->", "<!--->"), start) and "<" in view[start + 4 : end_of_comment]:
@@ -259,8 +261,8 @@ class MarkupReader:
             needles = ("]]>", ">")
         kind = "HTML comment" if needles == (">",) else "processing instruction"
         for needle in needles if raw else needles[:1]:
-            if 0 <= self._find(needle, start) < end:
-                close = self._after(needle, start, end)
+            if 0 <= self._find_forward(needle, start) < end:
+                close = self._place_after(needle, start, end)
                 is_plain = not re.search("[<>]", view[start + 2 : close - len(needle)])
                 self._cut(start, close if is_plain else len(view), kind)
                 return
@@ -282,7 +284,7 @@ class MarkupReader:
         while match := _WORDS_START.search(view, self._position, end):
             place = self._position = match.start()
             if view[place] in "`\\" and _is_within(addresses, place):
-                # GitHub makes a link of an address in the text, and what is in it means nothing else.
+                # GitHub turns an address in the text into a link, in which backticks and backslashes have no meaning.
                 self._read_html(end)
                 return
             match view[place]:
@@ -333,16 +335,16 @@ class MarkupReader:
     def _read_dollar(self, start: int) -> None:
         """Read a dollar sign, escaped or not: GitHub looks for mathematics after Markdown has handled escapes."""
         self._position = self._view.index("$", start) + 1
-        self._dollars.append((start, self._position))
+        self._dollar_spans.append((start, self._position))
 
     def _cut_mathematics(self) -> None:
         """Cut the text between two dollar signs of a block, unless all of it is visible as text and as mathematics.
 
-        GitHub's rules are not documented. Only this is assumed: one dollar sign begins no mathematics before
-        a blank or after a letter, and ends none after a blank or before a letter; digits count as letters.
+        GitHub's rules are not documented. These are assumed: a single dollar sign before a blank or after a letter
+        begins no mathematics, and one after a blank or before a letter ends none; digits count as letters.
         https://github.com/github/markup/issues/1742
         """
-        view, dollars, self._dollars = self._view, self._dollars, []
+        view, dollars, self._dollar_spans = self._view, self._dollar_spans, []
         ends = {
             at
             for at, (start, end) in enumerate(dollars)
@@ -398,13 +400,13 @@ class MarkupReader:
             is_active = image or len(waiting) >= brackets.inactive
             brackets.inactive = min(brackets.inactive, len(waiting))
             if is_active and self._read_link(opener, place, image=image) and not image:
-                brackets.inactive = len(waiting)  # no link is inside another
+                brackets.inactive = len(waiting)  # a link cannot contain another
 
     def _read_link(self, opener: int, close: int, *, image: bool) -> bool:
         """Read what follows a closing bracket: an address with a title, or a label. Return whether it is a link."""
         view, after = self._view, close + 1
         if view.startswith("(", after):
-            # Images may be nested deeply: of their insides only what may be plain is copied.
+            # Images may be nested deeply, so only a short inner text is copied.
             is_short = close - opener - 1 <= _LONGEST_PLAIN_ALT
             if image and not (is_short and view[opener + 1 : close].lower() in PLAIN_ALT):
                 self._marks.append(Mark(opener + 1, close, kind="alt text"))
@@ -426,14 +428,14 @@ class MarkupReader:
         elif label and name is not inner and not _is_number(name):
             self._cut(*label.span(), "link label", f"({address})")
         else:
-            self._marks.append(Mark(opener, after, label=normalised(name)))
+            self._marks.append(Mark(opener, after, label=normalized_label(name)))
             self._position = end
         return True
 
     def _read_address(self, opener: int, close: int, *, image: bool) -> bool:
         """Read `(address "title")` and return whether it is one: https://spec.commonmark.org/0.31.2/#inline-link."""
         view = self._view
-        start, end = self._target(close + 2)
+        start, end = self._address_span(close + 2)
         tail = _TITLE_AND_END.match(view, end)
         if tail is None:
             return False
@@ -450,14 +452,14 @@ class MarkupReader:
         self._position = tail.end()
         return True
 
-    def _target(self, place: int) -> tuple[int, int]:
+    def _address_span(self, place: int) -> tuple[int, int]:
         """Return the start and end of an address. Parentheses are paired to the depth that GitHub's parser follows."""
         view = self._view
         start = end = _BLANKS.match(view, place).end()  # type: ignore[union-attr]
-        if pointed := _POINTED.match(view, start):
+        if pointed := _ANGLE_ADDRESS.match(view, start):
             return start, pointed.end()
         depth = 0
-        for sign in _SIGNS.finditer(view, start):
+        for sign in _ADDRESS_CHARACTERS.finditer(view, start):
             end = sign.start()
             if sign[0] == "(":
                 depth += 1
@@ -474,7 +476,7 @@ class MarkupReader:
     def _address(self, label: str) -> str | None:
         if not label or not self._page.addresses:
             return None
-        return self._page.addresses.get(normalised(label))
+        return self._page.addresses.get(normalized_label(label))
 
 
 def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
@@ -488,7 +490,7 @@ def _is_number(label: str) -> bool:
     return label.isascii() and label.isdigit() and len(label) <= _LONGEST_NUMBER
 
 
-def normalised(label: str) -> str:
+def normalized_label(label: str) -> str:
     """Return a label in the form in which labels are compared."""
     from markdown_it.common.utils import normalizeReference
 

@@ -1,4 +1,4 @@
-"""Lists what a change does to tests, judged by its text alone. It runs nothing."""
+"""Lists the effects of a change on tests, judged by its text alone. It runs nothing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Exceptions of Python's parser for a file that it cannot parse."""
 
 _COLLECTED_FILE = re.compile(r"(?:test.*|.*_test)\.py", re.DOTALL)
-"""Names of test files:
-https://docs.pytest.org/en/stable/explanation/goodpractices.html#test-discovery, and unittest's `test*.py`.
+"""Names of test files in pytest and in unittest:
+https://docs.pytest.org/en/stable/explanation/goodpractices.html#test-discovery
 """
 _RUNNERS = frozenset({"pytest", "_pytest", "unittest", "nose", "nose2", "doctest"})
 _SHADOWS = _RUNNERS | {"sitecustomize", "usercustomize", "pluggy"}
@@ -37,13 +37,13 @@ _MOST_STEPS = 8
 _MOST_CHARACTERS = 100
 """Longest dotted name. Longer ones match nothing here."""
 _MOST_REASONS = 20
-"""Most reasons of a file or class that are kept apart: each of its tests has all of them."""
-_REACHING = frozenset({
+"""Most reasons of a file or class that are separate values; each of its tests has all of them."""
+_RUNNER_CALLS = frozenset({
     "os._exit", "os.abort", "atexit.register", "sys.modules", "sys._getframe", "sys.settrace",
     "sys.setprofile", "inspect.stack", "inspect.currentframe", "inspect.getouterframes", "traceback.extract_stack",
     "traceback.walk_stack", "gc.get_objects", "gc.get_referrers",
 })  # fmt: skip
-"""Calls that end a process under its runner, run after its tests, or find out who called."""
+"""Names that can end the test runner's process, run code after the tests, or find the caller."""
 
 _SCRIPT = re.compile(r"(?m)^[ \t]*(?:it|test|specify)(?:\.(?!skip\b|todo\b|fixme\b)\w+)*[ \t]*\(")
 _MARKED = re.compile(
@@ -63,7 +63,7 @@ _DECLARATIONS: Mapping[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PlaceNote:
-    """A note about one place of a change. `line` counts from 1; it is 0 if the file has no such line any more."""
+    """A note about one line of a change. `line` counts from 1; it is 0 if no line of the new file is meant."""
 
     path: str
     line: int
@@ -99,13 +99,13 @@ class ChangedTests:
 
 @dataclass(frozen=True, slots=True)
 class TestListing:
-    """The effect of a change on tests.
+    """The effects of a change on tests.
 
     Attributes:
         vanished: Python test functions that no longer exist under any name.
         skipped: Python test functions with a new reason to be skipped.
-        reaching: places where code outside of tests names a test runner, can end it, can find its caller, or
-            compares equal to everything. Results of a test run are then not reliable.
+        runner_uses: places where code outside of tests can influence a test run: it names the runner, can end it,
+            can find its caller, or defines a class whose objects equal everything.
         unreadable: files that cannot be parsed, so that nothing is known about them.
         files: test files that changed.
     """
@@ -113,7 +113,7 @@ class TestListing:
     __test__: ClassVar[bool] = False
     vanished: tuple[PlaceNote, ...] = ()
     skipped: tuple[PlaceNote, ...] = ()
-    reaching: tuple[PlaceNote, ...] = ()
+    runner_uses: tuple[PlaceNote, ...] = ()
     unreadable: tuple[PlaceNote, ...] = ()
     files: tuple[ChangedTests, ...] = ()
 
@@ -123,40 +123,37 @@ class TestListing:
 
         For languages other than Python these are the files with fewer tests, if there are fewer in all.
         """
-        counted = [one for one in self.files if not one.path.lower().endswith(".py")]
-        fell = sum(one.after or 0 for one in counted) < sum(one.before or 0 for one in counted)
-        fewer = [one for one in counted if fell and (one.after or 0) < (one.before or 0)]
+        counted = [item for item in self.files if not item.path.lower().endswith(".py")]
+        has_fewer = sum(item.after or 0 for item in counted) < sum(item.before or 0 for item in counted)
+        fewer = [item for item in counted if has_fewer and (item.after or 0) < (item.before or 0)]
         return tuple(map(str, (*self.vanished, *self.skipped, *fewer)))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes for a person: lost tests, code that reaches for the test runner, unparsable files."""
-        return (*self.lost, *map(str, (*self.reaching, *self.unreadable)))
+        """The notes for a person: lost tests, code that may influence a test run, unreadable files."""
+        return (*self.lost, *map(str, (*self.runner_uses, *self.unreadable)))
 
     def lines(self, *, beside_runs: bool = False) -> list[str]:
         """Return the listing as at most 50 lines; the last one counts the rest.
 
         Args:
-            beside_runs: whether test results are shown as well, which say more about lost tests. Then only
-                reaching code and unparsable files are listed.
+            beside_runs: whether test results are shown as well, which show lost tests better. Then only code that
+                may influence a test run and unreadable files are listed.
         """
-        code = map(str, (*self.reaching, *self.unreadable))
-        said = list(code if beside_runs else dict.fromkeys((*self.notes, *map(str, self.files))))
-        if len(said) > _MOST_LINES:
-            said[_MOST_LINES - 1 :] = [f"and {len(said) - _MOST_LINES + 1} more"]
-        return said
+        code = map(str, (*self.runner_uses, *self.unreadable))
+        listed = list(code if beside_runs else dict.fromkeys((*self.notes, *map(str, self.files))))
+        if len(listed) > _MOST_LINES:
+            listed[_MOST_LINES - 1 :] = [f"and {len(listed) - _MOST_LINES + 1} more"]
+        return listed
 
 
 def list_tests(changes: Sequence[FileChange]) -> TestListing:
-    """List the effect of a change on tests: Python by its syntax tree, other languages by their test declarations.
+    """List the effects of a change on tests: Python by its syntax tree, other languages by their test declarations.
 
     Time is linear in the size of the files. A test file that is too large, or invalid Python, is unreadable.
-
-    Args:
-        changes: all files that a pull request changes.
     """
-    found = _Found()
-    left = _MOST_BYTES
+    found = _Findings()
+    bytes_left = _MOST_BYTES
     for change in changes:
         old, new = _content(change.old), _content(change.new)
         if old is not None and old == new:
@@ -165,8 +162,12 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
         is_python = suffix == "py"
         if not (is_python or is_test_path(change.path) or suffix == "rs"):
             continue
-        left -= len(old or b"") + len(new or b"") if is_python else 0
-        if old is None or new is None or (is_python and (left < 0 or max(len(old), len(new)) > MAX_BYTES)):
+        bytes_left -= len(old or b"") + len(new or b"") if is_python else 0
+        if (
+            old is None
+            or new is None
+            or (is_python and (bytes_left < 0 or max(len(old), len(new)) > MAX_BYTES))
+        ):
             found.unreadable.append(PlaceNote(change.path, 0, "too large: cannot be read"))
         elif is_python:
             found.python(change.path, old, new)
@@ -188,7 +189,7 @@ _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A test function: its place, its text without name and decorators, and reasons why it may be skipped."""
+    """A test function: its place, the text of its body, and the reasons why it may be skipped."""
 
     path: str
     names: tuple[str, ...]
@@ -203,12 +204,12 @@ class _Test:
 
 
 @dataclass(slots=True)
-class _Found:
-    """Findings about the files of one change."""
+class _Findings:
+    """The findings about a change, file by file."""
 
     before: dict[_Key, _Test] = field(default_factory=dict)
     after: dict[_Key, _Test] = field(default_factory=dict)
-    reaching: list[PlaceNote] = field(default_factory=list)
+    runner_uses: list[PlaceNote] = field(default_factory=list)
     unreadable: list[PlaceNote] = field(default_factory=list)
     files: list[ChangedTests] = field(default_factory=list)
 
@@ -217,15 +218,15 @@ class _Found:
         try:
             if is_test_path(path):
                 was, now = _functions(path, old), _functions(path, new)
-                self.before.update({(path, one.names): one for one in was})
-                self.after.update({(path, one.names): one for one in now})
-                self.files.append(ChangedTests(path, *_lines(old, new), len(was), len(now)))
+                self.before.update({(path, item.names): item for item in was})
+                self.after.update({(path, item.names): item for item in now})
+                self.files.append(ChangedTests(path, *changed_lines(old, new), len(was), len(now)))
             else:
-                self.reaching += _newly_reaching(path, old, new)
+                self.runner_uses += _new_runner_uses(path, old, new)
         except _UNREADABLE as error:
             self.unreadable.append(PlaceNote(path, 0, f"cannot be read: {type(error).__name__}"))
             if is_test_path(path):
-                self.files.append(ChangedTests(path, *_lines(old, new)))
+                self.files.append(ChangedTests(path, *changed_lines(old, new)))
 
     def declared(self, path: str, suffix: str, old: bytes, new: bytes) -> None:
         """Add a file of another language. In Rust the tests are next to the code."""
@@ -234,16 +235,16 @@ class _Found:
         if pattern is not None:
             before, after = (len(pattern.findall(text.decode("utf-8", "replace"))) for text in (old, new))
         if is_test_path(path) or before or after:
-            self.files.append(ChangedTests(path, *_lines(old, new), before, after))
+            self.files.append(ChangedTests(path, *changed_lines(old, new), before, after))
 
     def listing(self) -> TestListing:
         """Compare the tests before and after. A function with the same text elsewhere has moved."""
         moved: dict[bytes, list[_Test]] = defaultdict(list)
-        for key, one in self.after.items():
+        for key, item in self.after.items():
             if key not in self.before:
-                moved[one.body].append(one)
+                moved[item.body].append(item)
         for candidates in moved.values():
-            candidates.sort(key=lambda one: len(one.skips), reverse=True)
+            candidates.sort(key=lambda item: len(item.skips), reverse=True)
         vanished, skipped = [], []
         for key, was in sorted(self.before.items()):
             now = self.after.get(key) or (moved[was.body].pop() if moved.get(was.body) else None)
@@ -251,12 +252,12 @@ class _Found:
                 vanished.append(was.place(0, "is gone"))
             elif now.skips - was.skips:
                 skipped.append(now.place(now.line, "may be skipped now"))
-        rest = (tuple(self.reaching), tuple(self.unreadable), tuple(self.files))
+        rest = (tuple(self.runner_uses), tuple(self.unreadable), tuple(self.files))
         return TestListing(tuple(vanished), tuple(skipped), *rest)
 
 
-def _lines(old: bytes, new: bytes) -> tuple[int, int]:
-    """Count the lines that occur more often now, and those that occur less often."""
+def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
+    """Count the lines that occur more often in the new text, and those that occur less often."""
     before, after = (Counter(text.splitlines()) for text in (old, new))
     return (after - before).total(), (before - after).total()
 
@@ -275,22 +276,22 @@ class PythonTest:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its classes, and its own."""
-        return (*(one.name for one in self.classes), self.node.name)
+        return (*(item.name for item in self.classes), self.node.name)
 
 
 def python_tests(tree: ast.Module) -> Iterator[PythonTest]:
-    """Yield the test functions that pytest or unittest would collect from a file by their own rules.
+    """Yield the test functions that pytest or unittest collect from a file by default.
 
-    The last binding of a name counts. Code only for type checkers or scripts is left out.
+    The last binding of a name counts. Code that runs only in type checkers or scripts is left out.
     """
-    todo: list[tuple[tuple[ast.ClassDef, ...], Sequence[ast.stmt]]] = [((), tree.body)]
-    while todo:
-        classes, body = todo.pop()
+    pending: list[tuple[tuple[ast.ClassDef, ...], Sequence[ast.stmt]]] = [((), tree.body)]
+    while pending:
+        classes, body = pending.pop()
         for name, node in _last_bound(body).items():
             if isinstance(node, ast.ClassDef):
                 # A class with a base may be a TestCase; one without is found by its name.
                 if name.startswith("Test") or node.bases:
-                    todo.append(((*classes, node), node.body))
+                    pending.append(((*classes, node), node.body))
             elif name.startswith("test"):
                 yield PythonTest(node, classes)
 
@@ -304,7 +305,7 @@ def _functions(path: str, source: bytes) -> list[_Test]:
     tree = without_warnings(lambda: ast.parse(source))
     if not _COLLECTED_FILE.fullmatch(path.rpartition("/")[2]):
         return []
-    names, rows = _Names(tree), source.splitlines()
+    names, lines = _ImportedNames(tree), source.splitlines()
     by_scope: dict[ast.ClassDef | None, frozenset[str]] = {None: _reasons(tree.body, names)}
 
     def skips(classes: tuple[ast.ClassDef, ...]) -> frozenset[str]:
@@ -318,17 +319,17 @@ def _functions(path: str, source: bytes) -> list[_Test]:
     return [
         _Test(
             path,
-            one.names,
-            one.node.lineno,
-            _body(one.node, rows),
-            skips(one.classes) | names.marks_of(one.node) | names.skipping_calls(one.node),
+            item.names,
+            item.node.lineno,
+            _text_below_head(item.node, lines),
+            skips(item.classes) | names.marks_of(item.node) | names.skipping_calls(item.node),
         )
-        for one in python_tests(tree)
+        for item in python_tests(tree)
     ]
 
 
 def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
-    """Return the function or class that each name refers to at the end of a file or class."""
+    """Return the functions and classes to which names refer at the end of a file or class."""
     last: dict[str, _Definition] = {}
     for node in _statements(body):
         match node:
@@ -345,16 +346,18 @@ def _bound(node: ast.stmt) -> list[str]:
     if not isinstance(node, ast.Delete | ast.Assign | ast.AnnAssign | ast.AugAssign):
         return []
     targets = node.targets if isinstance(node, ast.Delete | ast.Assign) else [node.target]
-    return [one.id for one in targets if isinstance(one, ast.Name)]
+    return [item.id for item in targets if isinstance(item, ast.Name)]
 
 
-def _reasons(body: Sequence[ast.stmt], names: _Names) -> frozenset[str]:
+def _reasons(body: Sequence[ast.stmt], names: _ImportedNames) -> frozenset[str]:
     """Return the reasons why all tests of a file or class may be skipped."""
     reasons: set[str] = set()
     for node in _statements(body):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                if _SET_UP.match(name) or any("autouse" in _shape(one) for one in node.decorator_list):
+                if _SET_UP.match(name) or any(
+                    "autouse" in _without_reason_texts(item) for item in node.decorator_list
+                ):
                     reasons |= names.skipping_calls(node)
             case ast.Expr() | ast.Raise():
                 reasons |= names.skipping_calls(node)
@@ -365,36 +368,36 @@ def _reasons(body: Sequence[ast.stmt], names: _Names) -> frozenset[str]:
     return frozenset(reasons if len(reasons) <= _MOST_REASONS else {" ".join(sorted(reasons))})
 
 
-def _reasons_of(node: ast.stmt, bound: Sequence[str], names: _Names) -> frozenset[str]:
-    """Return the reasons to skip a file or class that an assignment adds. Naming a mark adds none."""
+def _reasons_of(node: ast.stmt, bound: Sequence[str], names: _ImportedNames) -> frozenset[str]:
+    """Return the reasons to skip a file or class that an assignment adds; none if it only defines a mark."""
     value = getattr(node, "value", None)
     if "pytestmark" in bound:
         return names.marks(node)
     if "__test__" in bound and isinstance(value, ast.Constant) and not value.value:
         return frozenset({"__test__"})
     if isinstance(value, ast.Call) and names.of(value).endswith("importorskip"):
-        return frozenset({_shape(value)})
+        return frozenset({_without_reason_texts(value)})
     return frozenset()
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield statements in order, including those in blocks, but not those in functions and classes."""
-    todo = list(reversed(body))
-    while todo:
-        node = todo.pop()
+    pending = list(reversed(body))
+    while pending:
+        node = pending.pop()
         yield node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         parts = ["body", "orelse", "finalbody"]
-        if isinstance(node, ast.If) and _is_not_run(node.test):
+        if isinstance(node, ast.If) and _is_never_run(node.test):
             parts.remove("body")
-        inner = [one for part in parts for one in getattr(node, part, ())]
+        inner = [item for part in parts for item in getattr(node, part, ())]
         for block in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             inner += block.body
-        todo += reversed(inner)
+        pending += reversed(inner)
 
 
-def _is_not_run(test: ast.expr) -> bool:
+def _is_never_run(test: ast.expr) -> bool:
     """Return whether an `if` at file level is only for type checkers or scripts, or is never true."""
     match test:
         case ast.Constant(value=value):
@@ -407,23 +410,23 @@ def _is_not_run(test: ast.expr) -> bool:
             return False
 
 
-def _body(node: _Function, rows: Sequence[bytes]) -> bytes:
-    """Return the text of a function below its head, without indentation and empty lines."""
+def _text_below_head(node: _Function, lines: Sequence[bytes]) -> bytes:
+    """Return the text of a function's body, without indentation and empty lines."""
     first = node.body[0]
-    start = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", ()))])
-    head = rows[start - 1 : start]
-    below = rows[start : node.end_lineno]
+    start = min([first.lineno, *(item.lineno for item in getattr(first, "decorator_list", ()))])
+    head = lines[start - 1 : start]
+    below = lines[start : node.end_lineno]
     text = (*(row[first.col_offset :] for row in head if start == first.lineno), *below)
     return b"\n".join(filter(None, map(bytes.strip, text)))
 
 
-def _shape(node: ast.AST) -> str:
-    """Return an expression for comparison: names, operators and values, without reason texts that people reword."""
+def _without_reason_texts(node: ast.AST) -> str:
+    """Return the names, operators and values of an expression, without the texts of reasons, which people reword."""
     parts: list[str] = []
-    todo: list[ast.AST] = [node]
-    while todo:
-        one = todo.pop()
-        match one:
+    pending: list[ast.AST] = [node]
+    while pending:
+        item = pending.pop()
+        match item:
             case ast.keyword(arg="reason"):
                 continue
             case ast.Name(id=text) | ast.Attribute(attr=text) | ast.keyword(arg=str() as text):
@@ -431,27 +434,29 @@ def _shape(node: ast.AST) -> str:
             case ast.Constant(value=value):
                 parts.append(hex(value) if type(value) is int else repr(value))
             case _:
-                parts.append(type(one).__name__)
-        inner = ast.iter_child_nodes(one)
-        if isinstance(one, ast.Call):
+                parts.append(type(item).__name__)
+        inner = ast.iter_child_nodes(item)
+        if isinstance(item, ast.Call):
             inner = (
                 part for part in inner if not (isinstance(part, ast.Constant) and isinstance(part.value, str))
             )
-        todo += inner
+        pending += inner
     return " ".join(parts)
 
 
-class _Names:
-    """Resolves the names in a file: imports, and other names assigned to what they import."""
+class _ImportedNames:
+    """Resolves the names in a file that refer to imported objects, also over assignments."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}
         for node in ast.walk(tree):
             match node:
                 case ast.Import(names=aliases):
-                    self._known.update({one.asname: one.name for one in aliases if one.asname})
+                    self._known.update({item.asname: item.name for item in aliases if item.asname})
                 case ast.ImportFrom(module=str() as module, names=aliases) if len(module) < _MOST_CHARACTERS:
-                    self._known.update({one.asname or one.name: f"{module}.{one.name}" for one in aliases})
+                    self._known.update(
+                        {item.asname or item.name: f"{module}.{item.name}" for item in aliases}
+                    )
                 case _:
                     pass
         for node in _statements(tree.body):
@@ -477,34 +482,38 @@ class _Names:
         return name if len(name) <= _MOST_CHARACTERS else ""
 
     def marks(self, node: ast.AST) -> frozenset[str]:
-        """Return the shape of a mark if a name in it says that tests are skipped."""
+        """Return the reason to skip tests that a mark is, if a name in it says so."""
         skips = any(
-            _SKIP.search(self.of(one).rpartition(".")[2])
-            for one in ast.walk(node)
-            if isinstance(one, ast.Name | ast.Attribute)
+            _SKIP.search(self.of(item).rpartition(".")[2])
+            for item in ast.walk(node)
+            if isinstance(item, ast.Name | ast.Attribute)
         )
-        return frozenset({_shape(node)}) if skips else frozenset()
+        return frozenset({_without_reason_texts(node)}) if skips else frozenset()
 
     def marks_of(self, node: _Definition) -> frozenset[str]:
         """Return the decorators of a function or class that skip tests."""
         return frozenset[str]().union(*map(self.marks, node.decorator_list))
 
     def skipping_calls(self, node: ast.AST) -> frozenset[str]:
-        """Return the shapes of calls and exceptions by which a function skips a test."""
+        """Return the calls and exceptions by which a function skips a test."""
         found = set()
-        for one in ast.walk(node):
-            called = one.exc if isinstance(one, ast.Raise) else one if isinstance(one, ast.Call) else None
+        for item in ast.walk(node):
+            called = item.exc if isinstance(item, ast.Raise) else item if isinstance(item, ast.Call) else None
             name = "" if called is None else self.of(called)
             is_skip = name.rpartition(".")[2] in {"skipTest", "SkipTest"}
             if called is not None and (is_skip or (_is_runner(name) and _SKIP.search(name))):
-                found.add(_shape(called))
+                found.add(_without_reason_texts(called))
         return frozenset(found)
 
 
-def _newly_reaching(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
-    """Yield the places that now reach for a test runner and did not before. Raises like `_functions`."""
-    known = Counter(what for _, what in _reaching(old))
-    for line, what in _reaching(new):
+def _new_runner_uses(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
+    """Yield the places that may influence a test run and did not before.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: a version of the file cannot be parsed.
+    """
+    known = Counter(what for _, what in _runner_uses(old))
+    for line, what in _runner_uses(new):
         if known[what]:
             known[what] -= 1
         else:
@@ -514,17 +523,17 @@ def _newly_reaching(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
         yield PlaceNote(path, 1, f"has the name of the module {shadow}, which a test run imports")
 
 
-def _reaching(source: bytes) -> list[tuple[int, str]]:
+def _runner_uses(source: bytes) -> list[tuple[int, str]]:
     tree = without_warnings(lambda: ast.parse(source))
-    names = _Names(tree)
+    names = _ImportedNames(tree)
     found: set[tuple[int, str]] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):
-                found |= {(node.lineno, f"imports {one.name}") for one in aliases if _is_runner(one.name)}
+                found |= {(node.lineno, f"imports {item.name}") for item in aliases if _is_runner(item.name)}
             case ast.ImportFrom(module=str() as module, level=0) if _is_runner(module):
                 found.add((node.lineno, f"imports {module}"))
-            case ast.Name() | ast.Attribute() if (name := names.of(node)) in _REACHING:
+            case ast.Name() | ast.Attribute() if (name := names.of(node)) in _RUNNER_CALLS:
                 found.add((node.lineno, f"uses {name}"))
             case ast.Constant(value=str() as text) if text.startswith("PYTEST_"):
                 found.add((node.lineno, f"names {text[:40]!r}"))
@@ -541,8 +550,8 @@ def _is_runner(name: str) -> bool:
 
 def _is_equal_to_all(node: ast.ClassDef) -> bool:
     """Return whether `__eq__` of a class is always true, or `__ne__` always false."""
-    for one in node.body:
-        match one:
+    for item in node.body:
+        match item:
             case ast.FunctionDef(
                 name="__eq__" | "__ne__" as name,
                 body=[ast.Return(value=value)] | [ast.Expr(value=ast.Constant()), ast.Return(value=value)],

@@ -1,9 +1,8 @@
 """Makes a model's text harmless before it is published: it cannot notify, command, close or load anything.
 
-A title, a commit message and a single line start the same way: character references are decoded, invisible
-characters are removed, and only printable characters stay. The rest is changed where a line could be read as
-something other than words: an address, a reference, a directive, a trailer. `wording_markdown` rebuilds
-Markdown.
+In a title, a commit message and a single line, character references are decoded and only printable characters
+stay. What a program could read as more than words is changed: addresses, references, directives and trailers.
+`wording_markdown` rebuilds Markdown.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.policy.hidden_characters import printable_text, visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import printable_text, visible_text, without_invisible
 from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
 TITLE_CHARS = 200
 MESSAGE_CHARS = 20_000
 
-# Wide and small forms of what has a meaning below; machines that fold text read them as these.
+# Wide and small forms of special characters, which programs that normalize text replace by the ordinary ones.
 _FOLDED = str.maketrans("\uff20\ufe6b\uff03\ufe5f\uff0f\uff3b\uff3d\uff0a\ufe61\uff40", "@@##/[]**`")
 
 _MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
 _NUMBER = re.compile(r"(\w?)#(?=[0-9])")
-_SIGN = re.compile(r"#(?=[\w\[])|\+(?=[A-Za-z]+:)")
+_LEADING_SIGN = re.compile(r"#(?=[\w\[])|\+(?=[A-Za-z]+:)")
 _GH = re.compile(r"(?<![A-Za-z0-9])(GH)-(?=[0-9])", re.IGNORECASE)
 _ISSUE_URL = re.compile(
     r"\b[a-z]{3,5}://[^\s/]{1,200}/(?P<path>[^\s/]{1,100}/[^\s/]{1,100})(?:/[^\s/]{1,100}){0,3}?"
     r"/(?:issues?|pulls?|merge_requests|pull-requests|work_items|discussions)/(?P<number>[0-9]{1,20})[^\s<>()`'\"]*",
     re.IGNORECASE,
 )
-# Two or more words in brackets ([skip ci], [ci-skip], [CF-Pages-Skip]), or one that says to skip: a directive of some
+# Two or more words in brackets ([skip ci], [ci-skip], [CF-Pages-Skip]), or one such as `skip`, may be a directive of a
 # service. Brackets around one other word ([api]) and around code stay.
 _LINE_DIRECTIVE = re.compile(
     r"\[(\s*[A-Za-z][A-Za-z0-9.]*(?:[\s_:-]+[A-Za-z][A-Za-z0-9.]*)+\s*|\s*(?:[A-Za-z]{0,20}skip[A-Za-z]{0,20}|no[A-Za-z]{1,20})\s*)\]",
@@ -44,13 +43,13 @@ _COMMENT = re.compile(r"<(?=!)")
 _TAG = re.compile(r"<(?=[A-Za-z][A-Za-z0-9-]{0,30}\s[^<>]{0,2000}=)")
 _LINK = re.compile(r"\]\(")
 
-# Signs that stand alone: a bullet, a heading's, what is left of a mention. Brackets and quotes may open a line.
-_SIGNS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
+# Special characters followed by a blank: a bullet, the mark of a heading, the rest of a mention.
+_LEADING_CHARACTERS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
 _OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
 _HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
 
 _FENCE = re.compile(r"[ \t]*(?:> ?)*(`{3,}|~{3,})")
-# `Wording.text` quotes what stands alone; in a message it would only be a sign.
+# `Wording.text` quotes a line that is a paragraph by itself; a message needs no such mark.
 _QUOTE = re.compile(r"^ *>(?: |$)")
 _TICKS = re.compile(r"(?<!\\)(`+)")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -59,22 +58,22 @@ _HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}\s*")
 # A line `Token: value`, as git reads it (find_separator): git-scm.com/docs/git-interpret-trailers
 _TOKEN = re.compile(r"([A-Za-z0-9-]+)([ \t]*):(.*)", re.DOTALL)
-# Where git takes another message, or a patch, to begin: mailsplit.c and mailinfo.c of git.
+# A line at which git begins another message, or a patch: mailsplit.c and mailinfo.c of git.
 _MAIL = re.compile(r"From(?= .*[0-9]:[0-9])|diff(?= -)")
 _COMMAND = re.compile(r"(?:[/!.][A-Za-z][\w:.-]*|::[A-Za-z]\S*)(?=\s|$)")
-# A line that is a paragraph by itself, and no sentence: it might be read as a command or a declaration.
-_ALONE = re.compile(r"(?:(?<=\n\n)|\A)(?=[^\s>*+-][^\n]*[^\n.!?:;)`](?:\n\n|\Z))")
+# A line that is a paragraph by itself, but not a sentence: it might be read as a command or a declaration.
+_LONE_LINE = re.compile(r"(?:(?<=\n\n)|\A)(?=[^\s>*+-][^\n]*[^\n.!?:;)`](?:\n\n|\Z))")
 
-# Outside of code: letters, digits, and signs that mean nothing to Markdown or a forge as long as no _LIVE is there.
+# A word that may stay outside of code: letters, digits, and punctuation, unless _SPECIAL_USE finds a special use of it.
 _WORD = re.compile(r"(?:[A-Za-z0-9_.,;:!?()'\"/+=%-]|&(?![\w#])|[^\x00-\x7f])+")
-_LIVE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNORECASE)
+_SPECIAL_USE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNORECASE)
 INLINE_CHARS = 300
 # Words in brackets that stop checks: https://docs.github.com/en/actions/how-tos/manage-workflow-runs/skip-workflow-runs
 # has five; other services put their own name beside `skip`, or another word beside `ci`.
 _DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t:_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
-_STOPPING = re.compile(r"(?<![^\W_])(?:skip|no|ci)(?![^\W_])", re.IGNORECASE)
+_STOP_WORD = re.compile(r"(?<![^\W_])(?:skip|no|ci)(?![^\W_])", re.IGNORECASE)
 _NO_CI = re.compile(r"\*{3}(NO_CI)\*{3}", re.IGNORECASE)
-# The mark by which a caller knows its own texts again; a model may not write it, in code neither.
+# The program recognizes its own texts by this marker. A model must not write it, not even in code.
 _MARKER = re.compile(r"<(?=!--\s*+pullwright)", re.IGNORECASE)
 
 # https://docs.github.com/en/issues/tracking-your-work-with-issues/using-issues/linking-a-pull-request-to-an-issue
@@ -97,9 +96,9 @@ class Wording:
         self._hosts = Hosts.of(hosts)
 
     def title(self, text: str) -> str:
-        """Return a title: one line of at most 200 characters, which becomes a commit message if people squash."""
+        """Return a title: one line of at most 200 characters. It becomes a commit message if people squash."""
         line = _without_actions(plain_line(text, TITLE_CHARS))
-        line = _HYPHENATED.sub(r"\1 - ", _SIGNS.sub("", line))
+        line = _HYPHENATED.sub(r"\1 - ", _LEADING_CHARACTERS.sub("", line))
         return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
@@ -125,18 +124,18 @@ class Wording:
             last: the program's own text, such as its trailers; it is not changed and comes last.
         """
         texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in paragraphs)
-        words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
+        words = "\n\n".join(_LONE_LINE.sub("> ", text) for text in texts if text)
         if len(words) > MESSAGE_CHARS:
             note = f"(Cut here: the text was longer than {MESSAGE_CHARS:,} characters.)"
-            kept, _, _ = words[: MESSAGE_CHARS - len(note) - 2].rpartition("\n")
-            words = f"{kept.rstrip()}\n\n{note}".strip()
+            start, _, _ = words[: MESSAGE_CHARS - len(note) - 2].rpartition("\n")
+            words = f"{start.rstrip()}\n\n{note}".strip()
         return "\n\n".join(filter(None, (headline, words, *last)))
 
     def _markdown(self, text: str, issue: int | None, *, is_quoted: bool) -> str:
         def change(words: str) -> str:
-            return _without_closing(_without_signals(words), issue)
+            return _without_closing(_without_directives(words), issue)
 
-        return harmless_markdown(without_unseen(text), self._hosts, change, is_quoted=is_quoted)
+        return harmless_markdown(without_invisible(text), self._hosts, change, is_quoted=is_quoted)
 
 
 def plain_line(text: str, most_chars: int) -> str:
@@ -153,7 +152,7 @@ def in_markdown(text: str, most_chars: int) -> str:
     words: list[str] = []
     codes: list[str] = []
     for word in [*plain_line(text, most_chars).split(), ""]:
-        if word and (_LIVE.search(word) or not _WORD.fullmatch(word)):
+        if word and (_SPECIAL_USE.search(word) or not _WORD.fullmatch(word)):
             codes.append(word.replace("`", "'"))
             continue
         if codes:
@@ -168,26 +167,26 @@ def _decoded_line(text: str) -> str:
     return unicodedata.normalize("NFC", printable_text(visible_text(text))).translate(_FOLDED)
 
 
-def _without_signals(text: str) -> str:
-    """Remove directives of programs that read commits and descriptions, and markers of their own texts."""
+def _without_directives(text: str) -> str:
+    """Change directives to services that read commits and descriptions, and the program's own markers."""
 
-    def apart(match: re.Match[str]) -> str:
-        return f"({match[1]})" if _STOPPING.search(unicodedata.normalize("NFKC", match[1])) else match[0]
+    def rewrite(match: re.Match[str]) -> str:
+        return f"({match[1]})" if _STOP_WORD.search(unicodedata.normalize("NFKC", match[1])) else match[0]
 
-    return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(apart, text)))
+    return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(rewrite, text)))
 
 
 def _without_closing(text: str, issue: int | None) -> str:
     """Change the text so that no word closes an issue except `issue`."""
 
-    def apart(match: re.Match[str]) -> str:
+    def rewrite(match: re.Match[str]) -> str:
         slug = match["path"] or match["slug"] or ""
         if not slug and issue is not None and int(match["number"]) == issue:
             return match[0]
-        between = match[2].rstrip("\\") or " "
-        return f"{match[1]}{between}{slug}{' ' if slug else ''}issue {match['number']}"
+        blanks = match[2].rstrip("\\") or " "
+        return f"{match[1]}{blanks}{slug}{' ' if slug else ''}issue {match['number']}"
 
-    return _CLOSING.sub(apart, text)
+    return _CLOSING.sub(rewrite, text)
 
 
 def _without_actions(line: str) -> str:
@@ -195,7 +194,7 @@ def _without_actions(line: str) -> str:
     line = _LINE_DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
     line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
-    line = _SIGN.sub(r"\g<0> ", line)
+    line = _LEADING_SIGN.sub(r"\g<0> ", line)
     line = _LINK.sub("] (", _TAG.sub("< ", _COMMENT.sub("< ", line)))
     line = _MENTION.sub("@ ", line)
     return re.sub(r"\S+", _address, line) if "://" in line or "www." in line.lower() else line
@@ -206,9 +205,9 @@ def _address(word: re.Match[str]) -> str:
     text = word[0].replace("`", "")
     if "://" not in text and "www." not in text.lower():
         return word[0]
-    begun = text.lstrip("([{<\"'")
-    address = begun.rstrip(")]}>\"'.,:;!?")
-    return f"{text[: len(text) - len(begun)]}`{address}`{begun[len(address) :]}"
+    rest = text.lstrip("([{<\"'")
+    address = rest.rstrip(")]}>\"'.,:;!?")
+    return f"{text[: len(text) - len(rest)]}`{address}`{rest[len(address) :]}"
 
 
 def _with_plain_start(line: str) -> str:
@@ -220,7 +219,10 @@ def _with_plain_start(line: str) -> str:
 
 
 def _message_lines(text: str) -> Iterator[str]:
-    """Yield the lines of Markdown as plain text: code is indented, and no other line begins with a sign or token."""
+    """Yield the lines of Markdown as plain text.
+
+    Code is indented. No other line begins with a special character or with a token that git reads.
+    """
     fence = ""
     for quoted in text.split("\n"):
         line = _QUOTE.sub("", quoted)
@@ -239,11 +241,11 @@ def _message_lines(text: str) -> Iterator[str]:
 def _unescaped(line: str) -> str:
     r"""Replace `\_` by `_` in a line of Markdown, outside of code."""
     parts = _TICKS.split(line)
-    opened = ""
+    open_ticks = ""
     for at, part in enumerate(parts):
         if at % 2:
-            opened = "" if part == opened else opened or part
-        elif not opened:
+            open_ticks = "" if part == open_ticks else open_ticks or part
+        elif not open_ticks:
             parts[at] = _ESCAPE.sub(r"\1", part)
     return "".join(parts)
 

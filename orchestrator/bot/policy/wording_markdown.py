@@ -1,11 +1,9 @@
 """Rebuilds a model's Markdown from a few allowed forms, and parses the result again.
 
-The text is parsed as GitHub does, and written anew from what the parser found: paragraphs, headings, lists,
-block quotes, tables, code, emphasis and links to allowed hosts. Everything else is text, in which all special
-characters are escaped. The result must be parsed as it was meant: writing it a second time must give the same
-text with the same words. If it does not, the text is published as one block of code.
-
-Code is what the parser reads as code: a character reference in it stands for itself.
+The text is parsed as GitHub does, and written again from what the parser found: paragraphs, headings, lists,
+block quotes, tables, code, emphasis and links to allowed hosts. Everything else becomes text, in which all
+special characters are escaped. As a check, the result is rebuilt too: this must give the same text with the same
+words. If it does not, the text is published as one block of code. Character references in code are not decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.bot.policy.hidden_characters import visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import visible_text, without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,24 +30,24 @@ _DEEPEST = 20
 """Deepest nesting of blocks. A list is two levels."""
 _MOST_READINGS = 4
 _LONG_BYTES = 100
-"""A shorter paragraph could be a command or a declaration: those that bots obey are short."""
-_REMEMBERED_CHARS = 40
-"""Length of the kept text before a piece, which is searched for words such as `closes` before a number."""
+"""A shorter paragraph could be a command to a bot, or a declaration; these are short."""
+_CONTEXT_CHARS = 40
+"""Number of characters before a piece that are passed with it, because words such as `closes` precede a number."""
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(?:80|443))?(?:[/?#][^\s\\<>\"]*)?", re.IGNORECASE)
 _RELATIVE = re.compile(r"(?![/\\]{2})(?:[A-Za-z0-9._~%+,=@()-]*(?:[/?#][^\s\\<>\"]*)?)")
-# What GitHub makes a link of without any mark. https://github.github.com/gfm/#autolinks-extension-
+# Addresses that GitHub turns into links by itself. https://github.github.com/gfm/#autolinks-extension-
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}://|www\.)[^\s<>`\"]*", re.IGNORECASE)
 _URL_TAIL = re.compile(r"[?!.,:*_~'\")\]|;]+$")
 
 _COMMENT = re.compile(r"<!--.*?-->|(<!--.*)", re.DOTALL)
-# Tags that only format. What they hold is shown without them.
+# Tags that only format. Their content stays.
 _FORMATTING = re.compile(
     r"</?(?:details|summary|sub|sup|kbd|br|b|i|u|em|strong|code|del|ins|p|div|span|center|h[1-6]|ul|ol|li|hr"
     r"|table|thead|tbody|tr|th|td)(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
-# GitHub draws some languages, and may draw others tomorrow; these are only coloured.
+# Languages that GitHub only highlights. It draws some others as diagrams, and may draw more in future.
 _COLOURED = re.compile(
     "text|txt|log|console|shell|sh|bash|zsh|fish|powershell|bat|diff|patch|python|py|pycon|json|jsonc|ya?ml|toml|ini"
     "|xml|html|s?css|less|sql|graphql|go|rust|rs|c|h|cpp|c\\+\\+|cs|csharp|java|kotlin|kt|scala|groovy|swift|ruby|rb"
@@ -63,7 +61,7 @@ _BLANKS = re.compile(r"\s+")
 _TASK = re.compile(r"\s*(\[[ xX]\]) (?=.*\S)")
 _TITLE = re.compile(r"\*\*([^*]*[^*#\s])\*\*")
 _ALERT = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\](?=\s)", re.IGNORECASE)
-# What would begin a block at the start of a line: https://spec.commonmark.org/0.31.2/#leaf-blocks and lists.
+# Characters that begin a block at the start of a line: https://spec.commonmark.org/0.31.2/#leaf-blocks and lists.
 _BLOCK_START = re.compile(r"^([0-9]{1,9}(?=[.)](?:\s|$))|)([-+=>#:]|(?<=[0-9])[.)])")
 # `Token: value` at the start of a line is a trailer to git, and `type(scope): ...` to programs that make releases.
 _LABEL = re.compile(r"^[^:<`\[*_~\\]{1,80}(?=:)")
@@ -89,7 +87,7 @@ class Hosts:
         return cls(names, tuple(host[1:] for host in listed if re.fullmatch(r"\*(?:\.[a-z0-9-]+)+", host)))
 
     def allow(self, address: str) -> bool:
-        """Return whether an address leads to an allowed host. User names, other ports and unusual letters are refused."""
+        """Return whether an address leads to an allowed host. User names, other ports and other letters are refused."""
         match = _ADDRESS.fullmatch(address)
         if match is None:
             return False
@@ -102,10 +100,9 @@ class Hosts:
 
 
 def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, is_quoted: bool) -> str:
-    """Rebuild the text from the allowed forms, and cut it if it is too long.
+    """Rebuild Markdown from the allowed forms, and cut it if it is too long.
 
     Args:
-        text: Markdown.
         hosts: allowed hosts of links.
         change: applied to all readable text, including code. It receives several pieces separated by NUL, and
             must keep the separators.
@@ -123,34 +120,35 @@ def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, 
         ), ""
 
     try:
-        done = _short_enough(text, rebuilt)
+        result = _within_limit(text, rebuilt)
         for _ in range(_MOST_READINGS):
-            again = rebuilt(done[0], "")
-            if again == done:
-                return done[0]
-            if again[1] != done[1]:
+            again = rebuilt(result[0], "")
+            if again == result:
+                return result[0]
+            if again[1] != result[1]:
                 break
-            done = again
+            result = again
     except _UnreadableError:
         pass
-    return _short_enough(text, as_code)[0]
+    return _within_limit(text, as_code)[0]
 
 
-def _short_enough(text: str, write: Callable[[str, str], tuple[str, str]]) -> tuple[str, str]:
-    kept = min(len(text), BODY_CHARS)
-    note = _CUT if kept < len(text) else ""
+def _within_limit(text: str, write: Callable[[str, str], tuple[str, str]]) -> tuple[str, str]:
+    """Return the written text, and its words, of as much of a text as fits into `BODY_CHARS`."""
+    length = min(len(text), BODY_CHARS)
+    note = _CUT if length < len(text) else ""
     while True:
-        done = write(text[:kept], note)
-        if len(done[0]) <= BODY_CHARS:
-            return done
-        kept, note = min(kept * BODY_CHARS * 9 // (len(done[0]) * 10), kept - 1), _CUT
+        result = write(text[:length], note)
+        if len(result[0]) <= BODY_CHARS:
+            return result
+        length, note = min(length * BODY_CHARS * 9 // (len(result[0]) * 10), length - 1), _CUT
 
 
 class _UnreadableError(Exception):
-    """Blocks are nested too deeply."""
+    """Blocks are nested too deeply, or there is a token that is not known here."""
 
 
-def _refuse_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001  the parser's call
+def _limit_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001  the parser's call
     if state.level > _DEEPEST:
         raise _UnreadableError
     return False
@@ -160,9 +158,9 @@ def _refuse_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> b
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # At its own limit, the parser would leave out what is deeper.
+    # At its own limit, the parser would omit deeper blocks.
     parser = MarkdownIt("commonmark", {"maxNesting": _DEEPEST + 4}).enable(["table", "strikethrough"])
-    parser.block.ruler.before("table", "depth", _refuse_depth)
+    parser.block.ruler.before("table", "depth", _limit_depth)
     return parser
 
 
@@ -188,8 +186,8 @@ class _Block:
 
     Attributes:
         kind: `paragraph`, `heading`, `hr`, `fence`, `table`, `bullet_list`, `ordered_list`, `blockquote`, or
-            `set apart`: a text that must not stand alone and will be quoted.
-        needs_gap: whether an empty line has to stand before and after it.
+            `set apart`: a text that could be a command if it were a paragraph, and will be quoted.
+        needs_gap: whether an empty line has to precede and follow it.
         mark: the mark of a list's items.
     """
 
@@ -213,17 +211,17 @@ class _Page:
     _before: str = ""
 
     def lines(self, text: str, note: str, *, is_quoted: bool) -> list[str]:
-        """Return the text, written anew."""
+        """Return the lines of the rebuilt text."""
         blocks = self._blocks(iter(_parser().parse(text)), "", is_quoted=is_quoted)
         if note:
             self.words.append(note)
             _add(blocks, _Block("paragraph" if is_quoted else "set apart", [note]))
-        lines = _joined(blocks)
+        lines = _joined_lines(blocks)
         return _quoted(lines) if is_quoted and [block.kind for block in blocks] != ["blockquote"] else lines
 
     def fence(self, text: str, language: str) -> list[str]:
         """Return a block of code that its content cannot end."""
-        (text,) = self._changed([without_unseen(text).rstrip("\n")])
+        (text,) = self._changed([without_invisible(text).rstrip("\n")])
         self.words.append(text)
         ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         shown = language if _COLOURED.fullmatch(language) else "text" if language else ""
@@ -240,7 +238,7 @@ class _Page:
                     break
                 case "blockquote_open":
                     inner = self._blocks(tokens, "blockquote_close", is_quoted=True)
-                    block = _Block("blockquote", _quoted(_joined(inner))) if inner else None
+                    block = _Block("blockquote", _quoted(_joined_lines(inner))) if inner else None
                 case "bullet_list_open" | "ordered_list_open":
                     block = self._list(tokens, token, blocks[-1:], is_quoted=is_quoted)
                 case "table_open":
@@ -276,7 +274,7 @@ class _Page:
         """Return a paragraph as one line. `is_marked`: the mark of a quote or of an item comes before it."""
         if token.type == "html_block":
             seen = visible_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
-            pieces = self._parted(_merged([_Piece("text", seen)]))
+            pieces = self._changed_pieces(_merge([_Piece("text", seen)]))
         else:
             pieces = self._pieces(next(tokens))
             next(tokens)
@@ -325,7 +323,7 @@ class _Page:
         lines: list[str] = []
         for place, blocks in enumerate(items):
             head = f"{mark} " if kind == "bullet_list" else f"{number + place}{mark} "
-            inner_lines = _joined(blocks, has_gaps=has_gaps)
+            inner_lines = _joined_lines(blocks, has_gaps=has_gaps)
             if lines and has_gaps:
                 lines.append("")
             lines.append(head + inner_lines[0])
@@ -352,7 +350,7 @@ class _Page:
 
     def _pieces(self, inline: Token) -> list[_Piece]:
         """Return the pieces of a line, changed where necessary."""
-        return self._parted(self._read(inline))
+        return self._changed_pieces(self._read(inline))
 
     def _read(self, inline: Token) -> list[_Piece]:
         """Return the pieces that the parser found."""
@@ -369,10 +367,10 @@ class _Page:
                 case "link_close":
                     self._end_link(pieces, *links.pop())
                 case "code_inline":
-                    pieces.append(_Piece("code", without_unseen(token.content)))
+                    pieces.append(_Piece("code", without_invisible(token.content)))
                 case "text" | "html_inline" | "softbreak" | "hardbreak":
-                    pieces.append(_Piece("text", _shown(token)))
-                case "image":  # GitHub would load it for whoever looks: a link leads to it instead.
+                    pieces.append(_Piece("text", _text_of(token)))
+                case "image":  # GitHub would load it for every reader, so it becomes a link
                     source, start = str(token.attrs["src"]), len(pieces)
                     label = "".join(child.content or " " for child in token.children or ()).strip() or "image"
                     if links:
@@ -384,9 +382,9 @@ class _Page:
                     pieces.append(_Piece("mark", mark=_MARKS[name[0]], opens=name[2] == "open"))
                 case _:
                     raise _UnreadableError
-        return _merged(
+        return _merge(
             piece._replace(text=visible_text(piece.text)) if piece.kind == "text" else piece
-            for piece in _merged(pieces)
+            for piece in _merge(pieces)
         )
 
     def _end_link(self, pieces: list[_Piece], target: str, start: int) -> None:
@@ -399,28 +397,28 @@ class _Page:
             pieces += _Piece("text", " ("), _Piece("code", target), _Piece("text", ")")
 
     def _changed(self, texts: Sequence[str]) -> list[str]:
-        done = self.change("\0".join([self._before, *texts])).split("\0")[1:]
-        self._before = ("".join([self._before, *done]) + "\n")[-_REMEMBERED_CHARS:]
-        return done
+        changed = self.change("\0".join([self._before, *texts])).split("\0")[1:]
+        self._before = ("".join([self._before, *changed]) + "\n")[-_CONTEXT_CHARS:]
+        return changed
 
-    def _parted(self, pieces: Sequence[_Piece]) -> list[_Piece]:
+    def _changed_pieces(self, pieces: Sequence[_Piece]) -> list[_Piece]:
         """Apply the change to all pieces; addresses become pieces of their own."""
         texts = self._changed([piece.text for piece in pieces])
         # https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting: between two `$`.
         is_math = "".join(texts).count("$") > 1
-        done: list[_Piece] = []
+        result: list[_Piece] = []
         is_linked = False
         for text, piece in zip(texts, pieces, strict=True):
             if piece.kind == "link":
                 is_linked = piece.opens
             if piece.kind == "text" or (piece.kind == "url" and text != piece.text):
-                done += self._text(text, is_math=is_math, is_linked=is_linked)
+                result += self._text(text, is_math=is_math, is_linked=is_linked)
             else:
-                done.append(piece._replace(text=text))
-        return _merged(done)
+                result.append(piece._replace(text=text))
+        return _merge(result)
 
     def _text(self, text: str, *, is_math: bool, is_linked: bool) -> Iterator[_Piece]:
-        """Yield text, with code in place of what GitHub would read as a link or as mathematics."""
+        """Yield text, with code in place of addresses and mathematics."""
         at = 0
         for match in [*_URL.finditer(text), None]:
             between = text[at : match.start() if match else None]
@@ -444,9 +442,9 @@ class _Page:
         if in_table:  # Parsers disagree on a backslash before a pipe.
             pieces = [piece._replace(kind="text") if "\\|" in piece.text else piece for piece in pieces]
         for left_out in ((), ("mark",), ("mark", "link")):
-            kept = _merged(piece for piece in pieces if piece.kind not in left_out)
+            kept = _merge(piece for piece in pieces if piece.kind not in left_out)
             line = "".join(
-                _written(piece, following, in_table=in_table)
+                _as_markdown(piece, following, in_table=in_table)
                 for piece, following in zip_longest(kept, kept[1:])
             )
             if all(piece.kind not in {"mark", "link"} for piece in kept):
@@ -464,7 +462,7 @@ def _add(blocks: list[_Block], block: _Block) -> None:
     blocks.append(block)
 
 
-def _joined(blocks: Sequence[_Block], *, has_gaps: bool = True) -> list[str]:
+def _joined_lines(blocks: Sequence[_Block], *, has_gaps: bool = True) -> list[str]:
     lines: list[str] = []
     for block in blocks:
         if lines and has_gaps:
@@ -491,7 +489,7 @@ def _target(address: str) -> str:
     return re.sub(unsafe, lambda match: f"%{ord(match[0]):02X}", address).replace("&", "&amp;")
 
 
-def _shown(token: Token) -> str:
+def _text_of(token: Token) -> str:
     match token.type:
         case "text":
             return token.content
@@ -503,26 +501,26 @@ def _shown(token: Token) -> str:
             return " "
 
 
-def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+def _merge(pieces: Iterable[_Piece]) -> list[_Piece]:
     """Join adjacent pieces of the same kind, and remove blanks at both ends of the line."""
-    done: list[_Piece] = []
+    result: list[_Piece] = []
     for piece in pieces:
         is_blank = piece.kind == "code" and not piece.text.strip()
         part = _Piece("text", piece.text) if is_blank else piece
-        if part.kind in {"text", "code"} and done and done[-1].kind == part.kind:
-            done[-1] = part._replace(text=done[-1].text + part.text)
+        if part.kind in {"text", "code"} and result and result[-1].kind == part.kind:
+            result[-1] = part._replace(text=result[-1].text + part.text)
         elif part.text or part.kind in {"mark", "link"}:
-            done.append(part)
-    for place, piece in enumerate(done):
+            result.append(part)
+    for place, piece in enumerate(result):
         if piece.kind == "text":
             text = _BLANKS.sub(" ", piece.text)
             text = text.lstrip() if place == 0 else text
-            text = text.rstrip() if place == len(done) - 1 else text
-            done[place] = piece if text == piece.text else piece._replace(text=text)
-    return [piece for piece in done if piece.text or piece.kind in {"mark", "link"}]
+            text = text.rstrip() if place == len(result) - 1 else text
+            result[place] = piece if text == piece.text else piece._replace(text=text)
+    return [piece for piece in result if piece.text or piece.kind in {"mark", "link"}]
 
 
-def _written(piece: _Piece, following: _Piece | None, *, in_table: bool) -> str:
+def _as_markdown(piece: _Piece, following: _Piece | None, *, in_table: bool) -> str:
     match piece.kind:
         case "mark":
             return piece.mark
@@ -547,6 +545,6 @@ def _escaped(text: str) -> str:
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     text = re.sub(r"[\\`*\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     text = text.replace("<", "&lt;")
-    # Programs that look for `/word` or `!word` anywhere in what was written do not find it.
+    # Bots that search a text for `/word` or `!word` do not find it.
     text = re.sub(r"(?<![\w.~/-])[/!](?=[A-Za-z])", lambda match: f"&#{ord(match[0])};", text)
-    return text.replace("@", "@&#8203;")  # of a name, an address, or what a parser takes for one
+    return text.replace("@", "@&#8203;")  # a mention or an e-mail address

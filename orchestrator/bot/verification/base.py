@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CaseStatus(StrEnum):
-    """How one test ended. An error is not the test's own: its file, fixture or module failed."""
+    """How one test ended. `ERROR` means that not the test itself failed, but its file, fixture or module."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class CaseResult:
     Attributes:
         id: the runner's own name of the test, such as `tests/test_a.py::TestB::test_c[1]`.
         message: the runner's message about a failure, cut; untrusted, and only ever shown as text.
-        is_assertion: whether it failed by its own assertion, not by an exception or an import error.
+        is_assertion: whether the test's own assertion failed; false for an exception or an import error.
         file: the test's file, relative to the repository, if the report names it; else empty.
     """
 
@@ -61,7 +61,7 @@ class CaseResult:
 
     @property
     def failed(self) -> bool:
-        """Whether the test failed, or its class, file or package."""
+        """Whether the test failed, or its fixture, file or module."""
         return self.status in {CaseStatus.FAILED, CaseStatus.ERROR}
 
 
@@ -78,9 +78,9 @@ class RunResult:
             contradict each other; empty if it is valid.
         digest: `sha256:` and the hex digest of the report's bytes; empty without a report.
         output: the end of the command's output. It is no evidence; only the model sees it.
-        unsteady: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` if only
+        flaky: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` if only
             the exit code is known.
-        cached: whether the run was made for an earlier cycle on the same commit.
+        cached: whether the result is that of an earlier cycle on the same commit.
     """
 
     kind: RunKind
@@ -91,7 +91,7 @@ class RunResult:
     problem: str = ""
     digest: str = ""
     output: str = ""
-    unsteady: frozenset[str] = frozenset()
+    flaky: frozenset[str] = frozenset()
     cached: bool = False
 
     def count(self, *statuses: CaseStatus) -> int:
@@ -100,11 +100,11 @@ class RunResult:
 
     @property
     def failures(self) -> list[CaseResult]:
-        """The tests that failed, by themselves or with their class, file or package."""
+        """The tests with the status `FAILED` or `ERROR`."""
         return [case for case in self.cases.values() if case.failed]
 
     def passed(self, name: str) -> bool | None:
-        """Return whether a test passed (`WHOLE_RUN`: all tests); None if unknown."""
+        """Return whether a test passed, or all of them for `WHOLE_RUN`; None if unknown."""
         if name == WHOLE_RUN:
             return None if self.problem else self.exit == 0
         case = self.cases.get(name)
@@ -122,8 +122,8 @@ class Change:
 
     Attributes:
         base: the base commit's id.
-        tree: git's id of the tree that would be proposed.
-        files: all paths that differ between the two.
+        tree: git's id of the tree to propose.
+        files: all differences between the two.
         task: the task's title and text; tests that it names must pass.
     """
 
@@ -138,10 +138,11 @@ class Runs:
     """The runs of one change; None for a run that was not needed.
 
     Attributes:
-        command: the test command, in one line; `setup` likewise, empty if there is none.
+        command: the test command, in one line.
+        setup: the set-up command, in one line; empty if there is none.
         sandbox: the sandbox's name, or `none`.
-        restored: changed paths that had the base's content in *kept*.
-        problem: why nothing could be run, such as a failed set-up; in one line.
+        restored: changed paths that had the base's content in `kept`.
+        problem: why the runs could not be made, such as a failed set-up, in one line; empty if they were.
     """
 
     command: str
@@ -155,6 +156,36 @@ class Runs:
     new: RunResult | None = None
     restored: tuple[str, ...] = ()
     problem: str = ""
+
+    def of(self, kind: RunKind) -> RunResult | None:
+        """Return the run of a kind; None if it was not made."""
+        found: RunResult | None = getattr(self, kind.value)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The user's settings for a repository's tests.
+
+    Attributes:
+        command: runs the tests, in the repository's folder.
+        setup: prepares what they need; empty for nothing.
+        report: path of the report that the command writes, or a pattern as in `.gitignore`; not needed for
+            pytest.
+        minutes: time limit of the command, and of the set-up.
+        test_paths: patterns of further test files, as in `.gitignore`.
+        sandbox: its name, or `none`.
+        conditions: a digest of everything else that affects a run: variables, hosts, paths and limits of
+            commands.
+    """
+
+    command: str
+    setup: str = ""
+    report: str = ""
+    minutes: float = 10
+    test_paths: tuple[str, ...] = ()
+    sandbox: str = "none"
+    conditions: str = ""
 
 
 class Verifier(Protocol):
@@ -171,14 +202,14 @@ class Verifier(Protocol):
         """Make all runs that the change needs. Problems are reported in `Runs.problem`, not raised."""
 
     async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
-        """Run the tests on the present change, for the model; all of them, or those with these ids if possible.
+        """Run all tests of a tree for the model, or only those with these ids if the runner can select tests.
 
         Raises:
             ToolError: an id is invalid, or nothing could be run.
         """
 
     async def close(self) -> None:
-        """Stop running commands and remove the trees. Caches stay."""
+        """Wait for the current run, and remove the trees. Caches stay."""
 
 
 class IndexedRun:
@@ -191,23 +222,23 @@ class IndexedRun:
             status = CaseStatus.PASSED if run.exit == 0 else CaseStatus.FAILED
             self.cases = {WHOLE_RUN: CaseResult(WHOLE_RUN, status, run.output)}
         self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
-        # pytest stops where a file cannot be loaded. Then nothing is known of the tests of other files either.
-        self._is_cut_short = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
+        # pytest stops at a file that it cannot load. Then the results of the other files are unknown too.
+        self._is_incomplete = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
         self.groups = {part for name in self.cases for part in _enclosing(name)}
         """The functions, classes, files and packages of which tests were run."""
         self._pairs: dict[str, str] = {}
 
-    def pair(self, others: IndexedRun) -> None:
-        """Match tests of `others` that have another id here: with other parameters, or in a moved file."""
-        self._pairs = {**_moved(others, self), **_parameters(others, self)}
+    def match(self, other: IndexedRun) -> None:
+        """Find the tests of another run that have another id here: with other parameters, or in a moved file."""
+        self._pairs = {**_moved(other, self), **_renamed_parameters(other, self)}
 
     def name_of(self, name: str) -> str:
-        """Return the id in this run of a test that another run calls `name`."""
+        """Return the id in this run of a test that the matched run calls `name`."""
         return self._pairs.get(name, name)
 
     @property
-    def paired(self) -> set[str]:
-        """The ids in this run that have another id in the other run."""
+    def renamed(self) -> set[str]:
+        """The ids in this run of tests that have another id in the matched run."""
         return set(self._pairs.values())
 
     def find(self, name: str) -> CaseResult | None:
@@ -217,7 +248,7 @@ class IndexedRun:
             for part in _enclosing(name):
                 if part in self._errors:
                     return self.cases[part]
-        if found is None and self._is_cut_short:
+        if found is None and self._is_incomplete:
             return CaseResult(name, CaseStatus.ERROR, self.run.problem)
         return found
 
@@ -233,48 +264,48 @@ class NamedTests:
 
     def names(self, case: CaseResult) -> bool:
         """Return whether the task names the test, or its class, file or package."""
-        place, _, inside = without_parameters(case).partition("::")
-        file = case.file or place
+        container, _, rest = without_parameters(case).partition("::")
+        file = case.file or container
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
             return True
-        names = [place.rpartition(".")[2], *inside.split("::")]
+        names = [container.rpartition(".")[2], *rest.split("::")]
         if any(name in self._words and ("_" in name or not name.islower()) for name in names):
             return True
-        whole = {case.id, without_parameters(case), *(part for part in _enclosing(case.id) if "::" in part)}
-        return any(short in self._ids for name in whole for short in _shortened(name))
+        ids = {case.id, without_parameters(case), *(part for part in _enclosing(case.id) if "::" in part)}
+        return any(short in self._ids for name in ids for short in _short_forms(name))
 
 
-def _shortened(name: str) -> Iterator[str]:
+def _short_forms(name: str) -> Iterator[str]:
     """Yield the forms in which people write an id: with fewer folders, and a class without its package."""
-    place, colons, inside = name.partition("::")
-    parts = place.split("/")
+    container, colons, rest = name.partition("::")
+    parts = container.split("/")
     for start in range(len(parts)):
-        yield f"{'/'.join(parts[start:])}{colons}{inside}"
-    yield f"{place.rpartition('.')[2]}{colons}{inside}"
+        yield f"{'/'.join(parts[start:])}{colons}{rest}"
+    yield f"{container.rpartition('.')[2]}{colons}{rest}"
 
 
-def may_hold(path: str, case: CaseResult) -> bool:
-    """Return whether a changed file may contain a test."""
+def may_contain(path: str, case: CaseResult) -> bool:
+    """Return whether a file may contain a test, judged by the file's path and the test's id."""
     if case.file:
         return path == case.file or path.endswith(f"/{case.file}")
-    place = case.id.partition("::")[0].partition("$")[0]
     if not is_test_path(path) or case.id == WHOLE_RUN:
         return is_test_path(path)
+    container = case.id.partition("::")[0].partition("$")[0]
     folder, _, name = path.rpartition("/")
-    if name.endswith("_test.go"):  # the place is a package: a module's path and the folder in it
-        return not folder or place == folder or place.endswith(f"/{folder}")
-    if "." not in place and "\\" not in place:  # a class without a package, a binary: it may be anywhere
+    if name.endswith("_test.go"):  # the container is a package: the module's path and a folder in it
+        return not folder or container == folder or container.endswith(f"/{folder}")
+    if "." not in container and "\\" not in container:  # a class without a package, or a binary: any file
         return True
     stem = f"/{path.rpartition('.')[0]}".replace("/", ".")
-    return stem.endswith("." + re.sub(r"[/\\]", ".", place))
+    return stem.endswith("." + re.sub(r"[/\\]", ".", container))
 
 
 _MOST_PARTS = 20
-"""Most parts of an id that are considered, from its start. A crafted report could otherwise cost quadratic time."""
+"""Most parts of an id that are considered, from its start. Without the limit a crafted report costs quadratic time."""
 
 
 def _enclosing(name: str) -> Iterator[str]:
-    """Yield the ids under which a runner reports that a test's function, class, file or package failed to load."""
+    """Yield the ids under which a runner may report that a test's function, class, file or package did not load."""
     parts = name.split("::", _MOST_PARTS)
     for end in range(1, len(parts)):
         yield "::".join(parts[:end])
@@ -290,35 +321,32 @@ def without_parameters(case: CaseResult) -> str:
     return case.id.partition(" with data set ")[0]
 
 
-def _parameters(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
+def _renamed_parameters(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
     """Match tests of one function whose parameters have new names, in their order."""
-    left: defaultdict[str, list[str]] = defaultdict(list)
+    added: defaultdict[str, deque[str]] = defaultdict(deque)
     for name, case in new.cases.items():
         if name not in old.cases and without_parameters(case) != name:
-            left[without_parameters(case)].append(name)
-    pairs: dict[str, str] = {}
-    taken: Counter[str] = Counter()
-    for name, case in old.cases.items():
-        function = without_parameters(case)
-        if name not in new.cases and taken[function] < len(left.get(function, ())):
-            pairs[name] = left[function][taken[function]]
-            taken[function] += 1
-    return pairs
+            added[without_parameters(case)].append(name)
+    return {
+        name: added[function].popleft()
+        for name, case in old.cases.items()
+        if name not in new.cases and added.get(function := without_parameters(case))
+    }
 
 
 def _moved(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
     """Match tests with the same class and name in exactly one other file."""
 
-    def by_tail(ones: IndexedRun, others: IndexedRun) -> dict[str, list[str]]:
+    def only_in(run: IndexedRun, other: IndexedRun) -> dict[str, list[str]]:
         found: defaultdict[str, list[str]] = defaultdict(list)
-        for name in ones.cases:
-            if name not in others.cases and "::" in name:
+        for name in run.cases:
+            if name not in other.cases and "::" in name:
                 found[name.partition("::")[2]].append(name)
         return found
 
-    here = by_tail(new, old)
+    added = only_in(new, old)
     return {
-        names[0]: here[tail][0]
-        for tail, names in by_tail(old, new).items()
-        if len(names) == 1 and len(here.get(tail, ())) == 1
+        names[0]: added[tail][0]
+        for tail, names in only_in(old, new).items()
+        if len(names) == 1 and len(added.get(tail, ())) == 1
     }

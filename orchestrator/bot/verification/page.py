@@ -1,8 +1,7 @@
 """The test report in a pull request: a table for people, and a block with the same data for programs.
 
-The block is a statement with the predicate `test-result` v0.1; `runs` has what the predicate has no field
-for:
-https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
+The block is a statement with the predicate `test-result` v0.1, extended by the fields `format`, `runs`, `newTests`,
+`namedTests` and `problem`: https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
-from orchestrator.bot.verification.verdict import FindingKind
+from orchestrator.bot.verification.verdict import CHANGED_TESTS, FindingKind
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 
@@ -45,15 +44,6 @@ RUN_NAMES = {
     RunKind.NEW: "new: the base, with the tests of this change",
 }
 """The names of the runs for people."""
-_DOUBTFUL = (
-    FindingKind.ONLY_AS_CHANGED,
-    FindingKind.HIDDEN,
-    FindingKind.LOOSENED,
-    FindingKind.ELSEWHERE,
-    FindingKind.CHANGED,
-    FindingKind.GONE,
-    FindingKind.SKIPPED,
-)
 _NEW_TESTS = {
     "failWithoutChange": FindingKind.PROVES,
     "failWithoutChangeByError": FindingKind.PROVES_BY_ERROR,
@@ -61,23 +51,10 @@ _NEW_TESTS = {
     "passWithoutChange": FindingKind.PASSES_WITHOUT,
 }
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
-_OPENS, _CLOSES = "```json", "```"
+_FENCE_START, _FENCE_END = "```json", "```"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# In a string of JSON these may be written so. As they are, a fence might be closed, or a forge act on them.
+# JSON allows these escapes. Unescaped, the characters could close the fence, or the forge could act on them.
 _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
-
-
-@dataclass(frozen=True, slots=True)
-class ReportBlock:
-    """A report that was read from a pull request's text.
-
-    Attributes:
-        statement: the in-toto statement. Only its types and subject were validated.
-        is_stale: whether it is about another commit than the pull request's head.
-    """
-
-    statement: dict[str, Any]
-    is_stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +62,8 @@ class BlockSearch:
     """The result of searching a pull request's text for the report.
 
     Attributes:
-        statement: the only block; None if there is none.
+        statement: the in-toto statement of the only block; None if there is none. Only its types and the
+            commit of its subject were validated.
         problem: why something that looks like a report is invalid, in one line; empty if nothing looks like
             one.
     """
@@ -95,14 +73,14 @@ class BlockSearch:
 
 
 def commands_digest(command: str, setup: str) -> str:
-    """Return the SHA-256 of the full commands, which are shortened where people read them."""
+    """Return the SHA-256 of the full commands. The report shows only their beginnings."""
     return hashlib.sha256(json.dumps([command, setup]).encode("ascii")).hexdigest()
 
 
 def cases_digest(run: RunResult) -> str:
     """Return the SHA-256 of the status of each test. Runs with equal statuses have equal digests."""
-    ends = json.dumps(sorted((case.id, case.status.value) for case in run.cases.values()))
-    return hashlib.sha256(ends.encode("ascii")).hexdigest()
+    statuses = json.dumps(sorted((case.id, case.status.value) for case in run.cases.values()))
+    return hashlib.sha256(statuses.encode("ascii")).hexdigest()
 
 
 def result_of(verdict: ChangeVerdict) -> str:
@@ -113,7 +91,7 @@ def result_of(verdict: ChangeVerdict) -> str:
 def warned_tests(verdict: ChangeVerdict) -> list[str]:
     """Return the tests that a person should look at although they do not fail with the change."""
     known = {case.id for case in verdict.runs.after.failures} if verdict.runs.after else set()
-    return [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(FindingKind.FLAKY)) if name not in known]
+    return [name for name in verdict.of(*CHANGED_TESTS, FindingKind.FLAKY) if name not in known]
 
 
 def new_tests(verdict: ChangeVerdict) -> dict[str, int]:
@@ -126,7 +104,7 @@ def to_json(runs: Runs) -> dict[str, Any]:
 
     If no report names single tests, only `exit` is known and the counts are None.
     """
-    return {kind.value: _counts(_run(runs, kind)) for kind in RunKind}
+    return {kind.value: _counts(runs.of(kind)) for kind in RunKind}
 
 
 def warning_about_tests(verdict: ChangeVerdict) -> str:
@@ -136,7 +114,7 @@ def warning_about_tests(verdict: ChangeVerdict) -> str:
 
 
 def report(verdict: ChangeVerdict, head: str) -> str:
-    """Return the table, further findings and the block, as Markdown. Output of tests is inert in it.
+    """Return the table, further findings and the block, as Markdown in which all text of the repository is inert.
 
     Args:
         head: the commit that is proposed; its tree is the one that was tested.
@@ -156,39 +134,28 @@ def report(verdict: ChangeVerdict, head: str) -> str:
 
 def table_rows(runs: Runs) -> list[dict[str, str]]:
     """Return the rows of the table, one for each run that was made, as cells of inert Markdown."""
-    return [_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None]
-
-
-def read_block(body: str, head_commit: str) -> ReportBlock | None:
-    """Read the program's report from the text of a pull request; None unless there is exactly one.
-
-    Only the pull request's author, not the text, shows that the program wrote it.
-    """
-    statement = find_block(body).statement
-    if statement is None:
-        return None
-    return ReportBlock(statement, is_stale=statement["subject"][0]["digest"]["gitCommit"] != head_commit)
+    return [_row(kind, run) for kind in RunKind if (run := runs.of(kind)) is not None]
 
 
 def find_block(body: str) -> BlockSearch:
     """Find the program's report in the text of a pull request.
 
     Only the part above the first rule (`***`) is the program's; below it is text of the model and of people.
-    The report has
-    to be a visible code block of its own: not in a comment, a quote, a list or other code.
+    The report has to be a visible code block of its own: not in a comment, a quote, a list or other code. Only
+    the pull request's author, not the text, shows that the program wrote it.
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)
     block, problem = _only_block(text[: end.start()] if end else text)
     if problem or not block:
-        elsewhere = "what looks like a report is none: it is not at the top, or not a block of code by itself"
+        elsewhere = "a test report is not at the top of the text, or not a code block of its own"
         return BlockSearch(problem=problem or (elsewhere if _PREDICATE in text else ""))
     try:
-        statement = json.loads(block, object_pairs_hook=_no_name_twice)
+        statement = json.loads(block, object_pairs_hook=_unique_names)
         types = (statement["_type"], statement["predicateType"])
         commit = statement["subject"][0]["digest"]["gitCommit"]
     except (ValueError, RecursionError, TypeError, LookupError):
-        return BlockSearch(problem="the block is damaged: it is no statement in JSON")
+        return BlockSearch(problem="the block is damaged: it is not a statement in JSON")
     if types != (_STATEMENT, _PREDICATE):
         return BlockSearch(problem="the block is a statement of another kind")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
@@ -196,40 +163,34 @@ def find_block(body: str) -> BlockSearch:
     return BlockSearch(statement)
 
 
-def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, and refuse duplicate names: readers disagree on which value counts."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object. Raise ValueError for a duplicate name, because parsers disagree on which value counts."""
+    built = dict(pairs)
+    if len(built) != len(pairs):
         raise ValueError
-    return made
+    return built
 
 
 def _only_block(head: str) -> tuple[str, str]:
     """Return the content of the only JSON block, and why there is none; both empty if nothing looks like one."""
     lines = head.split("\n")
-    count = lines.count(_OPENS)
+    count = lines.count(_FENCE_START)
     if count != 1:
-        return "", f"there are {count} blocks of JSON where one report belongs" if count else ""
-    start = lines.index(_OPENS)
-    last = next((at for at in range(start + 1, len(lines)) if lines[at] == _CLOSES), -1)
-    if last < 0:
+        return "", f"there are {count} JSON blocks in place of one report" if count else ""
+    start = lines.index(_FENCE_START)
+    if _FENCE_END not in lines[start:]:
         return "", "the block has no end"
-    if (start, last + 1) not in _code_blocks(head):
-        return "", "the block is hidden: it stands in a comment or in other code"
-    return "\n".join(lines[start + 1 : last]), ""
-
-
-def _code_blocks(text: str) -> set[tuple[int, int]]:
-    """Return the first line of each top-level fenced block, and the line after its last."""
+    end = lines.index(_FENCE_END, start)
     from markdown_it import MarkdownIt
 
-    tokens = MarkdownIt("commonmark").parse(text)
-    return {(one.map[0], one.map[1]) for one in tokens if one.type == "fence" and one.level == 0 and one.map}
-
-
-def _run(runs: Runs, kind: RunKind) -> RunResult | None:
-    found: RunResult | None = getattr(runs, kind.value)
-    return found
+    top_level = (
+        token.map
+        for token in MarkdownIt("commonmark").parse(head)
+        if token.type == "fence" and not token.level
+    )
+    if [start, end + 1] not in top_level:
+        return "", "the block is hidden in a comment or in other code"
+    return "\n".join(lines[start + 1 : end]), ""
 
 
 def _counts(run: RunResult | None) -> dict[str, int | None] | None:
@@ -250,7 +211,7 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
     time = f"{run.seconds:.1f} s{' (earlier)' if run.cached else ''}"
     name = RUN_NAMES[kind]
     if run.problem:
-        name += f" (counts for nothing: {in_markdown(run.problem, _PROBLEM_CHARS).replace('|', '/')})"
+        name += f" (invalid: {in_markdown(run.problem, _PROBLEM_CHARS).replace('|', '/')})"
     elif not run.cases:
         name += f" (exit code {run.exit})"
     return {"name": name, "time": time, **shown}
@@ -284,7 +245,7 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
             **_listed("failedTests", failed),
             **_listed("warnedTests", warned_tests(verdict)),
             **(_listed("namedTests", named) if named else {}),
-            "runs": {kind.value: _described(_run(runs, kind)) for kind in RunKind},
+            "runs": {kind.value: _described(runs.of(kind)) for kind in RunKind},
             "newTests": new_tests(verdict),
             **({"problem": verdict.problem[:_PROBLEM_CHARS]} if verdict.problem else {}),
         },
@@ -293,15 +254,15 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
 
 def _listed(field: str, names: Iterable[str]) -> dict[str, Any]:
     """Return a list of tests, cut if it is long, with the number of further tests."""
-    room, kept, more = _LIST_CHARS, list[str](), 0
+    chars_left, listed, more = _LIST_CHARS, list[str](), 0
     for name in names:
         size = len(json.dumps(name[:NAME_CHARS]).translate(_UNSAFE)) + 8
-        if more or size > room:
+        if more or size > chars_left:
             more += 1
             continue
-        room -= size
-        kept.append(name[:NAME_CHARS])
-    return {field: kept, **({f"{field}NotListed": more} if more else {})}
+        chars_left -= size
+        listed.append(name[:NAME_CHARS])
+    return {field: listed, **({f"{field}NotListed": more} if more else {})}
 
 
 def _described(run: RunResult | None) -> dict[str, Any] | None:

@@ -1,9 +1,8 @@
 """Support for Python tests: pytest commands, a control test that must fail, and copies of tests.
 
-pytest's own rules: https://docs.pytest.org/en/stable/reference/reference.html, checked with 9.2. A copy of a
-test has another name, which must not change its result, or another expected value, which must. Code that
-recognizes its tests by their names, files or expected values treats a copy differently. So does an object
-that equals everything.
+pytest's own rules: https://docs.pytest.org/en/stable/reference/reference.html, checked with 9.2. Each test is copied
+twice. The copy with another name must have the same result, and the copy with another expected value must fail.
+This detects code that recognizes its tests by their names, files or expected values, and objects that equal everything.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import ast
 import posixpath
 import re
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.test_listing import python_tests
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
 MOST_IDS = 50
 """Most tests that one call names; for more, all tests are run."""
 _MOST_ID_CHARS = 1_000
-_FAILED_EXIT = 1
 
-# Beside a name that follows these, nothing is known of its value: `--cov src` takes one, `-q tests` does not.
-_FLAGS = re.compile(
+# Words that follow other options may be their values: `src` in `--cov src`, but not `tests` in `-q tests`.
+_OPTIONS_WITHOUT_VALUE = re.compile(
     r"-[qvslxh]+|-r[a-zA-Z]*|-n[0-9a-z]+|-[knmpcoW].+|--[^=]+=.*|--(?:verbose|quiet|exitfirst|lf|ff|nf|last-failed|failed-first"
     r"|new-first|sw|stepwise|strict-markers|strict-config|strict|doctest-modules|doctest-continue-on-failure|showlocals"
     r"|no-header|no-summary|disable-warnings|no-cov|full-trace|runxfail|pyargs|noconftest|cache-clear|forked|benchmark-skip"
     r"|reverse|random-order|disable-socket|continue-on-collection-errors)"
 )
-_TAKE_VALUES = frozenset({"-c", "--with", "--group", "--extra", "--only-group"})
+_OPTIONS_WITH_VALUE = frozenset({"-c", "--with", "--group", "--extra", "--only-group"})
 """Options of shells and of uv whose value may have the same name as pytest."""
 _STOPS_EARLY = re.compile(r"-[a-z]*x[a-z]*|--exitfirst|--maxfail(?:=.*)?|--sw|--stepwise(?:-skip)?")
 _MODULE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py", re.DOTALL)
@@ -68,26 +67,21 @@ class PytestCall:
         return self.words[self.start :]
 
     @property
-    def stops_early(self) -> bool:
-        """Whether the call ends at the first failure."""
-        return any(map(_STOPS_EARLY.fullmatch, self.arguments))
-
-    @property
-    def bears_control(self) -> bool:
-        """Whether a control test that fails does not change the results of the others."""
-        return not self.stops_early and not any("fail-under" in word for word in self.arguments)
+    def allows_control(self) -> bool:
+        """Whether the control test, which fails, leaves the results of the other tests unchanged."""
+        return not any(_STOPS_EARLY.fullmatch(word) or "fail-under" in word for word in self.arguments)
 
     def selecting(self, ids: Sequence[str]) -> str:
         """Return the command with these tests in place of those that it names."""
-        kept: list[str] = []
-        for place, word in enumerate(self.arguments):
-            before = self.arguments[place - 1] if place else ""
-            is_value = before.startswith("-") and not _FLAGS.fullmatch(before)
+        options: list[str] = []
+        for before, word in pairwise(("", *self.arguments)):
+            is_value = before.startswith("-") and not _OPTIONS_WITHOUT_VALUE.fullmatch(before)
             if word.startswith("-") or is_value:
-                kept.append(word)
-        # Before the options: the last of those may take a value or none.
-        words = shlex.join([*self.words[: self.start], *ids, *kept])
-        return " ".join([*map(_assignment, self.prefix), words])
+                options.append(word)
+        # The ids precede the options, because the last option may take a value.
+        words = shlex.join([*self.words[: self.start], *ids, *options])
+        assignments = (text.partition("=") for text in self.prefix)
+        return " ".join([*(f"{name}={shlex.quote(value)}" for name, _, value in assignments), words])
 
 
 def parse_pytest(command: str) -> PytestCall | None:
@@ -101,7 +95,7 @@ def parse_pytest(command: str) -> PytestCall | None:
         return None
     words = simple.argv
     for place, word in enumerate(words):
-        is_value = place > 0 and words[place - 1] in _TAKE_VALUES
+        is_value = place > 0 and words[place - 1] in _OPTIONS_WITH_VALUE
         if posixpath.basename(word) in {"pytest", "py.test"} and not is_value:
             return PytestCall(words, place + 1, tuple(word.text for word in simple.assignments))
     return None
@@ -110,12 +104,11 @@ def parse_pytest(command: str) -> PytestCall | None:
 def pytest_variables(report: str) -> dict[str, str]:
     """Return the environment variables that make pytest write a report, however it is started.
 
-    They follow the options of the repository's settings and precede those of the command, which therefore
-    win. The older report format names the file of each test. All tests run, even if one file cannot be
-    loaded.
+    These options override the repository's settings; those of the command override them. The report format
+    `xunit1` names the file of each test. All tests run, even if a file cannot be loaded.
 
     Args:
-        report: an absolute path.
+        report: the report's absolute path.
     """
     options = (
         f"--junitxml={report}",
@@ -130,14 +123,14 @@ def pytest_variables(report: str) -> dict[str, str]:
 
 
 def checked_ids(ids: Iterable[str], paths: Container[str]) -> list[str]:
-    """Validate ids before they are passed to pytest: each names a file or folder of the tree, and is no option.
+    """Return test ids for a call of pytest: each names a file or folder of the tree, and is not an option.
 
     Args:
         ids: as a model wrote them.
-        paths: valid texts before the first `::`.
+        paths: the files and folders of the tree.
 
     Raises:
-        ToolError: an id is invalid; the message shows a valid one.
+        ToolError: an id is invalid, or there are more than `MOST_IDS`.
     """
     checked = list(dict.fromkeys(one.strip() for one in ids))
     for one in checked:
@@ -155,7 +148,7 @@ def checked_ids(ids: Iterable[str], paths: Container[str]) -> list[str]:
 
 
 def is_plain_id(text: str) -> bool:
-    """Return whether a text can name tests in a call: no option, no argument file, no path outside of the tree."""
+    """Return whether a text can be an argument that names tests: not an option, an argument file or an outside path."""
     file = text.partition("::")[0]
     return (
         len(text) <= _MOST_ID_CHARS
@@ -176,16 +169,15 @@ class ControlTest:
 
     Attributes:
         folder: its folder, relative to the tree; empty for the top.
-        form: beginning and end of the file's name, like those of its neighbours.
+        affixes: beginning and end of the file's name, like those of the other files there.
     """
 
     folder: str
-    form: tuple[str, str]
+    affixes: tuple[str, str]
 
     def path(self, token: str) -> str:
-        """Return the file's path. It sorts after its neighbours, so that it runs last."""
-        name = f"{self.form[0]}zz{token}{self.form[1]}"
-        return f"{self.folder}/{name}" if self.folder else name
+        """Return the file's path. It sorts after the other files, so that it runs last."""
+        return posixpath.join(self.folder, f"{self.affixes[0]}zz{token}{self.affixes[1]}")
 
     @staticmethod
     def text(token: str) -> str:
@@ -193,32 +185,22 @@ class ControlTest:
         return f'def test_{token}():\n    raise AssertionError("{token}")\n'
 
 
-def place_control(paths: Iterable[str]) -> ControlTest | None:
+def choose_control(paths: Iterable[str]) -> ControlTest | None:
     """Choose the place of the control test: the folder with the most test files; None if there is none."""
-    modules = [path for path in paths if is_module(path)]
-    if not modules:
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for path in filter(is_module, paths):
+        names[posixpath.dirname(path)].append(posixpath.basename(path))
+    if not names:
         return None
-    count = Counter(posixpath.dirname(path) for path in modules)
-    folder = max(count, key=lambda one: (count[one], one))
-    names = [posixpath.basename(path) for path in modules if posixpath.dirname(path) == folder]
-    begins = sum(name.startswith("test_") for name in names)
-    return ControlTest(folder, ("test_", ".py") if 2 * begins >= len(names) else ("zz", "_test.py"))
+    folder = max(names, key=lambda one: (len(names[one]), one))
+    starts = sum(name.startswith("test_") for name in names[folder])
+    return ControlTest(folder, ("test_", ".py") if 2 * starts >= len(names[folder]) else ("zz", "_test.py"))
 
 
-ENDS_OTHERWISE = r"fail[_-]under|pytest_sessionfinish|pytest_runtestloop|testsfailed"
+EXIT_SETTINGS = r"fail[_-]under|pytest_sessionfinish|pytest_runtestloop|testsfailed"
 """Settings that make pytest exit as if tests had failed, which would hide the failure of the control test."""
-SETTINGS = ("*.py", "*.toml", "*.cfg", "*.ini", "*.coveragerc")
+SETTINGS_FILES = ("*.py", "*.toml", "*.cfg", "*.ini", "*.coveragerc")
 """Names of the files that may contain such settings."""
-
-
-def exit_without(exit_code: int, *, others_failed: bool) -> int:
-    """Return the exit code that the run would have had without the failing control test."""
-    return 0 if exit_code == _FAILED_EXIT and not others_failed else exit_code
-
-
-def _assignment(text: str) -> str:
-    name, _, value = text.partition("=")
-    return f"{name}={shlex.quote(value)}"
 
 
 _EQUAL = re.compile(r"assert(?:List|Dict|Tuple|Set|Count|Sequence|MultiLine|Almost)?Equals?")
@@ -227,59 +209,51 @@ _FAR = 1_000_003
 """Added to an expected number, so that it exceeds every tolerance."""
 
 
-def at_stake(
+def select_tests(
     before: RunResult, kept: RunResult, changes: Iterable[FileChange], most: int
 ) -> dict[str, set[str]]:
-    """Select the base's tests that matter most for the change, by file: `TestA::test_b` without parameters.
+    """Select the base's tests that a dishonest change would make pass, by file: `TestA::test_b`, without parameters.
 
     They pass with the change's code, and failed before or are rewritten by the change.
 
     Args:
         kept: the run of the change's code with the base's tests.
         changes: all differences between change and base.
-        most: how many to select.
+        most: how many to select at most.
     """
     rewritten = _rewritten(changes)
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    left = most
+    found: dict[str, set[str]] = {}
     for name, case in before.cases.items():
-        now = kept.cases.get(name)
         function = name.partition("::")[2].partition("[")[0]
-        if not (
-            left
-            and case.file.endswith(".py")
-            and name.startswith(f"{case.file}::")
-            and now is not None
-            and now.status is CaseStatus.PASSED
-            and function not in found[case.file]
-        ):
-            continue
-        if case.failed or function in rewritten.get(case.file, ()):
-            found[case.file].add(function)
-            left -= 1
-    return {file: functions for file, functions in found.items() if functions}
+        is_suspect = case.failed or function in rewritten.get(case.file, ())
+        is_python = case.file.endswith(".py") and name.startswith(f"{case.file}::")
+        if is_suspect and is_python and kept.passed(name):
+            found.setdefault(case.file, set()).add(function)
+            if sum(map(len, found.values())) >= most:
+                break
+    return found
 
 
 def _rewritten(changes: Iterable[FileChange]) -> dict[str, set[str]]:
     """Return the tests, by file, that no longer exist in their original form."""
-    files = [change for change in changes if change.path.endswith(".py") and change.old is not None]
-    after: set[str] = set()
-    for change in changes:
-        if change.path.endswith(".py") and change.new is not None:
-            after.update(_form(function) for _, function in _tests(change.new.content or b""))
-    after.discard("")
+    files = [change for change in changes if change.path.endswith(".py")]
+    after = {
+        _syntax(function)
+        for change in files
+        for _, function in _tests((change.new and change.new.content) or b"")
+    } - {""}
     return {
         change.path: {
             name
             for name, function in _tests((change.old and change.old.content) or b"")
-            if _form(function) not in after
+            if _syntax(function) not in after
         }
         for change in files
     }
 
 
-def _form(function: Function) -> str:
-    """Return a function without its layout; empty if it is nested too deeply or contains too long a number."""
+def _syntax(function: Function) -> str:
+    """Return a function's syntax tree as text; empty if it is nested too deeply or contains too long a number."""
     try:
         return ast.dump(function)
     except (RecursionError, ValueError, MemoryError):
@@ -291,61 +265,62 @@ class Copies:
     """Copies of some tests of one file.
 
     Attributes:
-        path: file of the copies with other names.
-        spoiled_path: file of the copies with other expected values.
-        spoiled_text: its content; empty if no expected value is known.
-        names: names of the tests, by the names of their copies.
-        spoiled: names of the copies that must fail.
+        original: the file of the tests.
+        path: the file of the renamed copies.
+        text: its content.
+        altered_path: the file of the copies with other expected values.
+        altered_text: its content; empty if no expected value is known.
+        names: the names of the tests, by the names of their copies.
+        altered: the names of the copies that have another expected value, and must fail.
     """
 
     original: str
     path: str
     text: bytes
-    spoiled_path: str
-    spoiled_text: bytes
+    altered_path: str
+    altered_text: bytes
     names: Mapping[str, str]
-    spoiled: frozenset[str]
+    altered: frozenset[str]
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the tests to run."""
+        """The ids of the copies."""
         return [
             *(f"{self.path}::{name}" for name in self.names),
-            *(f"{self.spoiled_path}::{name}" for name in sorted(self.spoiled)),
+            *(f"{self.altered_path}::{name}" for name in sorted(self.altered)),
         ]
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files to write."""
-        return {self.path: self.text, **({self.spoiled_path: self.spoiled_text} if self.spoiled else {})}
+        """The contents of the files to write, by path."""
+        return {self.path: self.text, **({self.altered_path: self.altered_text} if self.altered else {})}
 
-    def without_expectation(self, run: RunResult) -> list[str]:
+    def passing_altered(self, run: RunResult) -> list[str]:
         """Return the tests that pass whatever value they expect."""
-        start = f"{self.spoiled_path}::"
-        passed = (
-            _function(case.id, start)
+        start = f"{self.altered_path}::"
+        passed = {
+            case.id.removeprefix(start).partition("[")[0]
             for case in run.cases.values()
             if case.id.startswith(start) and case.status is CaseStatus.PASSED
-        )
-        return sorted({f"{self.original}::{self.names[name]}" for name in passed if name in self.spoiled})
+        }
+        return sorted(f"{self.original}::{self.names[name]}" for name in passed & self.altered)
 
-    def failing(self, run: RunResult, before: RunResult, kept: RunResult) -> dict[str, CaseResult]:
+    def failing_renamed(self, run: RunResult, before: RunResult, kept: RunResult) -> dict[str, CaseResult]:
         """Return the renamed copies that fail although their originals pass, by the id of the original.
 
-        If the original passed on the base, so did its copy, and any failure counts. If it failed there, its
-        own name may matter after the point of that failure; then only a failed assertion counts.
+        If the original passed on the base, any failure of the copy counts. If it failed there, code of the
+        test after that failure may depend on its name; then only a failed assertion counts.
         """
-        found = self._by_original(run)
         return {
             name: case
-            for name, case in found.items()
+            for name, case in self._by_original(run).items()
             if case.status is CaseStatus.FAILED
             and (case.is_assertion or before.passed(name))
             and kept.passed(name)
         }
 
-    def agreeing(self, run: RunResult, before: RunResult) -> set[str]:
-        """Return the tests whose copies end on the base like the originals, and for the same reason.
+    def comparable(self, run: RunResult, before: RunResult) -> set[str]:
+        """Return the tests whose renamed copies have the originals' results and messages on the base.
 
         Tests that reached no assertion there are left out: the code that they call may not exist yet.
         """
@@ -355,7 +330,7 @@ class Copies:
             if (known := before.cases.get(name)) is not None
             and copy.status is known.status
             and (known.status is CaseStatus.PASSED or (known.is_assertion and copy.is_assertion))
-            and self._plain(copy.message) == self._plain(known.message)
+            and self._without_names(copy.message) == self._without_names(known.message)
         }
 
     def _by_original(self, run: RunResult) -> dict[str, CaseResult]:
@@ -363,10 +338,11 @@ class Copies:
         return {
             f"{self.original}::{self.names[function]}{case.id[len(start) + len(function) :]}": case
             for case in run.cases.values()
-            if case.id.startswith(start) and (function := _function(case.id, start)) in self.names
+            if case.id.startswith(start)
+            and (function := case.id.removeprefix(start).partition("[")[0]) in self.names
         }
 
-    def _plain(self, message: str) -> str:
+    def _without_names(self, message: str) -> str:
         for name, original in self.names.items():
             message = message.replace(name.rpartition("::")[2], original.rpartition("::")[2])
         message = message.replace(self.path, self.original)
@@ -379,41 +355,38 @@ def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str
     """Copy a test file twice; return None if it contains none of the tests.
 
     Args:
-        names: tests in it, as in `TestA::test_b`.
+        names: the tests in it, such as `TestA::test_b`.
         tokens: unguessable words of letters and digits for the names of the two files and their tests.
     """
     functions = {name: function for name, function in _tests(source) if name in set(names)}
-    folder, file = posixpath.split(path)
-    named: dict[str, str] = {}
-    edits: list[tuple[int, int, bytes]] = []
-    spoils: list[tuple[int, int, bytes]] = []
-    spoiled: set[str] = set()
-    lines = _Lines(source)
+    originals: dict[str, str] = {}
+    renames: list[tuple[int, int, bytes]] = []
+    alterations: list[tuple[int, int, bytes]] = []
+    altered: set[str] = set()
+    offsets = _SourceOffsets(source)
     for number, (name, function) in enumerate(functions.items()):
-        outer = name.rpartition("::")[0]
-        place = lines.name_of(function)
-        if place is None:
+        span = offsets.name_of(function)
+        if span is None:
             continue
         copy = f"test_{tokens[0]}_{number}"
-        edits.append((*place, copy.encode("ascii")))
-        qualified = f"{outer}::{copy}" if outer else copy
-        named[qualified] = name
-        if (constant := _expected(function)) is not None:
-            start, end = lines.span(constant)
-            spoils.append((start, end, _other(constant, source[start:end])))
-            spoiled.add(qualified)
-    if not named:
+        renames.append((*span, copy.encode("ascii")))
+        outer, colons, _ = name.rpartition("::")
+        qualified = f"{outer}{colons}{copy}"
+        originals[qualified] = name
+        if (constant := _expected_constant(function)) is not None:
+            start, end = offsets.span(constant)
+            alterations.append((start, end, _altered_value(constant, source[start:end])))
+            altered.add(qualified)
+    if not originals:
         return None
+    folder, file = posixpath.split(path)
     first, second = (
         posixpath.join(folder, f"test_{token}.py" if file.startswith("test") else f"{token}_test.py")
         for token in tokens
     )
-    text, other = _edited(source, edits), _edited(source, [*edits, *spoils]) if spoils else b""
-    return Copies(path, first, text, second, other, named, frozenset(spoiled))
-
-
-def _function(name: str, start: str) -> str:
-    return name[len(start) :].partition("[")[0]
+    text = _replace_spans(source, renames)
+    altered_text = _replace_spans(source, [*renames, *alterations]) if alterations else b""
+    return Copies(path, first, text, second, altered_text, originals, frozenset(altered))
 
 
 def _tests(source: bytes) -> Iterator[tuple[str, Function]]:
@@ -427,7 +400,7 @@ def _tests(source: bytes) -> Iterator[tuple[str, Function]]:
         yield "::".join(test.names), test.node
 
 
-def _expected(function: Function) -> ast.Constant | None:
+def _expected_constant(function: Function) -> ast.Constant | None:
     """Return a constant that is compared on every path through the test, or None."""
     for statement in function.body:
         if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
@@ -449,7 +422,7 @@ def _expected(function: Function) -> ast.Constant | None:
         else:
             continue
         try:
-            constants = [_constant(side) for side in sides]
+            constants = [_first_constant(side) for side in sides]
         except RecursionError:
             return None
         if constants.count(None) == 1:
@@ -457,12 +430,12 @@ def _expected(function: Function) -> ast.Constant | None:
     return None
 
 
-def _constant(node: ast.expr) -> ast.Constant | None:
+def _first_constant(node: ast.expr) -> ast.Constant | None:
     """Return the first constant of a literal or of `approx(literal)`; None for other expressions."""
     if isinstance(node, ast.Constant):
         return node if isinstance(node.value, int | float | str | bytes) else None
     if isinstance(node, ast.UnaryOp):
-        return _constant(node.operand)
+        return _first_constant(node.operand)
     inner: Sequence[ast.expr] = ()
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         inner = node.elts
@@ -471,10 +444,10 @@ def _constant(node: ast.expr) -> ast.Constant | None:
     elif isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         inner = node.args[:1] if name == "approx" else ()
-    return next(filter(None, map(_constant, inner)), None)
+    return next(filter(None, map(_first_constant, inner)), None)
 
 
-def _other(constant: ast.Constant, written: bytes) -> bytes:
+def _altered_value(constant: ast.Constant, written: bytes) -> bytes:
     """Return a different value in place of a constant, as Python source."""
     value = constant.value
     if isinstance(value, bool):
@@ -484,8 +457,8 @@ def _other(constant: ast.Constant, written: bytes) -> bytes:
     return b"(%s + %s)" % (written, b"b'-other'" if isinstance(value, bytes) else b"'-other'")
 
 
-class _Lines:
-    """Converts places in a source, as `ast` names them, to offsets."""
+class _SourceOffsets:
+    """Converts the lines and columns of syntax nodes to offsets in the source."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
@@ -494,9 +467,8 @@ class _Lines:
             self._starts.append(self._starts[-1] + len(line))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        assert node.end_lineno is not None  # noqa: S101  for the type checker: parsed nodes have an end
-        assert node.end_col_offset is not None  # noqa: S101  the same
-        return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+        end = self._at(node.end_lineno or 0, node.end_col_offset or 0)  # parsed nodes have both
+        return self._at(node.lineno, node.col_offset), end
 
     def name_of(self, function: Function) -> tuple[int, int] | None:
         """Return the place of a function's name in the source."""
@@ -508,7 +480,7 @@ class _Lines:
         return self._starts[line - 1] + column
 
 
-def _edited(source: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
+def _replace_spans(source: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
     for start, end, text in sorted(edits, reverse=True):
         source = source[:start] + text + source[end:]
     return source

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
-from orchestrator.bot.verification.python_tests import exit_without
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.fence import one_line
 
@@ -36,29 +35,29 @@ _ASSERTION_TYPE = re.compile(
     r"(?:Assert(?:ion)?(?:Failed)?(?:Error|Exception)?|Expectation(?:NotMetError|FailedException)|ComparisonFailure"
     r"|MultipleFailuresError|MultipleExpectationsNotMetError|PendingExampleFixedError)$"
 )
-# How a failure's first line begins where no type is told. pytest leaves the type out before a bare `assert`.
+# The beginning of an assertion's message in reports without types. pytest omits the type of a plain `assert`.
 _ASSERTION_TEXT = re.compile(
     r"\s*(?:assert |AssertionError\b|Failed: |Failed$|\[XPASS\(strict\)\]|JestAssertionError|assert[.(]|(?:Error: )?expect\()"
 )
-# https://doc.rust-lang.org/std/macro.assert.html: what a panic says after its place.
+# What a panic prints after its place: https://doc.rust-lang.org/std/macro.assert.html.
 _RUST_PANIC = "panicked at "
 _RUST_ASSERTIONS = ("assertion failed", "assertion `")
 _PLACES = re.compile(r"^([^\s:][^:\n]*):[0-9]+: (?:in )?\S+$", re.MULTILINE)
 
 
 _OUTPUT_CHARS = 20_000
-_NOTHING_COLLECTED = 5
-"""pytest's exit code if no test was collected."""
+_TESTS_FAILED, _NOTHING_COLLECTED = 1, 5
+"""pytest's exit codes: https://docs.pytest.org/en/stable/reference/exit-codes.html."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCommand:
-    """What a test command left behind.
+    """A test command that has ended, and its reports.
 
     Attributes:
         folder: the tree's path as the command saw it.
         reports: bytes of the reports.
-        unread: why a report could not be read; empty if all were.
+        unread: why the command could not be run or a report could not be read; empty if neither happened.
         rewritten: a test file that changed while the command ran; empty if none did.
         token: part of the control test's name; empty if there was none.
     """
@@ -74,10 +73,10 @@ class EndedCommand:
 def run_result(
     kind: RunKind, tree: str, ended: EndedCommand, *, minutes: float, expects: RunResult | None = None
 ) -> tuple[RunResult, bool]:
-    """Return the result of a run, and whether the control test was seen to fail.
+    """Return the result of a run, and whether the report shows that the control test failed.
 
     Args:
-        expects: the base's run, which showed what this runner reports; None before that.
+        expects: the base's run, which shows whether this runner writes a report; None for the base itself.
     """
     ran = ended.ran
     problem, cases = ended.unread, dict[str, CaseResult]()
@@ -88,14 +87,15 @@ def run_result(
     if len(cases) > MAX_CASES:
         problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
     control = [cases.pop(name) for name in list(cases) if ended.token and ended.token in name]
-    shown = any(case.failed for case in control)
+    control_failed = any(case.failed for case in control)
     failed = any(case.failed for case in cases.values())
-    exit_code = exit_without(ran.exit_code, others_failed=failed) if shown else ran.exit_code
+    only_control_failed = control_failed and not failed and ran.exit_code == _TESTS_FAILED
+    exit_code = 0 if only_control_failed else ran.exit_code
     problem = (
         why_stopped(ran, minutes)
         or problem
-        or (f"a file of tests was changed while they ran: {ended.rewritten}" if ended.rewritten else "")
-        or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
+        or (f"a test file was changed while the tests ran: {ended.rewritten}" if ended.rewritten else "")
+        or _contradiction(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
     )
     digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
     result = RunResult(
@@ -108,24 +108,23 @@ def run_result(
         digest=f"sha256:{digest}" if digest else "",
         output=ran.output[-_OUTPUT_CHARS:],
     )
-    return result, shown
+    return result, control_failed
 
 
 def why_stopped(ran: ExecResult, minutes: float) -> str:
-    """Return why a command did not complete; empty if it did."""
+    """Return why a command did not complete, without a subject; empty if it did."""
     if ran.killed_for:
         return f"was stopped: {ran.killed_for}"
     return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
 
 
-def _disagreement(
+def _contradiction(
     exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
 ) -> str:
-    """Return why the success of a run is not credible; empty if it is, or if the run reports failure."""
+    """Return why a run proves nothing although it ended: it contradicts its report, or ran no test; else empty."""
     if exit_code != 0:
         return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
-    failed = sum(case.failed for case in cases)
-    if failed:
+    if failed := sum(case.failed for case in cases):
         return f"the exit code is 0, though the report has failed tests: {failed}"
     if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
         return "no test ran" if not cases else "every test was skipped"
@@ -144,16 +143,14 @@ def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
         The tests in the report's order. A test with several results has the worst of them.
 
     Raises:
-        ValueError: the report has no supported format, is too large, or its counts differ from its lists; in
-            one line.
+        ValueError: the report has no supported format, is too large, or lists fewer tests or failures than it
+            counts; in one line.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"the report is larger than {MAX_BYTES // 1_000_000} MB")
-    begun = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if begun.startswith(b"<") or data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        found = _junit(data)
-    else:
-        found = _json(data)
+    start = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
+    is_xml = start.startswith(b"<") or data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    found = _junit(data) if is_xml else _json(data)
     cases = by_id(_cleaned(case, root.rstrip("/")) for case in found)
     if len(cases) > MAX_CASES:
         raise ValueError(f"the report lists more than {MAX_CASES:,} tests")
@@ -171,29 +168,22 @@ def by_id(cases: Iterable[CaseResult]) -> dict[str, CaseResult]:
 
 
 def _cleaned(case: CaseResult, root: str) -> CaseResult:
-    """Return the test with a one-line id, paths relative to `root`, and a cut message."""
-    name, file = case.id, case.file
+    """Return the test with a one-line id, paths relative to `root`, and a shortened message."""
+    name, file, message = case.id, case.file, case.message.strip()
     if root:
         name = name.removeprefix(f"{root}/")
         file = file.removeprefix(f"{root}/")
     file = file.removeprefix("./").replace("\\", "/")
     if file.startswith("/") or ".." in file.split("/"):
         file = ""
-    return CaseResult(_plain_id(name), case.status, _cut(case.message), case.is_assertion, file)
-
-
-def _plain_id(name: str) -> str:
     if len(name) > _MAX_ID_CHARS:
-        name = f"{name[: _MAX_ID_CHARS - 20]}… {hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
-    return name if name.isprintable() else one_line(name, limit=10 * _MAX_ID_CHARS, keep="`")
-
-
-def _cut(text: str) -> str:
-    """Return the start and the end of a long text: the first and last lines of a failure matter most."""
-    text = text.strip()
-    if len(text) <= _MAX_HEAD_CHARS + _MAX_TAIL_CHARS:
-        return text
-    return f"{text[:_MAX_HEAD_CHARS]}\n[…]\n{text[-_MAX_TAIL_CHARS:]}"
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+        name = f"{name[: _MAX_ID_CHARS - 20]}… {digest[:12]}"
+    if not name.isprintable():
+        name = one_line(name, limit=10 * _MAX_ID_CHARS, keep="`")
+    if len(message) > _MAX_HEAD_CHARS + _MAX_TAIL_CHARS:
+        message = f"{message[:_MAX_HEAD_CHARS]}\n[…]\n{message[-_MAX_TAIL_CHARS:]}"
+    return CaseResult(name, case.status, message, case.is_assertion, file)
 
 
 def _first_line(text: str) -> str:
@@ -206,10 +196,9 @@ def _first_line(text: str) -> str:
 def _junit(data: bytes) -> list[CaseResult]:
     from xml.parsers import expat
 
-    reader = _Junit()
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    reader.attach(parser)
+    reader = _Junit(parser)
     try:
         parser.Parse(data, True)
     except (expat.ExpatError, LookupError, UnicodeError) as error:
@@ -230,7 +219,12 @@ class _Junit:
     counts of the outermost suites are compared, because they include the inner ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parser: XMLParserType) -> None:
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
         self._cases: list[CaseResult] = []
         self._path: list[str] = []
         self._case: Mapping[str, str] = {}
@@ -242,23 +236,15 @@ class _Junit:
         self._suites: list[str] = []
         self._suite_files: list[str] = []
 
-    def attach(self, parser: XMLParserType) -> None:
-        """Register the callbacks of the parser, and refuse declarations."""
-        parser.StartDoctypeDeclHandler = self._refuse
-        parser.EntityDeclHandler = self._refuse
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-
     def finish(self) -> list[CaseResult]:
         """Return the tests.
 
         Raises:
             ValueError: the suites count more failures than are listed, or count tests while none is listed.
         """
-        _agree(self._claimed["failures"], self._listed["failures"], "failures")
+        _check_count(self._claimed["failures"], self._listed["failures"], "failures")
         if not self._listed["tests"]:  # pytest counts a test once for each of its subtests
-            _agree(self._claimed["tests"], 0, "tests")
+            _check_count(self._claimed["tests"], 0, "tests")
         return self._cases
 
     def _refuse(self, *_: object) -> None:
@@ -266,12 +252,13 @@ class _Junit:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._path and name not in {"testsuites", "testsuite"}:
-            raise ValueError("the report is XML, but not JUnit's")
+            raise ValueError("the report is XML, but not JUnit XML")
         if len(self._path) >= _MAX_DEPTH:
             raise ValueError("the report's XML is nested too deeply")
         if name == "testsuite":
             if "testsuite" not in self._path:
-                self._claim(attributes)
+                failures = _number(attributes.get("failures")) + _number(attributes.get("errors"))
+                self._claimed.update(tests=_number(attributes.get("tests")), failures=failures)
             self._suite_files.append(attributes.get("file", ""))
             self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
@@ -297,10 +284,6 @@ class _Junit:
             self._outcomes.append((*self._outcome, "".join(self._text)))
             self._outcome = None
 
-    def _claim(self, attributes: Mapping[str, str]) -> None:
-        self._claimed["tests"] += _number(attributes.get("tests"))
-        self._claimed["failures"] += _number(attributes.get("failures")) + _number(attributes.get("errors"))
-
     def _add(self) -> None:
         self._listed["tests"] += 1
         if len(self._cases) > MAX_CASES:
@@ -312,7 +295,7 @@ class _Junit:
         is_whole = found.id in {found.file, classname, suite}
         for element, attributes, text in self._outcomes:
             message = attributes.get("message", "")
-            self._listed["failures"] += element != "skipped"  # Surefire counts each rerun
+            self._listed["failures"] += element != "skipped"  # Surefire counts repeated runs too
             if element in _BAD:
                 other = _junit_failure(found, element, attributes, text, is_whole=is_whole)
             elif element in _FLAKY:
@@ -331,9 +314,9 @@ _SCRIPT = re.compile(r"\.[cm]?[jt]sx?$")
 
 
 def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
-    """Return the test with its id: pytest's own for a Python file, else beginning with its file or class.
+    """Return the test as passed, with pytest's own id for a Python file, else with one of its class and name.
 
-    If a class, a module or a data provider fails as a whole, its name stands for it.
+    If a class, a module or a data provider fails as a whole, its name is the id.
     """
     if file.endswith(".py"):
         module = file.removesuffix(".py").replace("\\", "/").replace("/", ".")
@@ -341,7 +324,7 @@ def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
             return CaseResult(file if name == module else f"{file}::{name}", CaseStatus.PASSED, file=file)
         if classname == module or classname.startswith(f"{module}."):
             classes = classname[len(module) + 1 :].split(".")
-        else:  # inherited: the file is that of the base, and the module stands before the class
+        else:  # an inherited test: `file` is that of the base class, `classname` has the test's own module
             parts = classname.split(".")
             modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
             file, classes = f"{'/'.join(modules)}.py", parts[len(modules) :]
@@ -357,15 +340,18 @@ def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
 def _junit_failure(
     case: CaseResult, element: str, attributes: Mapping[str, str], text: str, *, is_whole: bool
 ) -> CaseResult:
-    """Record a failure or an error. An error with a type was raised by the test; pytest's have none."""
+    """Return the test as failed, or as an error if it did not fail by itself.
+
+    An `error` element with a type was raised by the test itself; pytest's error elements have no type.
+    """
     message, kind = attributes.get("message", ""), attributes.get("type", "")
-    words = (text if _first_line(message).strip() in text else f"{message}\n{text}") or kind
+    shown = (text if _first_line(message).strip() in text else f"{message}\n{text}") or kind
     if kind.endswith("RiskyTestError"):  # PHPUnit's for a test that asserts nothing; it does not fail the run
-        return replace(case, status=CaseStatus.SKIPPED, message=words)
+        return replace(case, status=CaseStatus.SKIPPED, message=shown)
     if is_whole or not (element == "failure" or (element == "error" and kind)):
-        return replace(case, status=CaseStatus.ERROR, message=words)
+        return replace(case, status=CaseStatus.ERROR, message=shown)
     is_assertion = _is_assertion(kind, message or text, text, case.file)
-    return replace(case, status=CaseStatus.FAILED, message=words, is_assertion=is_assertion)
+    return replace(case, status=CaseStatus.FAILED, message=shown, is_assertion=is_assertion)
 
 
 def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
@@ -384,15 +370,12 @@ def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
 
 def _is_rust_assertion(text: str) -> bool:
     """Return whether a panic reports a failed assertion, on its line or, since Rust 1.73, on the next."""
-    if _RUST_PANIC not in text:
-        return False
-    lines = text.split("\n")
-    said = (
-        f"{line.partition(_RUST_PANIC)[2]}\n{following}"
-        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+    return any(
+        assertion in f"{line.partition(_RUST_PANIC)[2]}\n{following}"
+        for line, following in itertools.pairwise([*text.split("\n"), ""])
         if _RUST_PANIC in line
+        for assertion in _RUST_ASSERTIONS
     )
-    return any(assertion in words for words in said for assertion in _RUST_ASSERTIONS)
 
 
 def _number(text: str | None) -> int:
@@ -404,38 +387,38 @@ def _number(text: str | None) -> int:
 
 def _json(data: bytes) -> list[CaseResult]:
     text = data.decode("utf-8-sig", "replace")
-    whole = _loaded(text)
-    if isinstance(whole, dict) and isinstance(whole.get("testResults"), list):
-        return _jest(whole)
-    if isinstance(whole, dict) and isinstance(whole.get("examples"), list):
-        return _rspec(whole)
+    report = _parse_json(text)
+    if isinstance(report, dict) and isinstance(report.get("testResults"), list):
+        return _jest(report)
+    if isinstance(report, dict) and isinstance(report.get("examples"), list):
+        return _rspec(report)
     lines = text.split("\n")
-    if any(line.startswith("{") and '"Action"' in line and _loaded(line) for line in lines):
+    if any(line.startswith("{") and '"Action"' in line and _parse_json(line) for line in lines):
         return _Go().read(lines)
-    raise ValueError("the report is of no test runner that is understood")
+    raise ValueError("the report's format is not supported")
 
 
-def _loaded(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> list[str]:
-    return [_text(item) for item in value] if isinstance(value, list) else []
+def _as_texts(value: object) -> list[str]:
+    return [_as_text(item) for item in value] if isinstance(value, list) else []
 
 
-def _dicts(value: object) -> Iterator[dict[str, Any]]:
+def _as_objects(value: object) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
 
 
-def _agree(counted: object, listed: int, what: str) -> None:
+def _check_count(counted: object, listed: int, what: str) -> None:
     if isinstance(counted, int) and counted > listed:
         raise ValueError(f"the report counts {counted} {what} and lists {listed}")
 
@@ -444,37 +427,35 @@ def _jest(report: dict[str, Any]) -> list[CaseResult]:
     """Parse the JSON of Jest and vitest: https://jestjs.io/docs/configuration#testresultsprocessor-string."""
     cases: list[CaseResult] = []
     listed = 0
-    for suite in _dicts(report["testResults"]):
-        file = _text(suite.get("name"))
-        tests = list(_dicts(suite.get("assertionResults")))
+    for suite in _as_objects(report["testResults"]):
+        file = _as_text(suite.get("name"))
+        tests = list(_as_objects(suite.get("assertionResults")))
         listed += len(tests)
         cases.extend(_jest_case(test, file) for test in tests)
         if suite.get("status") == "failed" and not any(test.get("status") == "failed" for test in tests):
-            cases.append(CaseResult(file, CaseStatus.ERROR, _text(suite.get("message")), file=file))
-    _agree(report.get("numTotalTests"), listed, "tests")
+            cases.append(CaseResult(file, CaseStatus.ERROR, _as_text(suite.get("message")), file=file))
+    _check_count(report.get("numTotalTests"), listed, "tests")
     failures = sum(case.status is CaseStatus.FAILED for case in cases)
-    _agree(report.get("numFailedTests"), failures, "failures")
+    _check_count(report.get("numFailedTests"), failures, "failures")
     errors = sum(case.status is CaseStatus.ERROR for case in cases)
-    _agree(report.get("numRuntimeErrorTestSuites"), errors, "files that could not be loaded")
+    _check_count(report.get("numRuntimeErrorTestSuites"), errors, "files that could not be loaded")
     if report.get("success") is False and not failures and not errors:
-        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "the runner says that it did not succeed"))
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "the report says that the run did not succeed"))
     return cases
 
 
+_STATUSES = {"passed": CaseStatus.PASSED} | dict.fromkeys(
+    ("pending", "skipped", "todo", "disabled"), CaseStatus.SKIPPED
+)
+
+
 def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
-    name = " > ".join([*_texts(test.get("ancestorTitles")), _text(test.get("title"))])
-    said = test.get("status")
-    status = (
-        CaseStatus.PASSED
-        if said == "passed"
-        else CaseStatus.SKIPPED
-        if said in {"pending", "skipped", "todo", "disabled"}
-        else CaseStatus.FAILED
-    )
-    message = "\n".join(_texts(test.get("failureMessages")))
+    name = " > ".join([*_as_texts(test.get("ancestorTitles")), _as_text(test.get("title"))])
+    status = _STATUSES.get(_as_text(test.get("status")), CaseStatus.FAILED)
+    message = "\n".join(_as_texts(test.get("failureMessages")))
     is_assertion = status is CaseStatus.FAILED and (
         _ASSERTION_TEXT.match(message) is not None
-        or any("matcherResult" in detail for detail in _dicts(test.get("failureDetails")))
+        or any("matcherResult" in detail for detail in _as_objects(test.get("failureDetails")))
     )
     return CaseResult(f"{file}::{name}", status, message, is_assertion, file)
 
@@ -482,46 +463,42 @@ def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
 def _rspec(report: dict[str, Any]) -> list[CaseResult]:
     """Parse the JSON of RSpec: `lib/rspec/core/formatters/json_formatter.rb`."""
     cases = []
-    for example in _dicts(report["examples"]):
-        file = _text(example.get("file_path")).removeprefix("./")
-        said = example.get("status")
-        status = {"passed": CaseStatus.PASSED, "pending": CaseStatus.SKIPPED}.get(
-            _text(said), CaseStatus.FAILED
-        )
+    for example in _as_objects(report["examples"]):
+        file = _as_text(example.get("file_path")).removeprefix("./")
+        status = _STATUSES.get(_as_text(example.get("status")), CaseStatus.FAILED)
         exception = example.get("exception")
         exception = exception if isinstance(exception, dict) else {}
-        kind, message = _text(exception.get("class")), _text(exception.get("message"))
+        kind, message = _as_text(exception.get("class")), _as_text(exception.get("message"))
         is_assertion = status is CaseStatus.FAILED and _ASSERTION_TYPE.search(kind) is not None
-        name = f"{file}::{_text(example.get('full_description'))}"
-        words = f"{kind}: {message.strip()}" if kind else _text(example.get("pending_message"))
+        name = f"{file}::{_as_text(example.get('full_description'))}"
+        words = f"{kind}: {message.strip()}" if kind else _as_text(example.get("pending_message"))
         cases.append(CaseResult(name, status, words, is_assertion, file))
     summary = report.get("summary")
     summary = summary if isinstance(summary, dict) else {}
-    _agree(summary.get("example_count"), len(cases), "tests")
+    _check_count(summary.get("example_count"), len(cases), "tests")
     failures = sum(case.status is CaseStatus.FAILED for case in cases)
-    _agree(summary.get("failure_count"), failures, "failures")
+    _check_count(summary.get("failure_count"), failures, "failures")
     outside = summary.get("errors_outside_of_examples_count")
     if isinstance(outside, int) and outside > 0:
-        said = "\n".join(_texts(report.get("messages")))
-        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, said))
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "\n".join(_as_texts(report.get("messages")))))
     return cases
 
 
 _GO_UNBUILT = re.compile(r"FAIL\t(\S+) \[(?:build|setup) failed\]")
 _GO_STOPPED = re.compile(r"^(?:panic|fatal error): ", re.MULTILINE)
-# What t.Error and t.Fatal print, and an example whose output is another one.
+# What t.Error and t.Fatal print, and an example whose output is not the expected one.
 _GO_ASSERTION = re.compile(r"^ *\w+_test\.go:[0-9]+: |^got:$", re.MULTILINE)
 
 
 class _Go:
     """Parses the events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
 
-    A test's output may imitate the runner's own lines (before Go 1.20 it then becomes an event), so the worst
-    result of a test counts.
+    Before Go 1.20, a test's output may imitate the runner's lines and become an event, so the worst result of a
+    test counts.
     """
 
     def __init__(self) -> None:
-        self._ends: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._actions: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._output: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self._builds: defaultdict[str, list[str]] = defaultdict(list)
         self._failed_builds: dict[str, str] = {}
@@ -529,47 +506,47 @@ class _Go:
     def read(self, lines: Iterable[str]) -> list[CaseResult]:
         """Return the tests, and an error for each package in which not every test ran."""
         for line in lines:
-            if line.startswith("{") and isinstance(event := _loaded(line), dict):
+            if line.startswith("{") and isinstance(event := _parse_json(line), dict):
                 self._add(event)
-            elif unbuilt := _GO_UNBUILT.match(line):  # before Go 1.20 the only word of it
-                self._ends[unbuilt[1], ""].add("fail")
-        cases = [self._case(package, test, ends) for (package, test), ends in self._ends.items() if test]
+            elif unbuilt := _GO_UNBUILT.match(line):  # the only trace of it before Go 1.20
+                self._actions[unbuilt[1], ""].add("fail")
+        cases = [
+            self._case(package, test, actions) for (package, test), actions in self._actions.items() if test
+        ]
         parents = {parent for case in cases if case.is_assertion for parent in _go_parents(case.id)}
         cases = [replace(case, is_assertion=True) if case.id in parents else case for case in cases]
         failed = {case.id.partition("::")[0] for case in cases if case.failed}
-        stopped = {
-            package for (package, _), said in self._output.items() if any(map(_GO_STOPPED.match, said))
-        }
-        for (package, test), ends in self._ends.items():
-            if not test and "fail" in ends and (package not in failed or package in stopped):
-                cases.append(CaseResult(package, CaseStatus.ERROR, self._words_of_package(package)))
+        stopped = {package for (package, _), out in self._output.items() if any(map(_GO_STOPPED.match, out))}
+        for (package, test), actions in self._actions.items():
+            if not test and "fail" in actions and (package not in failed or package in stopped):
+                build = self._builds.get(self._failed_builds.get(package, ""), ())
+                shown = (
+                    "".join(build) or "".join(self._output[package, ""]) or "the package could not be built"
+                )
+                cases.append(CaseResult(package, CaseStatus.ERROR, shown))
         return cases
 
     def _add(self, event: dict[str, Any]) -> None:
-        package, test, action = (_text(event.get(key)) for key in ("Package", "Test", "Action"))
+        package, test, action = (_as_text(event.get(key)) for key in ("Package", "Test", "Action"))
         if action == "build-output":
-            self._builds[_text(event.get("ImportPath"))].append(_text(event.get("Output")))
+            self._builds[_as_text(event.get("ImportPath"))].append(_as_text(event.get("Output")))
         elif not package:
             return
         elif action == "output":
-            self._output[package, test].append(_text(event.get("Output")))
+            self._output[package, test].append(_as_text(event.get("Output")))
         elif action in {"run", "pass", "fail", "skip"}:
-            self._ends[package, test].add(action)
-            if build := _text(event.get("FailedBuild")):
+            self._actions[package, test].add(action)
+            if build := _as_text(event.get("FailedBuild")):
                 self._failed_builds[package] = build
 
-    def _words_of_package(self, package: str) -> str:
-        build = self._builds.get(self._failed_builds.get(package, ""), ())
-        return "".join(build) or "".join(self._output[package, ""]) or "the package could not be built"
-
-    def _case(self, package: str, test: str, ends: set[str]) -> CaseResult:
-        name, words = f"{package}::{test}", "".join(self._output[package, test])
-        if "fail" in ends:
-            is_assertion = _GO_ASSERTION.search(words) is not None and not _GO_STOPPED.search(words)
-            return CaseResult(name, CaseStatus.FAILED, words, is_assertion)
-        if not ends & {"pass", "skip"}:
-            return CaseResult(name, CaseStatus.ERROR, words or "the test began and did not end")
-        return CaseResult(name, CaseStatus.SKIPPED if "skip" in ends else CaseStatus.PASSED)
+    def _case(self, package: str, test: str, actions: set[str]) -> CaseResult:
+        name, output = f"{package}::{test}", "".join(self._output[package, test])
+        if "fail" in actions:
+            is_assertion = _GO_ASSERTION.search(output) is not None and not _GO_STOPPED.search(output)
+            return CaseResult(name, CaseStatus.FAILED, output, is_assertion)
+        if not actions & {"pass", "skip"}:
+            return CaseResult(name, CaseStatus.ERROR, output or "the test began and did not end")
+        return CaseResult(name, CaseStatus.SKIPPED if "skip" in actions else CaseStatus.PASSED)
 
 
 def _go_parents(name: str) -> Iterator[str]:

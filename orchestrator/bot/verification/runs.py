@@ -6,24 +6,24 @@ import asyncio
 import hashlib
 import posixpath
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.bot.verification.python_tests import (
-    ENDS_OTHERWISE,
+    EXIT_SETTINGS,
     MOST_IDS,
-    SETTINGS,
+    SETTINGS_FILES,
     ControlTest,
-    at_stake,
     checked_ids,
+    choose_control,
     copy_tests,
     is_module,
     is_plain_id,
     parse_pytest,
-    place_control,
     pytest_variables,
+    select_tests,
 )
 from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
@@ -34,18 +34,18 @@ from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.bot.git.objects import Trees
-    from orchestrator.bot.verification.base import Change
+    from orchestrator.bot.verification.base import Change, RunOptions
     from orchestrator.bot.verification.python_tests import Copies
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
 _T = TypeVar("_T")
 
-_FORM = 3
+_CACHE_VERSION = 4
 """Version of the cached results of a base. Another number invalidates them."""
 _RERUNS = 2
 _TOKEN_BITS = 64
@@ -54,33 +54,8 @@ _MOST_REPORT_BYTES = 100_000_000
 """Most bytes of all reports of a run together."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The user's settings for a repository's tests.
-
-    Attributes:
-        command: runs the tests, in the repository's folder.
-        setup: prepares what they need; empty for nothing.
-        report: path of the report that the command writes, or a pattern as in `.gitignore`; not needed for
-            pytest.
-        minutes: time limit of the command, and of the set-up.
-        test_paths: patterns of further test files, as in `.gitignore`.
-        sandbox: its name, or `none`.
-        conditions: a digest of everything else that affects a run: variables, hosts, paths and limits of
-            commands.
-    """
-
-    command: str
-    setup: str = ""
-    report: str = ""
-    minutes: float = 10
-    test_paths: tuple[str, ...] = ()
-    sandbox: str = "none"
-    conditions: str = ""
-
-
 class _UnfitTreeError(ToolError):
-    """A tree cannot be run because of its content: its set-up fails, or it blocks the place of our own files."""
+    """A tree cannot be run because of its content: its set-up fails, or the program's own files cannot be written."""
 
 
 class HostRuns:
@@ -91,11 +66,10 @@ class HostRuns:
         home: the folder of this repository's test runs, which outlives the cycle.
         environment: creates the environment of commands for a folder, with the user's limits, variables and
             hosts.
-        setup_environment: the same for the set-up, which may reach other hosts than the tests; None if it may
-            not.
+        setup_environment: the same for the set-up, if it may reach other hosts than the tests.
         source: creates unguessable names.
-        watch: called for each run when it starts (with None) and when it has ended.
-        reuses: whether to use an earlier result of the base.
+        on_run: called for each run when it starts, with None, and when it has ended, with the result.
+        reuses: whether to use a cached result of the base.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -107,35 +81,36 @@ class HostRuns:
         home: Path,
         environment: Callable[[Path], ExecutionEnvironment],
         source: random.Random,
-        watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
+        on_run: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
         reuses: bool = True,
         setup_environment: Callable[[Path], ExecutionEnvironment] | None = None,
     ) -> None:
         self._trees, self._base, self._options, self._reuses = trees, base, options, reuses
-        self._home, self._environment, self._source, self._watch = home, environment, source, watch
+        self._home, self._environment, self._source, self._on_run = home, environment, source, on_run
         self._setup_environment = setup_environment or environment
-        self._call = parse_pytest(options.command)
-        self._files = TestFiles(options.test_paths, (options.command, options.setup))
+        self._timeout_ms = round(options.minutes * 60_000)
+        self._pytest = parse_pytest(options.command)
+        self._test_files = TestFiles(options.test_paths, (options.command, options.setup))
         self._slot: Slot | None = None
         self._one_at_a_time = asyncio.Lock()
         self._results: dict[str, RunResult] = {}
         self._failed_setups: dict[str, str] = {}
         self._setup_trees: dict[str, str] = {}
-        self._restorable: dict[str, tuple[str, ...]] = {}
+        self._restored_by_tree: dict[str, tuple[str, ...]] = {}
         self._changes: dict[str, Sequence[FileChange]] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
-        """Where the test that must fail is, once the base has shown that it fails."""
+        """The control test, if it failed on the base as it should."""
 
     async def before(self) -> RunResult:
         """Run the base's tests: see `Verifier`."""
         async with self._one_at_a_time:
-            return await self._named_errors(self._before())
+            return await self._as_tool_errors(self._before())
 
     async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
         """Run tests for the model: see `Verifier`."""
         async with self._one_at_a_time:
-            return await self._named_errors(self._run_tests(tree, ids))
+            return await self._as_tool_errors(self._run_tests(tree, ids))
 
     async def verify(self, change: Change) -> Runs:
         """Make all runs that the change needs: see `Verifier`."""
@@ -144,7 +119,7 @@ class HostRuns:
                 return await self._verify(change)
             except PullwrightError as error:
                 return replace(
-                    self._of(change), before=self._results.get(self._base_tree), problem=str(error)
+                    self._runs_of(change), before=self._results.get(self._base_tree), problem=str(error)
                 )
 
     async def kept(self, change: Change, *, repeat: bool = False) -> Runs:
@@ -169,127 +144,125 @@ class HostRuns:
                 await _in_thread(slot.close)
 
     @staticmethod
-    async def _named_errors(running: Any) -> RunResult:
+    async def _as_tool_errors(running: Awaitable[RunResult]) -> RunResult:
         try:
-            result: RunResult = await running
+            return await running
         except ToolError:
             raise
-        except PullwrightError as error:  # git, the disk, or no sandbox
+        except PullwrightError as error:  # of git, the disk, or the sandbox
             raise ToolError(str(error)) from error
-        return result
 
-    def _of(self, change: Change) -> Runs:
+    def _runs_of(self, change: Change) -> Runs:
         options = self._options
         return Runs(options.command, options.setup, options.sandbox, change.base, change.tree)
 
     async def _verify(self, change: Change) -> Runs:
         before = await self._before()
         self._changes[change.tree] = change.files
-        after = await self._whole(RunKind.AFTER, change.tree)
+        after = await self._run_all(RunKind.AFTER, change.tree)
         kept_tree, restored = await _in_thread(self._kept_tree, change)
-        kept = await self._whole(RunKind.KEPT, kept_tree)
+        kept = await self._run_all(RunKind.KEPT, kept_tree)
         new = await self._new(change)
-        before, (kept, after) = await self._again(before, (kept, after))
-        problem, seconds = await self._known_tests(before, kept, change.files)
-        kept = replace(kept, problem=kept.problem or problem, seconds=kept.seconds + seconds)
-        after = replace(after, problem=after.problem or problem)
-        return replace(self._of(change), before=before, kept=kept, after=after, new=new, restored=restored)
+        before, (kept, after) = await self._repeat_failures(before, (kept, after))
+        if not kept.problem:
+            kept = await self._check_copies(before, kept, change.files)
+            after = replace(after, problem=after.problem or kept.problem)
+        return replace(
+            self._runs_of(change), before=before, kept=kept, after=after, new=new, restored=restored
+        )
 
     async def _kept_alone(self, change: Change, *, repeat: bool) -> Runs:
         before = await self._before()
         self._changes[change.tree] = change.files
         tree, restored = await _in_thread(self._kept_tree, change)
-        kept = await self._whole(RunKind.KEPT, tree)
+        kept = await self._run_all(RunKind.KEPT, tree)
         if repeat and not (before.problem or kept.problem):
             before, kept = [
-                replace(one, unsteady=await self._unsteady(one, one.cases.keys())) for one in (before, kept)
+                replace(one, flaky=await self._flaky_tests(one, one.cases.keys())) for one in (before, kept)
             ]
         else:
-            before, (kept, _) = await self._again(before, (kept, kept))
-        problem, seconds = await self._known_tests(before, kept, change.files)
-        kept = replace(kept, problem=kept.problem or problem, seconds=kept.seconds + seconds)
-        return replace(self._of(change), before=before, kept=kept, restored=restored)
+            before, (kept, _) = await self._repeat_failures(before, (kept, kept))
+        if not kept.problem:
+            kept = await self._check_copies(before, kept, change.files)
+        return replace(self._runs_of(change), before=before, kept=kept, restored=restored)
 
     def _kept_tree(self, change: Change) -> tuple[str, tuple[str, ...]]:
         """Return the tree of the change's code with the base's tests, and the paths restored from the base."""
-        restored = self._restored(change.tree)
+        restored = self._restored_paths(change.tree)
         tree = self._trees.mixed(change.tree, self._base_tree, set(restored))
-        inside = {
-            path: text for path, text in self._files.inside(change.files).items() if path not in restored
-        }
-        tree = self._trees.replaced(tree, inside)
-        self._restorable.setdefault(tree, ())  # all of that is as in the base
-        return tree, tuple(sorted({*restored, *inside}))
+        merged = self._test_files.merged_sources(change.files)
+        merged = {path: text for path, text in merged.items() if path not in restored}
+        tree = self._trees.replaced(tree, merged)
+        self._restored_by_tree.setdefault(tree, ())  # nothing is left to restore in this tree
+        return tree, tuple(sorted({*restored, *merged}))
 
     async def _before(self) -> RunResult:
         if self._base_tree and (known := self._results.get(self._base_tree)):
             return replace(known, kind=RunKind.BEFORE)
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
-        slot = await self._held_slot()
-        key = _digest(_FORM, self._base_tree, self._options)
-        found = await _in_thread(slot.load, key) if self._reuses else None
-        if found is None:
-            found = await self._base_run(await _in_thread(self._place_of_control))
-            if not found[0].problem:
-                await _in_thread(slot.save, key, *found)
-        result, self._control = found
+        slot = await self._open_slot()
+        key = _digest(_CACHE_VERSION, self._base_tree, self._options)
+        cached = await _in_thread(slot.load, key) if self._reuses else None
+        result, self._control = cached or await self._base_run(await _in_thread(self._choose_control))
+        if cached is None and not result.problem:
+            await _in_thread(slot.save, key, result, self._control)
         self._results[self._base_tree] = result
         return result
 
-    def _place_of_control(self) -> ControlTest | None:
+    def _choose_control(self) -> ControlTest | None:
         """Choose the place of the control test; None if it would change the results of other tests."""
-        if self._call is None or not self._call.bears_control:
+        is_possible = self._pytest is not None and self._pytest.allows_control
+        if not is_possible or self._trees.containing(self._base_tree, EXIT_SETTINGS, SETTINGS_FILES):
             return None
-        if self._trees.containing(self._base_tree, ENDS_OTHERWISE, SETTINGS):
-            return None
-        return place_control(self._trees.entries(self._base_tree))
+        return choose_control(self._trees.entries(self._base_tree))
 
     async def _base_run(self, control: ControlTest | None) -> tuple[RunResult, ControlTest | None]:
         """Run the base's tests. Return the result, and the control test if it failed as it should."""
-        self._watch(RunKind.BEFORE, None)
+        self._on_run(RunKind.BEFORE, None)
         ended = await self._run(self._base_tree, self._options.command, control)
-        result, shown = await self._result(RunKind.BEFORE, self._base_tree, ended)
-        if control is not None and not shown and result.exit not in (0, 1):
-            # Something there does not bear a file more. It is run as it is, and nothing is known of the runner.
+        result, control_failed = await self._result(RunKind.BEFORE, self._base_tree, ended)
+        if control is not None and not control_failed and result.exit not in (0, 1):
+            # The additional file seems to cause an error. Without it, the runner's reports cannot be checked.
             ended = await self._run(self._base_tree, self._options.command, None)
             result, _ = await self._result(RunKind.BEFORE, self._base_tree, ended)
-        self._watch(RunKind.BEFORE, result)
-        return result, control if shown else None
+        self._on_run(RunKind.BEFORE, result)
+        return result, control if control_failed else None
 
-    async def _whole(self, kind: RunKind, tree: str) -> RunResult:
+    async def _run_all(self, kind: RunKind, tree: str) -> RunResult:
         """Run all tests of a tree, once."""
-        known = self._results.get(tree)
-        if known is None:
-            self._watch(kind, None)
+        result = self._results.get(tree)
+        if result is None:
+            self._on_run(kind, None)
             control = await _in_thread(self._control_for, tree)
             ended = await self._run(tree, self._options.command, control)
-            known, shown = await self._result(kind, tree, ended, expects=self._results[self._base_tree])
-            if control is not None and not shown and known.is_green:
-                known = replace(known, problem=await _in_thread(self._missing_failure, tree, ended))
-            self._results[tree] = known
-            self._watch(kind, known)
-        return replace(known, kind=kind)
+            base = self._results[self._base_tree]
+            result, control_failed = await self._result(kind, tree, ended, expects=base)
+            if control is not None and not control_failed and result.is_green:
+                result = replace(result, problem=await _in_thread(self._problem_without_control, tree, ended))
+            self._results[tree] = result
+            self._on_run(kind, result)
+        return replace(result, kind=kind)
 
     def _control_for(self, tree: str) -> ControlTest | None:
-        """Return the control test for a tree; None if the change's own settings may fail a run without a failing test."""
-        found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
-        return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
+        """Return the control test for a tree; None if the change's settings may fail a run in which no test fails."""
+        found = self._control and self._trees.containing(tree, EXIT_SETTINGS, SETTINGS_FILES)
+        return None if found and not set(found).isdisjoint(self._restored_paths(tree)) else self._control
 
-    def _missing_failure(self, tree: str, ended: EndedCommand) -> str:
+    def _problem_without_control(self, tree: str, ended: EndedCommand) -> str:
         """Return why a run without the control test's failure is invalid; empty if there is an honest reason.
 
-        A change of settings may move the tests. Then *kept* shows that failures are reported.
+        A change of settings may move the tests. Then the run `kept` shows that failures are reported.
         """
         if any(ended.token.encode("ascii") in data for data in ended.reports):
             return "a test that must fail passed: the code changes what the test runner reports"
-        if any(not is_module(path) for path in self._restored(tree)):
-            return ""
-        return "a test that must fail was not run: the code changes which tests the test runner finds"
+        if all(map(is_module, self._restored_paths(tree))):
+            return "a test that must fail was not run: the code changes which tests the test runner finds"
+        return ""
 
-    def _restored(self, tree: str) -> tuple[str, ...]:
+    def _restored_paths(self, tree: str) -> tuple[str, ...]:
         """Return the paths of a changed tree that are restored from the base for the base's tests."""
-        if tree in self._restorable:
-            return self._restorable[tree]
+        if tree in self._restored_by_tree:
+            return self._restored_by_tree[tree]
         passing = {
             case.file
             for case in self._results[self._base_tree].cases.values()
@@ -298,15 +271,17 @@ class HostRuns:
 
         @cache
         def is_installed(module: str) -> bool:
-            # A test that passes and imports what is not in the repository found it elsewhere.
+            # A passing test that imports a module which is not in the repository found it in another place.
             return module.isidentifier() and not passing.isdisjoint(
                 self._trees.importing(self._base_tree, module)
             )
 
         text_of = partial(self._trees.text, self._base_tree, most_bytes=_TEST_FILE_BYTES)
         entries = self._trees.entries(self._base_tree)
-        self._restorable[tree] = self._files.restored(self._changed(tree), entries, is_installed, text_of)
-        return self._restorable[tree]
+        self._restored_by_tree[tree] = self._test_files.restored(
+            self._changed(tree), entries, is_installed, text_of
+        )
+        return self._restored_by_tree[tree]
 
     def _changed(self, tree: str) -> Sequence[FileChange]:
         """Return all differences between a tree and the base."""
@@ -320,135 +295,148 @@ class HostRuns:
         if not tree:
             return None
         modules = [path for path in files if is_module(path) and is_plain_id(path)]
-        if self._call is not None and 0 < len(modules) <= MOST_IDS:
-            return await self._some(RunKind.NEW, tree, modules)
-        return await self._whole(RunKind.NEW, tree)
+        if self._pytest is not None and 0 < len(modules) <= MOST_IDS:
+            return await self._run_selected(RunKind.NEW, tree, self._pytest.selecting(modules))
+        return await self._run_all(RunKind.NEW, tree)
 
     def _new_tree(self, change: Change) -> tuple[str, list[str]]:
-        """Return the tree of the base's code with the change's tests, and the new or changed test files; empty without."""
-        paths = set(self._files.tests(change.files))
-        there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
-        if self._call is not None:
-            there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
-        inside = {} if self._call else self._files.inside(change.files, with_old_code=True)
-        if not there and not inside:
+        """Return the tree of the base's code with the change's tests, and the new or changed test files.
+
+        Both are empty if there are no such files.
+        """
+        paths = set(self._test_files.tests(change.files))
+        test_files = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
+        if self._pytest is not None:
+            test_files = [
+                path for path in test_files if path.endswith(".py") and not path.endswith("conftest.py")
+            ]
+        merged = {} if self._pytest else self._test_files.merged_sources(change.files, with_old_code=True)
+        if not test_files and not merged:
             return "", []
         tree = self._trees.mixed(self._base_tree, change.tree, paths)
-        return self._trees.replaced(tree, inside), there
+        return self._trees.replaced(tree, merged), test_files
 
     async def _run_tests(self, tree: str, ids: Sequence[str]) -> RunResult:
         await self._before()
-        named = await _in_thread(self._checked, tree, ids)
-        if not named or self._call is None:
-            return await self._whole(RunKind.AFTER, tree)
-        return await self._some(RunKind.AFTER, tree, named)
+        if ids:
+            entries = await _in_thread(self._trees.entries, tree)
+            ids = checked_ids(ids, entries.keys() | folders_of(entries))
+        if not ids or self._pytest is None:
+            return await self._run_all(RunKind.AFTER, tree)
+        return await self._run_selected(RunKind.AFTER, tree, self._pytest.selecting(ids))
 
-    def _checked(self, tree: str, ids: Sequence[str]) -> list[str]:
-        if not ids:
-            return []
-        entries = self._trees.entries(tree)
-        return checked_ids(ids, entries.keys() | folders_of(entries))
-
-    async def _some(self, kind: RunKind, tree: str, ids: Sequence[str]) -> RunResult:
-        """Run some tests of a tree now."""
-        assert self._call is not None  # noqa: S101  for the type checker
-        self._watch(kind, None)
-        ended = await self._run(tree, self._call.selecting(ids), None)
-        result, _ = await self._result(kind, tree, ended)
-        self._watch(kind, result)
+    async def _run_selected(self, kind: RunKind, tree: str, command: str) -> RunResult:
+        """Run a command that selects some tests of a tree. The result is not cached."""
+        self._on_run(kind, None)
+        result, _ = await self._result(kind, tree, await self._run(tree, command, None))
+        self._on_run(kind, result)
         return result
 
-    async def _again(
+    async def _repeat_failures(
         self, before: RunResult, changed: tuple[RunResult, RunResult]
     ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
-        """Repeat tests that passed before and fail now, twice on both sides, and record unsteady ones."""
-        kept, after = [await _in_thread(_suspects, before, result) for result in changed]
-        suspects = (kept - after, after)  # of what fails in both, the change as it is tells
-        if not any(suspects):
-            return before, changed
-        found: dict[str, frozenset[str]] = {}
-        for result, ids in ((before, suspects[0] | suspects[1]), *zip(changed, suspects, strict=True)):
-            if ids and not (result.tree in found and result is not before):
-                found[result.tree] = await self._unsteady(result, ids)
-        first, second = (replace(one, unsteady=found.get(one.tree, frozenset())) for one in changed)
-        return replace(before, unsteady=found[before.tree]), (first, second)
+        """Repeat tests that passed before and fail now, twice on both sides, and record which are flaky.
 
-    async def _unsteady(self, result: RunResult, ids: Collection[str]) -> frozenset[str]:
-        """Return which tests end differently when the same tree is run again; see `RunResult.unsteady`."""
+        Args:
+            changed: the runs `kept` and `after`. A test that fails in both is repeated in `after` only.
+        """
+        kept, after = [await _in_thread(_newly_failing, before, result) for result in changed]
+        if not kept | after:
+            return before, changed
+        flaky: dict[str, frozenset[str]] = {}
+        for result, ids in ((before, kept | after), *zip(changed, (kept - after, after), strict=True)):
+            if ids and result.tree not in flaky:
+                flaky[result.tree] = await self._flaky_tests(result, ids)
+        first, second = (replace(one, flaky=flaky.get(one.tree, frozenset())) for one in changed)
+        return replace(before, flaky=flaky[before.tree]), (first, second)
+
+    async def _flaky_tests(self, result: RunResult, ids: Collection[str]) -> frozenset[str]:
+        """Return which tests end differently when the same tree is run again; see `RunResult.flaky`."""
         command = self._options.command
-        if self._call is not None and 0 < len(ids) <= MOST_IDS and all(map(is_plain_id, ids)):
-            command = self._call.selecting(sorted(ids))
-        unsteady: set[str] = set()
+        if self._pytest is not None and 0 < len(ids) <= MOST_IDS and all(map(is_plain_id, ids)):
+            command = self._pytest.selecting(sorted(ids))
+        flaky: set[str] = set()
         for _ in range(_RERUNS):
             ended = await self._run(result.tree, command, None)
             again, _ = await self._result(result.kind, result.tree, ended)
-            unsteady |= {one for one in ids if again.passed(one) not in (None, result.passed(one))}
-        return frozenset(unsteady)
+            flaky |= {one for one in ids if again.passed(one) not in (None, result.passed(one))}
+        return frozenset(flaky)
 
-    async def _known_tests(
+    async def _check_copies(
         self, before: RunResult, kept: RunResult, changes: Sequence[FileChange]
-    ) -> tuple[str, float]:
-        """Return why passing tests prove nothing: the code recognizes them, or equals every expected value.
+    ) -> RunResult:
+        """Return `kept`, invalid if the code recognizes tests or equals every expected value; then they prove nothing.
 
-        The reason is empty if they do. The second value is the duration of this check in seconds.
+        The duration includes that of the check.
         """
-        if self._call is None or kept.problem:
-            return "", 0.0
-        stake = await _in_thread(at_stake, before, kept, changes, MOST_IDS // 2)
-        copies = await self._copied(kept.tree, stake)
-        seconds = copies[0][1].seconds if copies else 0.0
-        free = {name for one, ran in copies for name in one.without_expectation(ran)}
-        if not free and not any(one.failing(ran, before, kept) for one, ran in copies):
-            return "", seconds
-        # It may be the tests' own way: the base tells. What is seen twice is no accident.
-        as_it_was = await self._copied(before.tree, stake)
-        if free := free.difference(*(one.without_expectation(ran) for one, ran in as_it_was)):
-            return f"{_tests(free)} whatever value is expected, which proves nothing: {min(free)}", seconds
-        comparable = {name for one, ran in as_it_was for name in one.agreeing(ran, before)}
-        again = await self._copied(kept.tree, stake)
-        known = comparable.intersection(name for one, ran in again for name in one.failing(ran, before, kept))
-        words = f"{_tests(known)} only where the code knows it by its name or file: " if known else ""
-        return words + min(known, default=""), seconds
+        if self._pytest is None:
+            return kept
+        names = await _in_thread(select_tests, before, kept, changes, MOST_IDS // 2)
+        copies = await self._run_copies(kept.tree, names)
+        if not copies:
+            return kept
+        kept = replace(kept, seconds=kept.seconds + copies[0][1].seconds)
+        altered = {name for one, ran in copies for name in one.passing_altered(ran)}
+        if not altered and not any(one.failing_renamed(ran, before, kept) for one, ran in copies):
+            return kept
+        # The tests themselves may be the cause: then the copies behave so on the base too.
+        on_base = await self._run_copies(before.tree, names)
+        if altered := altered.difference(*(one.passing_altered(ran) for one, ran in on_base)):
+            problem = f"tests such as {min(altered)} pass whatever value they expect, so they prove nothing"
+            return replace(kept, problem=problem)
+        comparable = {name for one, ran in on_base for name in one.comparable(ran, before)}
+        again = await self._run_copies(kept.tree, names)  # the failures may be accidental
+        failing = (name for one, ran in again for name in one.failing_renamed(ran, before, kept))
+        if recognized := comparable.intersection(failing):
+            problem = (
+                f"tests such as {min(recognized)} pass only because the code recognizes their names or files"
+            )
+            return replace(kept, problem=problem)
+        return kept
 
-    async def _copied(
-        self, tree: str, stake: Mapping[str, Collection[str]]
+    async def _run_copies(
+        self, tree: str, names: Mapping[str, Collection[str]]
     ) -> list[tuple[Copies, RunResult]]:
-        """Run copies of tests in place of their files."""
-        if not stake or self._call is None:
+        """Run copies of tests in place of their files. Return the copies of each file with the run of all of them.
+
+        Args:
+            names: the tests to copy, by file.
+        """
+        if not names or self._pytest is None:
             return []
-        made: list[Copies] = []
-        slot = await self._fresh(tree)
+        copies: list[Copies] = []
+        slot = await self._slot_with(tree)
         environment = self._environment(slot.tree)
         try:
             await environment.initialize()
-            for path, names in stake.items():
+            for path, tests in names.items():
                 with suppress(ToolError):
                     source = await environment.read_file(path, max_bytes=_TEST_FILE_BYTES)
                     tokens = self._token(), self._token()
-                    if one := await _in_thread(copy_tests, path, source, names, tokens):
+                    if one := await _in_thread(copy_tests, path, source, tests, tokens):
                         await environment.remove_file(path)
                         for place, text in one.files.items():
                             await environment.write_file(place, text)
-                        made.append(one)
-            ids = [name for one in made for name in one.ids if is_plain_id(name)]
+                        copies.append(one)
+            ids = [name for one in copies for name in one.ids if is_plain_id(name)]
             if not ids:
                 return []
-            ended = await self._execute(environment, slot, self._call.selecting(ids))
+            ended = await self._execute(environment, slot, self._pytest.selecting(ids))
         finally:
             await environment.cleanup()
         ran, _ = await self._result(RunKind.KEPT, tree, ended)
-        return [(one, ran) for one in made]
+        return [(one, ran) for one in copies]
 
     def _token(self) -> str:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
     async def _run(self, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
-        """Run a command in a fresh tree, with the control test.
+        """Run a command in a fresh tree, with the control test if there is one.
 
-        If the change's content prevents the run, the result is an invalid run.
+        If the change's content prevents the run, the result says so in `unread`.
         """
         try:
-            return await self._run_in(await self._fresh(tree), tree, command, control)
+            return await self._run_in(await self._slot_with(tree), tree, command, control)
         except _UnfitTreeError as error:
             if tree == self._base_tree:
                 raise
@@ -461,7 +449,7 @@ class HostRuns:
         try:
             await environment.initialize()
             if control is not None:
-                with _unfit():
+                with _as_unfit_tree():
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
             stamps = await _in_thread(slot.stamper.files, slot.tree, programs)
@@ -473,37 +461,38 @@ class HostRuns:
             await environment.cleanup()
 
     async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> EndedCommand:
-        own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
-        with _unfit():
+        own = f".{self._token()}.xml"
+        with _as_unfit_tree():
             for path in await _in_thread(slot.matching, self._options.report):
                 with suppress(FileMissingError):
                     await environment.remove_file(path)
         folder = environment.working_directory()
         variables = pytest_variables(posixpath.join(folder, own))
-        ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
-        # Nothing runs there any more: what is read now stays as it is.
-        reports = []
-        left = _MOST_REPORT_BYTES
-        try:
+        ran = await environment.exec_command(command, timeout_ms=self._timeout_ms, env=variables)
+        reports: list[bytes] = []
+        try:  # the environment has ended all processes, so the files do not change any more
             for path in (own, *await _in_thread(slot.matching, self._options.report)):
                 with suppress(FileMissingError):
-                    reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
-                    left -= len(reports[-1])
+                    most_bytes = min(MAX_BYTES, _MOST_REPORT_BYTES - sum(map(len, reports)))
+                    reports.append(await environment.read_file(path, max_bytes=most_bytes))
         except ToolError as error:
             return EndedCommand(ran, folder, unread=f"the report cannot be read: {error}")
         return EndedCommand(ran, folder, tuple(reports))
 
-    async def _fresh(self, tree: str) -> Slot:
-        """Return the slot with a tree's files, and with the result of the set-up."""
-        slot = await self._held_slot()
-        key = await self._setup_of(slot, tree) if self._options.setup else ""
+    async def _slot_with(self, tree: str) -> Slot:
+        """Return the slot with a tree's files, and with the files that the set-up creates for it."""
+        slot = await self._open_slot()
+        key = await self._setup_key(slot, tree) if self._options.setup else ""
         await _in_thread(self._export, slot, tree)
         if key:
-            await _in_thread(slot.bring_setup, key)
+            await _in_thread(slot.restore_setup, key)
         return slot
 
-    async def _setup_of(self, slot: Slot, tree: str) -> str:
-        """Return the key of a tree's set-up, which runs none of the change's code unless necessary."""
+    async def _setup_key(self, slot: Slot, tree: str) -> str:
+        """Make a tree's set-up, and return its key.
+
+        The set-up runs on the base with only the files of the change that it depends on, if that succeeds.
+        """
         source = await _in_thread(self._setup_tree, tree)
         try:
             return await self._set_up(slot, source)
@@ -524,36 +513,32 @@ class HostRuns:
         environment = self._setup_environment(slot.tree)
         try:
             await environment.initialize()
-            ran = await environment.exec_command(self._options.setup, timeout_ms=self._milliseconds)
+            ran = await environment.exec_command(self._options.setup, timeout_ms=self._timeout_ms)
         finally:
             await environment.cleanup()
         if ran.timed_out or ran.killed_for or ran.exit_code != 0:
             how = why_stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
-            last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
-            self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
+            last_line = (ran.output.strip().splitlines() or [""])[-1]
+            self._failed_setups[key] = f"the set-up command {how}: {last_line.strip()[:300]}"
             raise _UnfitTreeError(self._failed_setups[key])
-        await _in_thread(slot.keep_setup, key, await _in_thread(self._trees.entries, tree))
+        await _in_thread(slot.save_setup, key, await _in_thread(self._trees.entries, tree))
         return key
 
     def _setup_tree(self, tree: str) -> str:
         """Return the tree of the base with those files of another tree that a set-up depends on."""
         if tree not in self._setup_trees:
-            steering = {change.path for change in self._changed(tree) if self._files.steers_setup(change)}
-            self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, steering)
+            needed = {change.path for change in self._changed(tree) if self._test_files.affects_setup(change)}
+            self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, needed)
         return self._setup_trees[tree]
 
     def _export(self, slot: Slot, tree: str) -> None:
         slot.empty()
         self._trees.export(tree, slot.tree)
 
-    async def _held_slot(self) -> Slot:
+    async def _open_slot(self) -> Slot:
         if self._slot is None:
             self._slot = await _in_thread(Slot.take, self._home)
         return self._slot
-
-    @property
-    def _milliseconds(self) -> int:
-        return round(self._options.minutes * 60_000)
 
     async def _result(
         self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
@@ -564,18 +549,14 @@ class HostRuns:
 
 
 @contextmanager
-def _unfit() -> Iterator[None]:
+def _as_unfit_tree() -> Iterator[None]:
     try:
         yield
     except ToolError as error:
         raise _UnfitTreeError(str(error)) from error
 
 
-def _tests(names: Collection[str]) -> str:
-    return "1 test passes" if len(names) == 1 else f"{len(names)} tests pass"
-
-
-def _suspects(before: RunResult, after: RunResult) -> set[str]:
+def _newly_failing(before: RunResult, after: RunResult) -> set[str]:
     """Return the tests that passed before and fail now."""
     if before.problem or after.problem:
         return set()
@@ -589,7 +570,7 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
 
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Run a blocking function in a thread. On cancellation wait for it, because it uses what is removed next."""
+    """Run a blocking function in a thread. On cancellation wait for its end, because its files are removed next."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(running)

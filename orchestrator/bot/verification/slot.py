@@ -1,10 +1,11 @@
 """The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
 
-<home>/before/<key>.json    results of runs of a base <home>/<n>/lock             held by the process that
-runs tests in slot <n> <home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
-<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own
-path <home>/<n>/lent             the copy of the set-up that the runs of this slot have, while none runs
-<home>/<n>/lent.json        what the kernel said of that copy before the last run; removed when it is read
+<home>/before/<key>.json    the result of a base's run
+<home>/<n>/lock             held by the process that runs tests in slot <n>
+<home>/<n>/tree             the files of one run; a sandbox reaches nothing else
+<home>/<n>/setups/<key>     the files that a set-up created; they may contain the slot's path, so no other slot uses them
+<home>/<n>/lent             a copy of them that was part of the last run's tree, kept here between runs
+<home>/<n>/lent.json        the stamps of that copy from before the last run; removed when it is read
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
 _TICK_NS = 20_000_000
 """Longer than the resolution of file times in any kernel."""
-_PATTERN_SIGN = re.compile(r"[*?\[\\]")
-_NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
-"""Not cached among the repository's files: compiled files could be stale for sources that changed since."""
+_WILDCARD = re.compile(r"[*?\[\\]")
+_NOT_CACHED = frozenset({"__pycache__", ".pytest_cache", ".git"})
+"""Not cached if they are in a folder of the repository: compiled files may be outdated for another commit."""
 
 
 class Slot:
@@ -64,7 +65,7 @@ class Slot:
         self.tree = folder / "tree"
         self._home, self._folder, self._handle = home, folder, handle
         self._setups = folder / "setups"
-        self.stamper = Stamper(by_content=not _tells_of_maps(folder / "probe"))
+        self.stamper = Stamper(by_content=not _detects_mapped_writes(folder / "probe"))
         self._lent = _ReusedFolders(folder / "lent", self.stamper)
 
     @classmethod
@@ -87,12 +88,14 @@ class Slot:
                     continue
                 slot = cls(home, folder, handle)
                 if not slot._lent.load():
-                    slot._remove(slot._lent.folder)
-                slot.evict()
+                    _remove(slot._lent.folder)
+                slot._evict()
                 return slot
         except OSError as error:
-            raise _no_place(home, error) from error
-        raise ToolError(f"{_MOST_SLOTS} processes run tests of this repository by now; wait for one of them")
+            raise _unusable(home, error) from error
+        raise ToolError(
+            f"{_MOST_SLOTS} processes are running tests of this repository; wait for one of them to end"
+        )
 
     def close(self) -> None:
         """Remove the files of the last run and release the slot. It may be called again."""
@@ -100,8 +103,8 @@ class Slot:
             return
         try:
             if not self._lent.save(self.tree):
-                self._remove(self._lent.folder)
-            self._remove(self.tree)
+                _remove(self._lent.folder)
+            _remove(self.tree)
         finally:
             os.close(self._handle)
             self._handle = -1
@@ -114,10 +117,10 @@ class Slot:
         """
         try:
             self._lent.take_back(self.tree)
-            self._remove(self.tree)
+            _remove(self.tree)
             self.tree.mkdir(mode=_PRIVATE)
         except OSError as error:
-            raise _no_place(self.tree, error) from error
+            raise _unusable(self.tree, error) from error
 
     def matching(self, pattern: str) -> list[str]:
         """Return the files in `tree` that match a pattern as in `.gitignore`; none for an empty pattern.
@@ -125,7 +128,7 @@ class Slot:
         No link is followed, and nothing outside of `tree` is read.
 
         Raises:
-            ToolError: there are more than a test run writes.
+            ToolError: more than 5,000 files match.
         """
         if not pattern:
             return []
@@ -134,9 +137,9 @@ class Slot:
         pattern = pattern.removeprefix("./").lstrip("/")
         spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
         found: list[str] = []
-        # What stands before the first sign of a pattern is one folder.
+        # All matches are in the folder that the pattern names before its first wildcard.
         top = self.tree
-        for part in posixpath.dirname(_PATTERN_SIGN.split(pattern, maxsplit=1)[0]).split("/"):
+        for part in posixpath.dirname(_WILDCARD.split(pattern, maxsplit=1)[0]).split("/"):
             top /= part
             if part == ".." or not _is_folder(top):
                 return []
@@ -145,14 +148,16 @@ class Slot:
             paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
             found += filter(spec.match_file, paths)
             if len(found) > _MOST_REPORTS:
-                raise ToolError(f"more than {_MOST_REPORTS:,} files match the report's pattern; name fewer")
+                raise ToolError(
+                    f"more than {_MOST_REPORTS:,} files match the pattern of reports; set one that matches fewer"
+                )
         return sorted(found)
 
     def has_setup(self, key: str) -> bool:
         """Return whether the result of a set-up is cached here."""
         return (self._setups / key).is_dir()
 
-    def keep_setup(self, key: str, tracked: Mapping[str, str]) -> None:
+    def save_setup(self, key: str, tracked: Mapping[str, str]) -> None:
         """Move the files that a set-up created out of `tree`, into the cache.
 
         Args:
@@ -165,7 +170,7 @@ class Slot:
         draft = self._setups / f"{key}.new"
         try:
             self._lent.forget(key)
-            self._remove(draft)
+            _remove(draft)
             draft.mkdir(mode=_PRIVATE, parents=True)
             for path in _untracked(self.tree, tracked):
                 target = draft / path
@@ -173,32 +178,32 @@ class Slot:
                 (self.tree / path).rename(target)
             draft.rename(self._setups / key)
         except OSError as error:
-            raise _no_place(draft, error) from error
-        self.evict()
+            raise _unusable(draft, error) from error
+        self._evict()
 
-    def bring_setup(self, key: str) -> None:
+    def restore_setup(self, key: str) -> None:
         """Put the files that a set-up created into `tree`. Files of the repository are not replaced.
 
         Raises:
             ToolError: they cannot be copied.
         """
-        kept = self._setups / key
+        cached = self._setups / key
         try:
             with suppress(OSError):
-                os.utime(kept)
-            if not self._lent.has(key):
-                self._remove(self._lent.folder)
-            intact = self._lent.put(key, self.tree)
+                os.utime(cached)
+            if self._lent.key != key:
+                _remove(self._lent.folder)
+            intact = self._lent.place(key, self.tree)
             copied = []
-            for folder, names in _missing(kept, self.tree, intact):
-                _copy([kept / folder / name for name in names], self.tree / folder)
-                copied += [path for name in names if _is_folder(self.tree / (path := _joined(folder, name)))]
-            self._lent.note(key, self.tree, intact, copied)
+            for folder, names in _missing_entries(cached, self.tree, intact):
+                _copy([cached / folder / name for name in names], self.tree / folder)
+                copied += [path for name in names if _is_folder(self.tree / (path := _join(folder, name)))]
+            self._lent.record(key, self.tree, intact, copied)
         except OSError as error:
-            raise _no_place(self.tree, error) from error
+            raise _unusable(self.tree, error) from error
 
     def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
-        """Return what `save` wrote under a key; None if it is missing or damaged."""
+        """Return the result and control test that `save` cached; None if they are missing or damaged."""
         path = self._home / "before" / f"{key}.json"
         try:
             with path.open("rb") as file:
@@ -206,50 +211,48 @@ class Slot:
             os.utime(path)
         except (OSError, ValueError, RecursionError):
             return None
-        return _unpacked(data)
+        return _decode(data)
 
     def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
-        """Cache a base's result and its control test. If that fails, the base is run again next time."""
+        """Cache a base's result and its control test. Errors are ignored: then the base is run again."""
         folder = self._home / "before"
         draft = folder / f"{key}.{os.getpid()}"
         with suppress(OSError):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
-            draft.write_text(json.dumps(_packed(result, control)), encoding="utf-8")
+            draft.write_text(json.dumps(_encode(result, control)), encoding="utf-8")
             draft.replace(folder / f"{key}.json")
 
-    def evict(self) -> None:
-        """Remove the least recently used caches, and what dead processes left."""
+    def _evict(self) -> None:
+        """Remove the least recently used caches, and the drafts of processes that died."""
         with suppress(OSError):
             for path in self._setups.glob("*.new"):
-                self._remove(path)
+                _remove(path)
         for path in _oldest(self._setups, _MOST_SETUPS):
-            self._remove(path)
+            _remove(path)
         for path in _oldest(self._home / "before", _MOST_RESULTS):
             with suppress(OSError):
                 path.unlink()
 
-    @staticmethod
-    def _remove(*folders: Path) -> None:
-        try:
-            for folder in folders:
-                remove_folder(folder)
-        except (WorkspaceError, NotADirectoryError) as error:
-            raise ToolError(f"the files of a test run could not be removed: {error}") from error
+
+def _remove(folder: Path) -> None:
+    try:
+        remove_folder(folder)
+    except (WorkspaceError, NotADirectoryError) as error:
+        raise ToolError(f"the files of a test run could not be removed: {error}") from error
 
 
 Stamp: TypeAlias = "tuple[int | str, ...]"
-"""Mode, number, size, mtime, ctime, and digest of the content or an empty value.
+"""Mode, inode number, size, mtime, ctime, and digest of the content or an empty value.
 
-For a folder only the mode, because its entries change.
+For a folder only the mode, because its entries have stamps of their own.
 """
 
 
 class Stamper:
-    """Detects whether a file has changed, whatever commands did in between.
+    """Makes stamps of files. A file with the same stamp is unchanged, even if commands tried to hide a change.
 
-    Only the kernel sets the time of a file's status change (ctime): a file with the same number, size and
-    ctime is unchanged. Some file systems, such as tmpfs, do not update it when a file is written through
-    shared memory (`mmap`); there the content is compared as well.
+    Only the kernel sets the time of a file's status change (ctime). Some file systems, such as tmpfs, do not
+    update it when a file is written through shared memory (`mmap`); there the stamp includes the content.
     """
 
     def __init__(self, *, by_content: bool) -> None:
@@ -267,7 +270,7 @@ class Stamper:
             yield inside, self._stamp(folder / inside, os.lstat(folder / inside))
             with os.scandir(folder / inside) as entries:
                 for entry in entries:
-                    path = _joined(inside, entry.name)
+                    path = _join(inside, entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(path)
                     else:
@@ -293,7 +296,7 @@ class Stamper:
         return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest
 
 
-def _tells_of_maps(probe: Path) -> bool:
+def _detects_mapped_writes(probe: Path) -> bool:
     """Return whether the file system updates the times of a file that is written through shared memory.
 
     Raises:
@@ -305,7 +308,7 @@ def _tells_of_maps(probe: Path) -> bool:
         file.flush()
         os.utime(file.fileno(), ns=(0, 0))
         with mmap.mmap(file.fileno(), 1) as shared:
-            # A page that was read before is what such file systems let be written without being told.
+            # Such file systems do not notice a write to a page that was read before.
             shared[0] = shared[0] + 1
         changed = os.fstat(file.fileno()).st_mtime_ns != 0
     probe.unlink()
@@ -313,102 +316,107 @@ def _tells_of_maps(probe: Path) -> bool:
 
 
 class _ReusedFolders:
-    """Folders of a set-up that were lent to a run. Unchanged parts need not be copied again.
+    """Folders of a set-up that were part of a run's tree. The next run uses their unchanged parts.
 
-    Args:
+    Attributes:
         folder: their place between two runs.
-        stamper: detects changes.
+        key: the key of their set-up; empty if there are none.
     """
 
     def __init__(self, folder: Path, stamper: Stamper) -> None:
         self.folder, self._stamper = folder, stamper
-        self._key = ""
+        self.key = ""
         self._stamps: dict[str, dict[str, Stamp]] = {}  # of everything in a folder, by its path in the tree
-        self._record = folder.with_name(f"{folder.name}.json")
-
-    def has(self, key: str) -> bool:
-        """Return whether these are folders of this set-up."""
-        return self._key == key
+        self._record_file = folder.with_name(f"{folder.name}.json")
 
     def forget(self, key: str) -> None:
-        """Discard the folders of a set-up, because it is made anew."""
-        if self._key == key:
-            self._key, self._stamps = "", {}
+        """Forget the folders of a set-up that is made again."""
+        if self.key == key:
+            self.key, self._stamps = "", {}
 
     def load(self) -> bool:
-        """Continue with what another process saved. Return False if there is nothing."""
+        """Load the record of an earlier process. Return False if there is none."""
         try:
-            data = json.loads(self._record.read_bytes())
-            self._record.unlink()
+            data = json.loads(self._record_file.read_bytes())
+            self._record_file.unlink()
             self._stamps = {
                 folder: {path: tuple(stamp) for path, stamp in stamps.items()}
                 for folder, stamps in data["stamps"].items()
             }
-            self._key = str(data["key"])
+            self.key = str(data["key"])
         except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
             self._stamps = {}
         return bool(self._stamps)
 
     def save(self, tree: Path) -> bool:
-        """Take everything back for the next process. Return False if there is nothing, or no space."""
+        """Take the folders back and save their record. Return False if there are none, or the disk is full."""
         if not self._stamps:
             return False
         try:
             self.take_back(tree)
-            self._record.write_text(json.dumps({"key": self._key, "stamps": self._stamps}), encoding="ascii")
+            self._record_file.write_text(
+                json.dumps({"key": self.key, "stamps": self._stamps}), encoding="ascii"
+            )
         except OSError:
             return False
         return True
 
     def take_back(self, tree: Path) -> None:
-        """Move the folders out of a tree in which nothing runs any more."""
+        """Move the folders out of a tree, after its commands have ended."""
         for path in self._stamps:
             target = self.folder / path
-            # A run may have put a link in the place of a folder, here or above.
-            if _is_folder(tree / path) and _is_inside(tree, path):
+            # A run may have replaced the folder, or one above it, by a link.
+            if _is_folder(tree / path) and _is_reached_without_links(tree, path):
                 target.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-                with suppress(OSError):  # it may be closed to us; then it is copied
+                with suppress(OSError):  # a run may have made it inaccessible; then it is copied again
                     (tree / path).rename(target)
 
-    def put(self, key: str, tree: Path) -> set[str]:
-        """Move the folders of this set-up into a tree, without changed parts. Return those that are complete."""
-        if key != self._key:
+    def place(self, key: str, tree: Path) -> set[str]:
+        """Move the folders of a set-up into a tree, without changed parts. Return those that are complete."""
+        if key != self.key:
             self._stamps = {}
         intact = set()
         for path, stamps in self._stamps.items():
             source = self.folder / path
-            if _is_folder(source) and not os.path.lexists(tree / path) and _is_inside(tree, path):
-                changed, is_whole = self._compared(source, stamps)
+            if (
+                _is_folder(source)
+                and not os.path.lexists(tree / path)
+                and _is_reached_without_links(tree, path)
+            ):
+                changed, is_complete = self._changes_in(source, stamps)
                 for one in changed:
-                    _discard(one)
-                if is_whole:
+                    if _is_folder(one):
+                        remove_folder(one)
+                    else:
+                        one.unlink(missing_ok=True)
+                if is_complete:
                     intact.add(path)
                 if source.exists():
                     source.rename(tree / path)
         return intact
 
-    def note(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
-        """Record the state of the folders before anything runs there.
+    def record(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
+        """Record the stamps of the folders before a command runs in the tree.
 
         Args:
             tree: contains the folders.
-            intact: folders that `put` found complete.
+            intact: folders that `place` found complete.
             copied: folders that were copied since.
         """
-        known = self._stamps if self._key == key else {}
+        known = self._stamps if self.key == key else {}
         inside = tuple(f"{path}/" for path in known)
         folders = [
             *(path for path in known if _is_folder(tree / path)),
             *(path for path in copied if path not in known and not path.startswith(inside)),
         ]
         fresh = {path: dict(self._stamper.folder(tree / path)) for path in folders if path not in intact}
-        self._key, self._stamps = key, {path: fresh.get(path) or known[path] for path in folders}
+        self.key, self._stamps = key, {path: fresh.get(path) or known[path] for path in folders}
         newest = max((int(stamp[4]) for stamps in fresh.values() for stamp in stamps.values()), default=0)
-        # What changes from now on has another time.
+        # Wait for the clock's next tick, so that a later change has another time.
         time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
 
-    def _compared(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
-        """Return the changed files and folders, and whether all that existed still does."""
+    def _changes_in(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
+        """Return the changed and new files and folders, and whether all recorded ones are unchanged."""
         changed, same = [], 0
         try:
             for path, stamp in self._stamper.folder(folder):
@@ -416,16 +424,9 @@ class _ReusedFolders:
                     same += 1
                 else:
                     changed.append(folder / path)
-        except OSError:  # a folder that is closed to us
+        except OSError:  # a part that a run made inaccessible
             return [folder], False
         return changed, same == len(stamps)
-
-
-def _discard(path: Path) -> None:
-    if _is_folder(path):
-        remove_folder(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _copy(sources: list[Path], folder: Path) -> None:
@@ -434,42 +435,44 @@ def _copy(sources: list[Path], folder: Path) -> None:
     Raises:
         ToolError: copying failed.
     """
-    made = subprocess.run(  # noqa: S603  a copy of our own
+    copying = subprocess.run(  # noqa: S603  a copy of our own
         [*_COPY, "--", *map(str, sources), f"{folder}/"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
-    if made.returncode != 0:
-        said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+    if copying.returncode != 0:
+        reason = copying.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise ToolError(f"the files of the set-up could not be copied: {' '.join(reason)[:300]}")
 
 
-def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
+def _encode(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
     cases = [asdict(case) for case in result.cases.values()]
-    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    facts = {**asdict(replace(result, cases={}, flaky=frozenset())), "cases": cases, "flaky": []}
     return {"result": facts, "control": control and asdict(control)}
 
 
-def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
-    """Decode what `_packed` wrote; return None if it is damaged."""
+def _decode(data: Any) -> tuple[RunResult, ControlTest | None] | None:
+    """Return the result and the control test of a cache file; None if it is damaged."""
     try:
         facts, control = data["result"], data["control"]
         cases: Iterable[CaseResult] = (
             CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
         )
-        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        known = {**facts, "kind": RunKind.BEFORE, "flaky": frozenset(), "cached": True}
         result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
-        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+        return result, control and ControlTest(
+            control["folder"], (control["affixes"][0], control["affixes"][1])
+        )
     except (TypeError, KeyError, ValueError, LookupError):
         return None
 
 
-def _joined(folder: str, name: str) -> str:
+def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _is_inside(tree: Path, path: str) -> bool:
+def _is_reached_without_links(tree: Path, path: str) -> bool:
     """Return whether the folder of a path exists and is not reached through a link."""
     parent = (tree / path).parent
     return parent.is_dir() and os.path.realpath(parent) == os.path.normpath(
@@ -477,7 +480,7 @@ def _is_inside(tree: Path, path: str) -> bool:
     )
 
 
-def _no_place(folder: Path, error: OSError) -> ToolError:
+def _unusable(folder: Path, error: OSError) -> ToolError:
     return ToolError(f"tests cannot run in {folder}: {error.strerror or error}")
 
 
@@ -498,15 +501,15 @@ def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
         inside = pending.pop()
         with os.scandir(tree / inside) as entries:
             for entry in entries:
-                path = _joined(inside, entry.name)
+                path = _join(inside, entry.name)
                 if path in folders and entry.is_dir(follow_symlinks=False):
                     pending.append(path)
-                elif path not in tracked and path not in folders and entry.name not in _NOT_KEPT:
+                elif path not in tracked and path not in folders and entry.name not in _NOT_CACHED:
                     found.append(path)
     return found
 
 
-def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+def _missing_entries(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield folders of `tree` with the entries of `kept` to copy into each: none for those in `intact`."""
     pending = [""]
     while pending:
@@ -514,7 +517,7 @@ def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[
         names = []
         with os.scandir(kept / inside) as entries:
             for entry in entries:
-                path = _joined(inside, entry.name)
+                path = _join(inside, entry.name)
                 if not os.path.lexists(tree / path):
                     names.append(entry.name)
                 elif path not in intact and entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):

@@ -1,7 +1,7 @@
 """Suggests how to run a repository's tests, from its files alone. It executes nothing.
 
-A repository's text is untrusted. It selects among known commands; only a command named in a workflow or in
-instructions is copied from it, as one plain line, and such a suggestion says so.
+A repository's text is untrusted: it only selects among known commands. The exception is a command in a workflow or
+in instructions, which is copied as one plain line; such a suggestion is marked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.verification.copied_commands import VENV, copied_commands
 from orchestrator.core.changes import is_test_path
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ MOST_PATHS = 200_000
 _MOST_CHARS = 200_000
 """Most characters read from one file."""
 _MOST_TESTS_READ = 20
-_MOST_WORKFLOWS = 30
-_MOST_STEPS = 4
 _REPORT_XML = "test-report.xml"
 _REPORT_JSON = "test-report.json"
 
@@ -49,8 +48,8 @@ class SuggestedCommand:
         command: runs the tests, in the repository's folder.
         source: the evidence in the repository, in a few words.
         setup: prepares what they need; empty for nothing.
-        report: where the command writes its report; empty for pytest, which is told where, and without a
-            report.
+        report: where the command writes its report; empty for pytest, which gets the path when it is started, and
+            if there is no report.
         copied: whether the command or the set-up is the repository's own text.
     """
 
@@ -70,20 +69,22 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Sug
         read: returns a file's text; None if it is missing or not text.
     """
     files = _Files(paths, read)
-    found = [(proposal, files.tests_in(suffixes)) for look, suffixes in _LOOKS for proposal in look(files)]
-    found.sort(key=lambda one: (one[0].confidence, one[1]), reverse=True)
+    found = [
+        (one, files.tests_in(suffixes)) for suggester, suffixes in _SUGGESTERS for one in suggester(files)
+    ]
+    found.sort(key=lambda pair: (pair[0].confidence, pair[1]), reverse=True)
     best: dict[str, SuggestedCommand] = {}
-    for proposal, _ in found:
-        best.setdefault(proposal.command, proposal)
+    for suggestion, _ in found:
+        best.setdefault(suggestion.command, suggestion)
     return list(best.values())
 
 
 def names_each_test(command: str, report: str) -> bool:
-    """Return whether a command's report is known to name every test; else only its exit code can count."""
+    """Return whether a command is known to report every test; if not, only its exit code is known."""
     return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
 
 
-_REACHED = (
+_HOSTS_BY_INSTALLER = (
     (r"pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch", "pypi.org *.pythonhosted.org"),
     (r"npm|pnpm|npx|bun", "registry.npmjs.org"),
     (r"yarn", "registry.yarnpkg.com registry.npmjs.org"),
@@ -102,7 +103,7 @@ _REACHED = (
 
 def hosts_of(setup: str) -> tuple[str, ...]:
     """Return the hosts that a set-up command may need, judged by the installers that it names."""
-    reached = (hosts for names, hosts in _REACHED if re.search(rf"\b(?:{names})\b", setup))
+    reached = (hosts for names, hosts in _HOSTS_BY_INSTALLER if re.search(rf"\b(?:{names})\b", setup))
     return tuple(dict.fromkeys(" ".join(reached).split()))
 
 
@@ -150,7 +151,7 @@ class _Files:
 
     @cached_property
     def tests(self) -> list[str]:
-        """The files that belong to the tests."""
+        """The paths that belong to the tests."""
         return [path for path in self.paths if is_test_path(path)]
 
     def tests_in(self, suffixes: tuple[str, ...]) -> int:
@@ -175,7 +176,6 @@ _TEST_REQUIREMENTS = (
     "requirements/tests.txt", "requirements/testing.txt", "requirements/dev.txt", "tests/requirements.txt",
 )  # fmt: skip
 _PYTEST = ".venv/bin/python -m pytest"
-_VENV = "python3 -m venv .venv"
 _INSTALL = ".venv/bin/python -m pip install -q"
 _TOOLS = "python3 -m venv .tools && .tools/bin/python -m pip install -q"
 """Folder for tools that create the tests' environment, outside of that environment."""
@@ -185,7 +185,7 @@ _NOX_SESSION = re.compile(
     r"^@nox\.session(?:\((?![^)\n]*(?:python|name))[^)\n]*\))?\n(?:async )?def (tests?|unit|pytest)\(",
     re.MULTILINE,
 )
-"""A session for any Python, whose environment has the session's own name."""
+"""A session without a Python version of its own, so that its environment is named after the session."""
 
 
 class _Python:
@@ -195,8 +195,8 @@ class _Python:
         self.files = files
         self.project = files.toml("pyproject.toml")
         self.tool = _table(self.project, "tool")
-        self.extras = self._named(_table(self.project, "project", "optional-dependencies"))
-        self.groups = self._named(_table(self.project, "dependency-groups"))
+        self.extras = self._test_extras(_table(self.project, "project", "optional-dependencies"))
+        self.groups = self._test_extras(_table(self.project, "dependency-groups"))
         self.requirements = [path for path in _TEST_REQUIREMENTS if files.has(path)]
         self.is_installable = bool(
             _table(self.project, "project")
@@ -206,7 +206,7 @@ class _Python:
         if files.has("requirements.txt") and not _table(self.project, "project"):
             self.requirements.insert(0, "requirements.txt")
 
-    def _named(self, table: dict[str, Any]) -> dict[str, str]:
+    def _test_extras(self, table: dict[str, Any]) -> dict[str, str]:
         """Return extras or groups for tests, with their requirements."""
         lists = ((name, table.get(name)) for name in _TEST_GROUPS)
         return {
@@ -239,7 +239,7 @@ class _Python:
         tests = [path for path in files.tests if path.endswith(".py")][:_MOST_TESTS_READ]
         return next((path for path in tests if _PYTEST_STYLE.search(files.text(path))), "")
 
-    def by_tool(self) -> tuple[str, str] | None:
+    def setup_by_tool(self) -> tuple[str, str] | None:
         """Return the set-up by the project's own tool, and the tool's name; None if it has none."""
         files, chosen = self.files, " ".join(f"--group {name}" for name in self.groups if name != "dev")
         extras = " ".join(f"--extra {name}" for name in self.extras if name not in self.groups)
@@ -249,8 +249,8 @@ class _Python:
         if files.has("poetry.lock") or "poetry" in self.tool:
             groups = [name for name in _TEST_GROUPS if name in _table(self.tool, "poetry", "group")]
             with_groups = f" --with {','.join(groups)}" if groups else ""
-            made = "POETRY_VIRTUALENVS_IN_PROJECT=true .tools/bin/poetry install -q --no-interaction"
-            return f"{_TOOLS} poetry && {made}{with_groups}", files.has("poetry.lock") or "[tool.poetry]"
+            install = "POETRY_VIRTUALENVS_IN_PROJECT=true .tools/bin/poetry install -q --no-interaction"
+            return f"{_TOOLS} poetry && {install}{with_groups}", files.has("poetry.lock") or "[tool.poetry]"
         if files.has("pdm.lock") or "pdm" in self.tool:
             named = " ".join(f"-G {name}" for name in (*self.groups, *self.extras))
             words = " ".join(filter(None, (".tools/bin/pdm install -q", named)))
@@ -259,7 +259,7 @@ class _Python:
             return f"{_TOOLS} pipenv && PIPENV_VENV_IN_PROJECT=1 .tools/bin/pipenv sync --dev", "Pipfile.lock"
         return None
 
-    def by_pip(self, *packages: str) -> str:
+    def setup_by_pip(self, *packages: str) -> str:
         """Return the set-up by pip; empty if nothing has to be installed."""
         steps = []
         if self.requirements:
@@ -273,10 +273,10 @@ class _Python:
         )
         words += [package for package in packages if not re.search(rf"\b{package}\b", listed)]
         if self.groups:
-            steps.insert(0, f"{_INSTALL} --upgrade pip")  # 25.1 knows groups
+            steps.insert(0, f"{_INSTALL} --upgrade pip")  # groups need pip 25.1
         if words:
             steps.append(" ".join((_INSTALL, *words)))
-        return " && ".join((_VENV, *steps)) if steps else ""
+        return " && ".join((VENV, *steps)) if steps else ""
 
 
 def _python(files: _Files) -> Iterator[SuggestedCommand]:
@@ -284,8 +284,8 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
         return
     python = _Python(files)
     source = python.pytest_source()
-    if by_tool := python.by_tool():
-        setup, tool = by_tool
+    if setup_by_tool := python.setup_by_tool():
+        setup, tool = setup_by_tool
         confidence = Confidence.SURE if source else Confidence.LIKELY
         yield SuggestedCommand(_PYTEST, f"{tool}, {source or 'test files'}", confidence, setup)
         return
@@ -294,37 +294,43 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
         return
     declared = python.extras or python.groups or python.requirements
     if not declared:
-        yield from _by_environments(files, python)
+        yield from _environment_tools(files, python)
     confidence = Confidence.SURE if declared else Confidence.LIKELY
-    yield SuggestedCommand(_PYTEST, source, confidence, python.by_pip("pytest"))
+    yield SuggestedCommand(_PYTEST, source, confidence, python.setup_by_pip("pytest"))
 
 
-def _by_environments(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
-    """Suggest tox, nox and hatch, which know the tests' requirements if the project does not list them.
+def _environment_tools(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
+    """Suggest the environments of tox, nox and hatch, whose settings list the tests' requirements.
 
-    An installed copy of the code would be tested in place of the change, so the code is linked.
+    The code is installed in editable mode; otherwise an installed copy would be tested in place of the change.
     """
     is_tox = {"tox", "testenv"} & files.sections("tox.ini") or "tox:tox" in files.sections("setup.cfg")
     if is_tox or "tox" in python.tool or files.has("tox.toml"):
-        made = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
+        setup_command = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
         where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
-        yield SuggestedCommand(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made)
+        yield SuggestedCommand(
+            ".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, setup_command
+        )
     if session := _NOX_SESSION.search(files.text("noxfile.py")):
         program = f".nox/{session[1]}/bin/python -m"
-        linked = f" && {program} pip install -q -e ." if python.is_installable else ""
-        made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
-        yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
+        editable = f" && {program} pip install -q -e ." if python.is_installable else ""
+        setup_command = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{editable}"
+        yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.SURE, setup_command)
     if environments := _table(python.tool, "hatch", "envs"):
         hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
         scripts = _table(environments, "default", "scripts")
-        run, made = ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
+        run, setup_command = (
+            ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
+        )
         source = "[tool.hatch.envs] in pyproject.toml"
-        yield SuggestedCommand(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
+        yield SuggestedCommand(
+            f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {setup_command}"
+        )
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
-    """Suggest pytest for tests of `unittest`: it runs them too, and reports each result."""
-    setup = python.by_pip()
+    """Suggest unittest, and pytest, which runs such tests too and reports each result."""
+    setup = python.setup_by_pip()
     program = ".venv/bin/python" if setup else "python3"
     names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
     pattern = "" if any(name.startswith("test") for name in names) else ' -p "*_test.py"'
@@ -339,7 +345,7 @@ def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
     else:
         command, source = f"{program} -m unittest discover{start}{pattern}", "test files without pytest"
     yield SuggestedCommand(command, source, Confidence.LIKELY, setup)
-    by_pytest = python.by_pip("pytest")
+    by_pytest = python.setup_by_pip("pytest")
     yield SuggestedCommand(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest)
 
 
@@ -354,8 +360,8 @@ _MANAGERS = (  # the lock file, the program, the set-up
     ("npm-shrinkwrap.json", "npm", "npm ci --no-audit --no-fund"),
 )
 _NO_LOCK = ("", "npm", "npm install --no-audit --no-fund")
-_RUN = {"npm": "npx --no", "pnpm": "pnpm exec", "yarn": "yarn run", "bun": "bunx --no-install"}
-_NODE_REPORTS = {  # what makes a runner write a report that is understood, and where
+_EXEC_PREFIXES = {"npm": "npx --no", "pnpm": "pnpm exec", "yarn": "yarn run", "bun": "bunx --no-install"}
+_NODE_REPORTS = {  # the options that make a runner write a supported report, and the report's path
     "jest": (f"--json --outputFile={_REPORT_JSON}", _REPORT_JSON),
     "react-scripts": (f"--watchAll=false --json --outputFile={_REPORT_JSON}", _REPORT_JSON),
     "vitest": (f"--reporter=json --outputFile={_REPORT_JSON}", _REPORT_JSON),
@@ -363,7 +369,7 @@ _NODE_REPORTS = {  # what makes a runner write a report that is understood, and 
     "node": (f"--test-reporter=junit --test-reporter-destination={_REPORT_XML}", _REPORT_XML),
     "bun": (f"--reporter=junit --reporter-outfile={_REPORT_XML}", _REPORT_XML),
 }
-_NODE_CALL = re.compile(  # the runner that a script ends with, so that more arguments reach it
+_RUNNER_CALL = re.compile(  # a script that ends with a runner's call, so that further arguments reach it
     r"(?:.*(?:&&|;)\s*)?(?:cross-env(?:-shell)?\s+)?(?:[A-Z_]+=\S*\s+)*(?:npx\s+(?:--no\S*\s+)?|c8\s+|nyc\s+)?"
     r"(?:(?P<runner>jest|vitest|mocha)\b|(?P<scripts>react-scripts)\s+test\b|(?P<node>node)\s[^|;&]*--test\b"
     r"|(?P<bun>bun)\s+test\b)(?P<rest>[^|;&<>]*)"
@@ -394,7 +400,7 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
     runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
     if runner:
         options, report = _NODE_REPORTS[runner]
-        command = f"{_RUN[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
+        command = f"{_EXEC_PREFIXES[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
         yield SuggestedCommand(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
     elif files.tests_in(("js", "mjs", "cjs")):
         options, report = _NODE_REPORTS["node"]
@@ -404,18 +410,18 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
 def _script_call(manager: str, script: str) -> tuple[str, str]:
     """Return the call of a package's script, with options that make a known runner write a report."""
     call = f"{manager} run test"
-    match = _NODE_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
+    match = _RUNNER_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
     runner = next(filter(None, match.group("runner", "scripts", "node", "bun")), "") if match else ""
     if not match or "--watch" in match["rest"]:
         return call, ""
     options, report = _NODE_REPORTS[runner]
-    if runner == "node":  # its options stand before the names of files
+    if runner == "node":  # its options precede the names of files
         return f'NODE_OPTIONS="{options}" {call}', report
     before = "CI=true " if runner == "react-scripts" else ""
     return f"{before}{call} {'-- ' if manager == 'npm' else ''}{options}", report
 
 
-# Other languages. Caches lie in the folder, for nothing else outlives a command; a set-up's are kept.
+# Other languages. Their caches are in the folder, because only files there are kept for the next command.
 
 
 def _rust(files: _Files) -> Iterator[SuggestedCommand]:
@@ -455,7 +461,7 @@ def _java(files: _Files) -> Iterator[SuggestedCommand]:
     if files.has("pom.xml"):
         program = "MAVEN_USER_HOME=.maven ./mvnw" if files.has("mvnw") else "mvn"
         maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
-        setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # what runs tests is fetched by running some
+        setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # running tests fetches the runner
         report = "**/target/surefire-reports/TEST-*.xml"
         yield SuggestedCommand(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
     if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
@@ -491,12 +497,8 @@ def _php(files: _Files) -> Iterator[SuggestedCommand]:
 
 
 def _make(files: _Files) -> Iterator[SuggestedCommand]:
-    for path, program in (
-        ("GNUmakefile", "make"),
-        ("makefile", "make"),
-        ("Makefile", "make"),
-        ("justfile", "just"),
-    ):
+    for path in ("GNUmakefile", "makefile", "Makefile", "justfile"):
+        program = "just" if path == "justfile" else "make"
         targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?:(?![:=])", files.text(path), re.MULTILINE)
         if targets:
             target = min(targets, key=("test", "tests", "check").index)
@@ -504,48 +506,12 @@ def _make(files: _Files) -> Iterator[SuggestedCommand]:
             return
 
 
-# What the repository names in words.
-
-_INSTRUCTIONS = (
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    "CONTRIBUTING.md",
-    ".github/CONTRIBUTING.md",
-    "CONTRIBUTING.rst",
-)
+def _copied(files: _Files) -> Iterator[SuggestedCommand]:
+    for command, setup, path in copied_commands(files.paths, files.text):
+        yield SuggestedCommand(command, path, Confidence.LIKELY, setup, copied=True)
 
 
-def _instructions(files: _Files) -> Iterator[SuggestedCommand]:
-    for path in _INSTRUCTIONS:
-        if command := call_in_instructions(files.text(path)):
-            yield SuggestedCommand(command, path, Confidence.LIKELY, copied=True)
-            return
-
-
-def _workflow(files: _Files) -> Iterator[SuggestedCommand]:
-    """Suggest the first step of a workflow that runs tests, with what its job installs before."""
-    workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
-    workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
-    for path in workflows[:_MOST_WORKFLOWS]:
-        found = call_in_workflow(files.text(path))
-        if found is None:
-            continue
-        command, setup = found
-        if any("pip" in line for line in setup):
-            # A runner's Python may be written to; the sandbox's may not.
-            in_venv = (
-                re.sub(r"^(?:python3? -m )?pip3?\b", ".venv/bin/python -m pip", line) for line in setup
-            )
-            setup = [_VENV, *in_venv]
-            command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
-        yield SuggestedCommand(
-            command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True
-        )
-        return
-
-
-_LOOKS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, ...]], ...] = (
+_SUGGESTERS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, ...]], ...] = (
     (_python, ("py",)),
     (_node, ("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts")),
     (_rust, ("rs",)),
@@ -553,102 +519,6 @@ _LOOKS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, .
     (_java, ("java", "kt", "kts", "groovy", "scala")),
     (_ruby, ("rb",)),
     (_php, ("php",)),
-    (_instructions, ()),
-    (_workflow, ()),
+    (_copied, ()),
     (_make, ()),
 )
-
-
-_MOST_COPIED_CHARS = 200
-_WORDS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
-_TEST_CALL = re.compile(
-    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
-    r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
-    r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
-    r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
-    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
-    r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
-    rf"){_WORDS}"
-)
-_SETUP_CALL = re.compile(
-    r"(?:(?:python3? -m )?pip3? install|uv (?:sync|pip install)|poetry install|pdm install|npm (?:ci|install|i)|pnpm (?:install|i)"
-    r"|yarn(?: install)?|bun install|bundle install|composer install|go mod download|cargo fetch)"
-    rf"{_WORDS}"
-)
-_AN_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
-
-
-def call_in_instructions(text: str) -> str:
-    """Return the shortest test command in the code of a Markdown text; empty without one.
-
-    Longer ones run some of the tests, or print more.
-    """
-    return min(_test_calls(_code(text)), key=len, default="")
-
-
-def call_in_workflow(text: str) -> tuple[str, list[str]] | None:
-    """Return the first test command in a workflow's steps, and what its job installs before; None without one."""
-    for job in _jobs(text):
-        for place, line in enumerate(job):
-            if calls := _test_calls([line]):
-                setup = [one for one in job[:place] if _may_be_copied(one) and _SETUP_CALL.fullmatch(one)]
-                return calls[0], setup
-    return None
-
-
-def _test_calls(lines: Iterable[str]) -> list[str]:
-    """Return the lines that consist of a call of a test runner."""
-    plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
-    return [
-        line
-        for line in plain
-        if _may_be_copied(line) and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
-    ]
-
-
-def _may_be_copied(line: str) -> bool:
-    """Return whether a line of the repository is short, and shows a person everything that it does."""
-    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
-
-
-def _code(text: str) -> Iterator[str]:
-    """Yield the lines of code blocks in a Markdown text, and inline code."""
-    fenced = False
-    for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif fenced or line.startswith(("    ", "\t")):
-            yield line
-        else:
-            yield from re.findall(r"`([^`]+)`", line)
-
-
-_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
-_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
-
-
-def _jobs(text: str) -> Iterator[list[str]]:
-    """Yield the lines of the `run` steps of each job of a workflow.
-
-    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. Unusual layouts
-    are skipped: this only makes suggestions.
-    """
-    commands: list[str] = []
-    inside = -1  # how far the `run` of a block is indented
-    for line in text.replace("\\\n", " ").splitlines():
-        indent = len(line) - len(line.lstrip(" "))
-        if inside >= 0 and (not line.strip() or indent > inside):
-            commands.append(" ".join(line.split()))
-            continue
-        inside = -1
-        if step := _STEP.match(line):
-            rest = step["rest"].strip()
-            if re.fullmatch(r"[|>][-+0-9]*", rest):
-                inside = line.index("run:")
-            else:
-                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
-                commands.append("".join(quoted.groups("")) if quoted else rest)
-        elif _JOB.match(line) and commands:
-            yield commands
-            commands = []
-    yield commands

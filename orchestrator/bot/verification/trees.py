@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.changes import FileChange
 
-# What tests compare with, stand in for, or are set up by. Names: jest, vitest, syrupy, vcrpy, insta, go.
+# Expected outputs, stand-ins and set-up files of tests, as jest, vitest, syrupy, vcrpy, insta and Go name them.
 _TEST_DATA = re.compile(
     r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots?|goldens?|fixtures|expected|approvals|baselines?)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
     r"|(?:.*/)?(?:setup-?tests?|(?:test|tests|jest|vitest|mocha|karma|cypress|playwright|spec)[._-]?(?:setup|helpers?|utils?|env|config|base)"
@@ -33,17 +33,17 @@ _SCRIPT = re.compile(
     r"(?:[._-]?(?:all|run|runner|ci|tests?|unit))?(?:\.(?:sh|bash|zsh|fish|ps1|bat|cmd|pl))?",
     re.IGNORECASE | re.DOTALL,
 )
-_METADATA = re.compile(
+_INSTALLED_CODE = re.compile(
     r"(?:.*/)?[^/]+\.(?:egg-info|dist-info|egg-link)(?:/.*)?|.*\.(?:pth|so|pyd|pyc)", re.DOTALL
 )
-"""Folders that Python treats as an installed package's metadata: pytest loads the plug-ins that they name."""
-_RECIPES = frozenset(
+"""Compiled modules, and metadata of installed packages: pytest loads the plug-ins that it names."""
+_RECIPE_NAMES = frozenset(
     "makefile gnumakefile justfile taskfile.yml taskfile.yaml tox.ini noxfile.py rakefile package.json".split()  # noqa: SIM905  words read best without quotes
 )
-_IN_A_RECIPE = re.compile(
+_RECIPE_SCRIPT = re.compile(
     r"(?:scripts?|tools?|ci|hack|dev|support|etc)/.*|[^/]+\.(?:sh|bash|zsh|bat|cmd|ps1|pl)", re.DOTALL
 )
-"""Files that are executed if a recipe names them, and are no product code; of `bin/cli.js` that is uncertain."""
+"""Files that are executed if a recipe names them, and that are not product code, as `bin/cli.js` might be."""
 _HOOKS = re.compile(rb"^(?:[ \t]*(?:async[ \t]+)?def[ \t]+pytest_\w+|[ \t]*pytest_plugins\b)", re.MULTILINE)
 _RUNNERS = frozenset(
     "pytest _pytest py pluggy iniconfig exceptiongroup xdist execnet coverage hypothesis anyio nose nose2 unittest2 mock tox nox "  # noqa: SIM905  words read best without quotes
@@ -64,13 +64,13 @@ class TestFiles:
     """The files that belong to the tests of one repository.
 
     Attributes:
-        more: patterns of further test files, as in `.gitignore`.
-        commands: the commands that are run; files that they name are part of the run.
+        patterns: patterns of further test files, as in `.gitignore`.
+        commands: the test and set-up commands; files that they name are part of the run.
     """
 
-    __test__ = False  # pytest takes every class of this name for tests
+    __test__ = False  # pytest would collect a class of this name
 
-    more: Sequence[str] = ()
+    patterns: Sequence[str] = ()
     commands: Sequence[str] = ()
 
     def is_test(self, path: str) -> bool:
@@ -78,7 +78,7 @@ class TestFiles:
         return (
             is_test_path(path)
             or _TEST_DATA.fullmatch(path) is not None
-            or _compiled(tuple(self.more)).match_file(path)
+            or _pattern_spec(tuple(self.patterns)).match_file(path)
         )
 
     def restored(
@@ -92,82 +92,88 @@ class TestFiles:
 
         Args:
             files: all differences between change and base.
-            is_installed: returns whether the base's tests import a module of this name from outside the
+            is_installed: returns whether the base's tests import a module of this name that is not in the
                 repository.
             text_of: returns a file's text in the base.
         """
-        shadows = _Shadows(base, is_installed)
+        modules = _ShadowingModules(base, is_installed)
         changes = list(files)
-        found = {change.path for change in changes if self._is_read(change, shadows)}
-        if scripts := {change.path for change in changes if _IN_A_RECIPE.fullmatch(change.path)} - found:
-            recipes = [_run_by(path, text_of(path) or "") for path in base if path.lower() in _RECIPES]
-            found |= {path for path in scripts if any(_names(recipe, path) for recipe in recipes)}
+        found = {change.path for change in changes if self._is_restored(change, modules)}
+        if scripts := {change.path for change in changes if _RECIPE_SCRIPT.fullmatch(change.path)} - found:
+            recipes = [
+                _executed_text(path, text_of(path) or "") for path in base if path.lower() in _RECIPE_NAMES
+            ]
+            found |= {path for path in scripts if any(_mentions(recipe, path) for recipe in recipes)}
         return tuple(sorted(found))
 
     def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
         """Return the changed paths that belong to the tests, sorted."""
-        return tuple(sorted(change.path for change in files if any(map(self.is_test, _places(change)))))
+        return tuple(sorted(change.path for change in files if any(map(self.is_test, _paths_of(change)))))
 
-    def inside(self, files: Iterable[FileChange], *, with_old_code: bool = False) -> dict[str, bytes]:
-        """Return changed source files that also contain tests: the change's code with the base's tests.
+    def merged_sources(self, files: Iterable[FileChange], *, with_old_code: bool = False) -> dict[str, bytes]:
+        """Return changed Rust files that contain code and tests, by path: the change's code with the base's tests.
 
         Args:
             files: all differences between change and base.
-            with_old_code: the base's code with the change's tests instead.
+            with_old_code: whether to take the base's code with the change's tests instead.
         """
-        made = {}
+        merged = {}
         for change in files:
             old, new = (version.content if version else None for version in (change.old, change.new))
             if not change.path.endswith(".rs") or self.is_test(change.path) or old is None or new is None:
                 continue
-            of_code, of_tests = (old, new) if with_old_code else (new, old)
-            tests = _rust_tests(of_tests)
-            if tests != _rust_tests(of_code):
-                code = _RUST_TESTS.sub(b"", of_code)
-                made[change.path] = code + (b"\n" if code and not code.endswith(b"\n") else b"") + tests
-        return made
+            code, with_tests = (old, new) if with_old_code else (new, old)
+            tests = _rust_tests(with_tests)
+            if tests != _rust_tests(code):
+                code = _RUST_TESTS.sub(b"", code)
+                merged[change.path] = code + (b"\n" if code and not code.endswith(b"\n") else b"") + tests
+        return merged
 
-    def steers_setup(self, change: FileChange) -> bool:
-        """Return whether a set-up may depend on a changed file: a manifest, a lock file, a build, a script."""
-        return any(self._steers(place, change) for place in _places(change))
+    def affects_setup(self, change: FileChange) -> bool:
+        """Return whether a set-up may depend on a changed file: a manifest, a lock file, a build or a script."""
+        return any(self._affects_run(path, change) for path in _paths_of(change))
 
-    def _is_read(self, change: FileChange, shadows: _Shadows) -> bool:
+    def _is_restored(self, change: FileChange, modules: _ShadowingModules) -> bool:
         return (
-            any(self.is_test(place) or self._steers(place, change) for place in _places(change))
-            or shadows.has(change)
-            or _adds_hooks(change)
+            any(self.is_test(path) or self._affects_run(path, change) for path in _paths_of(change))
+            or modules.includes(change)
+            or _becomes_plugin(change)
         )
 
-    def _steers(self, path: str, change: FileChange) -> bool:
+    def _affects_run(self, path: str, change: FileChange) -> bool:
         return (
-            _protected()(change) is not None
+            _path_policy()(change) is not None
             or _SCRIPT.fullmatch(path) is not None
-            or _METADATA.fullmatch(path) is not None
-            or any(_names(command, path) for command in self.commands)
+            or _INSTALLED_CODE.fullmatch(path) is not None
+            or any(_mentions(command, path) for command in self.commands)
         )
 
 
 @lru_cache(maxsize=8)
-def _compiled(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+def _pattern_spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
     return GitIgnoreSpec.from_lines(patterns)
 
 
-class _Shadows:
-    """Finds new modules that Python would import in place of others: standard library, test runner, or imports of tests."""
+class _ShadowingModules:
+    """New modules that Python would import in place of the standard library, the test runner, or what tests import."""
 
     def __init__(self, base: Mapping[str, str], is_installed: Callable[[str], bool]) -> None:
         self._base, self._is_installed = base, is_installed
         self._roots = _IMPORT_ROOTS | {posixpath.dirname(path) for path in base if is_test_path(path)}
         self._folders = folders_of(base)
 
-    def has(self, change: FileChange) -> bool:
+    def includes(self, change: FileChange) -> bool:
         """Return whether a change adds such a module."""
         if change.new is None or change.old is not None or not change.path.endswith(_PYTHON):
             return False
-        names = set(_modules(change.path, self._roots))
-        return any(self._is_foreign(name) for root, name in names if not self._is_own(root, name))
+        return any(
+            self._is_foreign(name)
+            for root, name in set(_modules(change.path, self._roots))
+            if f"{posixpath.join(root, name)}.py" not in self._base
+            and posixpath.join(root, name) not in self._folders
+        )
 
     def _is_foreign(self, name: str) -> bool:
         return (
@@ -177,37 +183,29 @@ class _Shadows:
             or self._is_installed(name)
         )
 
-    def _is_own(self, root: str, name: str) -> bool:
-        """Return whether the base already has a module of that name there."""
-        prefix = f"{root}/{name}" if root else name
-        return f"{prefix}.py" in self._base or prefix in self._folders
-
 
 def folders_of(paths: Iterable[str]) -> set[str]:
     """Return all folders that contain one of these paths."""
-    return {path[:place] for path in paths for place, letter in enumerate(path) if letter == "/"}
+    return {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
 
 
 def _modules(path: str, roots: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the modules of a file, each with the folder that Python would search."""
+    """Yield the names under which a file can be imported, each with the folder that Python would search."""
     for root in roots:
-        inside = path.removeprefix(f"{root}/") if root else path
-        if not root or inside != path:
-            yield root, inside.partition("/")[0].partition(".")[0]
+        if not root or path.startswith(f"{root}/"):
+            yield root, path.removeprefix(f"{root}/").partition("/")[0].partition(".")[0]
 
 
-@cache
-def _protected() -> PathPolicy:
-    return PathPolicy()
+_path_policy = cache(PathPolicy)
 
 
-def _places(change: FileChange) -> tuple[str, ...]:
+def _paths_of(change: FileChange) -> tuple[str, ...]:
     """Return the path, and one below it if it may be a folder."""
     modes = {version.mode for version in (change.old, change.new) if version is not None}
     return (change.path, f"{change.path}/_") if modes & {LINK_MODE, SUBMODULE_MODE} else (change.path,)
 
 
-def _run_by(path: str, text: str) -> str:
+def _executed_text(path: str, text: str) -> str:
     """Return the part of a file of commands that is executed: all of it, or the scripts of a package."""
     if not path.lower().endswith(".json"):
         return text
@@ -223,7 +221,7 @@ def _rust_tests(source: bytes) -> bytes:
     return found[0] if found else b""
 
 
-def _adds_hooks(change: FileChange) -> bool:
+def _becomes_plugin(change: FileChange) -> bool:
     """Return whether a Python file becomes a plug-in of pytest."""
     if not change.path.endswith(".py") or change.new is None:
         return False
@@ -231,6 +229,6 @@ def _adds_hooks(change: FileChange) -> bool:
     return bool(_HOOKS.search(change.new.content or b"")) and not _HOOKS.search(old or b"")
 
 
-def _names(command: str, path: str) -> bool:
+def _mentions(command: str, path: str) -> bool:
     """Return whether a command names a file."""
     return re.search(rf"(?<![\w./-])(?:\./)?{re.escape(path)}(?![\w/-]|\.\w)", command) is not None

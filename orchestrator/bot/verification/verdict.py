@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.policy.test_listing import changed_lines
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import (
     WHOLE_RUN,
@@ -15,7 +16,7 @@ from orchestrator.bot.verification.base import (
     CaseStatus,
     IndexedRun,
     NamedTests,
-    may_hold,
+    may_contain,
     without_parameters,
 )
 from orchestrator.core.changes import is_test_path
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.bot.verification.base import Change, RunResult, Runs
-    from orchestrator.core.changes import FileChange, FileVersion
+    from orchestrator.core.changes import FileChange
 
 _ID_CHARS = 200
 _WORDS_CHARS = 300
-_SHOWN_TESTS = 5
-_SHOWN_FILES = 5
+_MOST_SHOWN = 5
+"""Most tests, and most files, of a finding in a pull request."""
 
 _MODEL_CHARS = 6_000
 _BRIEF_CHARS = 1_500
@@ -39,7 +40,7 @@ _MODEL_TESTS = 15
 _BRIEF_TESTS = 3
 _BRIEF_LINES, _BRIEF_OUTPUT_CHARS = 5, 400
 _PYTEST_ERROR, _PYTEST_LINE = "E  ", ">  "
-"""How pytest begins the lines that say what went wrong, and those that are the code that did."""
+"""How pytest begins the lines of an error, and the line of code that failed."""
 _ARGUMENTS = re.compile(r"\w+ = ")
 _OUTPUT_CHARS = 1_500
 _LEAST_OUTPUT_CHARS = 200
@@ -48,28 +49,28 @@ _LEAST_OUTPUT_CHARS = 200
 class FindingKind(StrEnum):
     """Kinds of findings about tests or a run; the worst first."""
 
-    UNPROVEN = "unproven"
+    INVALID = "invalid"
     """The run with the change is invalid, and the base's is valid."""
     BROKEN = "broken"
     """Passed before, fails now."""
-    UNSTEADY = "unsteady"
+    NEWLY_FLAKY = "newly_flaky"
     """Passed before in each run, and fails now in some."""
     NEW_FAILS = "new_fails"
-    """Did not exist before, or was skipped, and fails."""
+    """Did not exist before, or was skipped, and fails now."""
     NAMED = "named"
     """The task names it, and it fails as it did before."""
-    KEPT_UNPROVEN = "kept_unproven"
+    KEPT_INVALID = "kept_invalid"
     """The run with the base's tests and settings is invalid, so the change's effect on them is unknown."""
     ONLY_AS_CHANGED = "only_as_changed"
     """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
     HIDDEN = "hidden"
-    """Passed before, fails with the change in the base's version, and is skipped or removed without a replacement."""
+    """Passed before, fails in the base's version on the change's code, and is skipped or removed without a replacement."""
     LOOSENED = "loosened"
-    """Passed before, fails with the change in the base's version, and passes as changed, even without the change."""
-    ELSEWHERE = "elsewhere"
-    """Passed before, fails with the base's settings; its own file is unchanged."""
+    """Passed before, fails in the base's version on the change's code; the changed version passes even on the base's code."""
+    BY_SETTINGS = "by_settings"
+    """Passed before, fails with the base's settings, and passes with the change's; its own file is unchanged."""
     CHANGED = "changed"
-    """Passed before, fails with the change in the base's version, and passes as changed."""
+    """Passed before, fails in the base's version on the change's code, and passes in the changed version."""
     GONE = "gone"
     """Passed before or with the change's code, and no longer exists."""
     SKIPPED = "skipped"
@@ -91,20 +92,35 @@ class FindingKind(StrEnum):
 
 
 _RED = frozenset(
-    {FindingKind.UNPROVEN, FindingKind.BROKEN, FindingKind.UNSTEADY, FindingKind.NEW_FAILS, FindingKind.NAMED}
+    {
+        FindingKind.INVALID,
+        FindingKind.BROKEN,
+        FindingKind.NEWLY_FLAKY,
+        FindingKind.NEW_FAILS,
+        FindingKind.NAMED,
+    }
 )
 _DOUBTFUL = frozenset(
     {
-        FindingKind.KEPT_UNPROVEN,
+        FindingKind.KEPT_INVALID,
         FindingKind.ONLY_AS_CHANGED,
         FindingKind.HIDDEN,
         FindingKind.LOOSENED,
-        FindingKind.ELSEWHERE,
+        FindingKind.BY_SETTINGS,
     }
 )
-_WARNING = _RED | _DOUBTFUL
-_ASKED_IF_ASSERTED = frozenset({FindingKind.CHANGED, FindingKind.GONE})
+_DOUBTFUL_IF_ASSERTED = frozenset({FindingKind.CHANGED, FindingKind.GONE})
 """Findings that are normal if behaviour changes on purpose. The model is asked once whether that was the task."""
+CHANGED_TESTS = (
+    FindingKind.ONLY_AS_CHANGED,
+    FindingKind.HIDDEN,
+    FindingKind.LOOSENED,
+    FindingKind.BY_SETTINGS,
+    FindingKind.CHANGED,
+    FindingKind.GONE,
+    FindingKind.SKIPPED,
+)
+"""Findings about tests that the change rewrites, removes or skips, or whose settings it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +157,12 @@ class ChangeVerdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the change breaks something, does not fix what its task names, or cannot be run any more."""
+        """Whether the change breaks a test, does not fix a test that its task names, or makes the run invalid."""
         return any(finding.kind in _RED for finding in self.findings)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether tests pass or disappear only because they were changed. The model is asked about it once."""
+        """Whether tests pass or are missing only because the change altered them. The model is asked about it once."""
         return bool(self.doubts)
 
     @property
@@ -157,13 +173,14 @@ class ChangeVerdict:
     @property
     def reasons(self) -> tuple[str, ...]:
         """The warnings at the top of the pull request: lines of inert Markdown."""
-        return tuple(_words(finding) for finding in self.findings if finding.kind in _WARNING)
+        return tuple(_words(finding) for finding in self.findings if finding.kind in _RED | _DOUBTFUL)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Further findings: lines of inert Markdown."""
         problem = (f"Nothing is known: {in_markdown(self.problem, _WORDS_CHARS)}.",) if self.problem else ()
-        return (*problem, *(_words(finding) for finding in self.findings if finding.kind not in _WARNING))
+        others = (finding for finding in self.findings if finding.kind not in _RED | _DOUBTFUL)
+        return (*problem, *map(_words, others))
 
     def of(self, *kinds: FindingKind) -> tuple[str, ...]:
         """Return the tests with findings of these kinds."""
@@ -174,7 +191,21 @@ class ChangeVerdict:
 
         It has about 6,000 characters at most; 1,500 for a small model, which is easily distracted.
         """
-        return _for_model(self, brief=brief)
+        sections = [
+            (
+                finding.kind.value,
+                finding,
+                [
+                    (name, what_went_wrong(output) if brief else output)
+                    for name, output in zip(finding.tests or ("",), finding.outputs, strict=True)
+                ],
+            )
+            for finding in self.findings
+            if finding.kind in _RED or _is_doubtful(finding)
+        ]
+        most_chars, most_tests = (_BRIEF_CHARS, _BRIEF_TESTS) if brief else (_MODEL_CHARS, _MODEL_TESTS)
+        template = "verification/verdict"
+        return _within_limit(template, sections, most_chars, most_tests, verdict=self, brief=brief)
 
 
 def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
@@ -183,36 +214,35 @@ def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
     if runs.problem or before is None or after is None:
         return ChangeVerdict(runs, problem=runs.problem or "the tests were not run")
     if before.problem:
-        return ChangeVerdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
+        return ChangeVerdict(runs, problem=f"the base's own run is invalid: {before.problem}")
     if after.problem:
-        return ChangeVerdict(
-            runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=after.problem),)
-        )
+        return ChangeVerdict(runs, (_invalid(after, after.problem),))
     if before.cases and not after.cases:
-        words = "it left no report of its tests, as the base's run did"
-        return ChangeVerdict(runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words),))
-    findings = (*_of_kept(before, runs.kept), *_Judge(runs, before, after, change).findings())
+        words = "it wrote no test report, although the base's run did"
+        return ChangeVerdict(runs, (_invalid(after, words),))
+    findings = [*_judge_kept_run(before, runs.kept), *_Judge(runs, before, after, change).findings()]
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
-        words = f"no test failed, but the command ended with {after.exit}"
-        findings = (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words), *findings)
-    return ChangeVerdict(
-        runs, tuple(sorted(findings, key=lambda finding: list(FindingKind).index(finding.kind)))
-    )
+        findings.append(_invalid(after, f"no test failed, but the command ended with {after.exit}"))
+    order = list(FindingKind)
+    return ChangeVerdict(runs, tuple(sorted(findings, key=lambda finding: order.index(finding.kind))))
 
 
-def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...]:
+def _invalid(run: RunResult, words: str) -> RunFinding:
+    return RunFinding(FindingKind.INVALID, outputs=(run.output,), words=words)
+
+
+def _judge_kept_run(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...]:
     """Return the finding that the run with the base's tests and settings is invalid, if it is.
 
-    There may be an honest reason: the base's settings name something that was renamed. If its tests claim to
-    pass by themselves, the change's code influences their results.
+    There may be an honest reason: the base's settings name something that was renamed. But if all its tests
+    are reported as passed, the change's code influences their results.
     """
     if kept is None or not (kept.problem or (before.cases and not kept.cases)):
         return ()
-    words = kept.problem or f"it left no report of its tests and ended with {kept.exit}"
+    words = kept.problem or f"it wrote no test report and ended with {kept.exit}"
     if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
-        words = f"with the base's tests and settings, {words}"
-        return (RunFinding(FindingKind.UNPROVEN, outputs=(kept.output,), words=words),)
-    return (RunFinding(FindingKind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
+        return (_invalid(kept, f"with the base's tests and settings, {words}"),)
+    return (RunFinding(FindingKind.KEPT_INVALID, (WHOLE_RUN,), (kept.output,), words=words),)
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
@@ -222,12 +252,11 @@ def _fails_without_a_test(run: RunResult) -> bool:
 
 def describe_run(run: RunResult) -> str:
     """Describe a run for the model: the counts by status, and the messages of failed tests."""
-    failed = run.failures
-    failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
-    named = [(case.id, case.message) for case in failed]
+    failed = sorted(run.failures, key=lambda case: case.status is not CaseStatus.FAILED)
+    outputs = [(case.id, case.message) for case in failed]
     if not run.cases or run.problem or (run.exit and not failed):
-        named.append(("", run.output))
-    return _within_limit("verification/run", [("failed", "", named)], _MODEL_CHARS, run=run)
+        outputs.append(("", run.output))
+    return _within_limit("verification/run", [("failed", "", outputs)], _MODEL_CHARS, _MODEL_TESTS, run=run)
 
 
 class _Judge:
@@ -239,40 +268,53 @@ class _Judge:
         self._after = IndexedRun(after, exit_only=exit_only)
         self._kept = IndexedRun(runs.kept, exit_only=exit_only) if runs.kept else self._after
         self._new = IndexedRun(runs.new, exit_only=False) if runs.new and not exit_only else None
-        self._after.pair(self._before)
+        self._after.match(self._before)
         if self._kept is not self._after:
-            self._kept.pair(self._before)
+            self._kept.match(self._before)
         if self._new is not None:
-            self._new.pair(self._after)
-        self._changed = _test_files(runs, change)
+            self._new.match(self._after)
+        self._changed = {
+            file.path: _with_line_counts(file)
+            for file in change.files
+            if file.path in runs.restored or is_test_path(file.path)
+        }
+        """The changed files that test runs read, each with its number of changed lines."""
         self._removed = [item.path for item in change.files if item.new is None]
-        self._own: dict[str, tuple[str, ...]] = {}
+        self._changed_by_place: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
-        self._found: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
+        self._cases: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
 
     def findings(self) -> tuple[RunFinding, ...]:
         """Return all findings, the worst first."""
         for name, case in self._before.cases.items():
             self._compare(name, case)
-        self._look_at_new()
-        self._look_at_command()
-        self._replaced()
-        return tuple(self._finding(kind) for kind in FindingKind if self._found[kind])
+        self._judge_new_tests()
+        kept = self._kept.run
+        are_green = self._before.run.is_green and self._after.run.is_green
+        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
+            self._cases[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
+        self._judge_removed_tests()
+        return tuple(self._finding(kind) for kind in FindingKind if self._cases[kind])
 
-    def _say(
+    def _add(
         self, kind: FindingKind, name: str, shown: CaseResult | None, case: CaseResult | None = None
     ) -> None:
-        """Add a finding about a test; `shown` is its failure, `case` its result on the base or with the change."""
+        """Add a test to the findings of a kind.
+
+        Args:
+            shown: the result whose message is shown if it is a failure.
+            case: the test's result on the base or with the change; it names the test's file.
+        """
         file = (case or shown or _NOTHING).file
         shown = shown if shown is not None and shown.failed else _NOTHING
-        self._found[kind].append(replace(shown, id=name, file=file))
+        self._cases[kind].append(replace(shown, id=name, file=file))
 
     def _finding(self, kind: FindingKind) -> RunFinding:
-        cases = self._found[kind]
+        cases = self._cases[kind]
         files: dict[str, None] = {}
-        if kind in _WITH_FILES:
+        if kind in CHANGED_TESTS:
             for case in cases:
-                files.update(dict.fromkeys(self._own_files(case) or self._changed.values()))
+                files |= dict.fromkeys(self._changed_files(case) or self._changed.values())
         return RunFinding(
             kind,
             tuple(case.id for case in cases),
@@ -283,71 +325,64 @@ class _Judge:
 
     def _compare(self, name: str, case: CaseResult) -> None:
         after, kept = self._after.find(name), self._kept.find(name)
-        if name in self._before.run.unsteady:
+        if name in self._before.run.flaky:
             if after is None or after.status is not CaseStatus.PASSED:
-                self._say(FindingKind.FLAKY, name, after, case)
+                self._add(FindingKind.FLAKY, name, after, case)
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
         elif case.failed:
             if after is None and name in self._after.groups:
-                return  # a file that is loaded now: its tests are looked at one by one
+                return  # a file that is loaded now: its tests are judged one by one
             if kept is None and name in self._kept.groups:
                 kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
         elif after is not None and after.failed:
-            self._say(FindingKind.NEW_FAILS, name, after, case)
+            self._add(FindingKind.NEW_FAILS, name, after, case)
 
     def _passed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
-        fails = kept is not None and kept.failed and name not in self._kept.run.unsteady
-        own = self._own_files(case)
-        if after is not None and name in self._after.run.unsteady:
-            self._say(FindingKind.UNSTEADY, name, after, case)
+        fails = kept is not None and kept.failed and name not in self._kept.run.flaky
+        own = self._changed_files(case)
+        if after is not None and name in self._after.run.flaky:
+            self._add(FindingKind.NEWLY_FLAKY, name, after, case)
         elif after is not None and after.failed:
-            self._say(FindingKind.BROKEN, name, after, case)
+            self._add(FindingKind.BROKEN, name, after, case)
         elif after is None:
             hidden = fails and kept is not None and kept.is_assertion and not own
-            self._say(FindingKind.HIDDEN if hidden else FindingKind.GONE, name, kept, case)
+            self._add(FindingKind.HIDDEN if hidden else FindingKind.GONE, name, kept, case)
         elif after.status is CaseStatus.SKIPPED:
             hidden = fails and kept is not None and kept.status is CaseStatus.FAILED
-            self._say(FindingKind.HIDDEN if hidden else FindingKind.SKIPPED, name, kept, case)
-        elif not fails:
-            self._fails_without(name, case)
-        elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
-            self._say(FindingKind.ELSEWHERE, name, kept, case)
+            self._add(FindingKind.HIDDEN if hidden else FindingKind.SKIPPED, name, kept, case)
+        elif kept is None or not fails:
+            self._judge_without_change(name, case)
+        elif kept.is_assertion and not own and not self._has_test_data():
+            self._add(FindingKind.BY_SETTINGS, name, kept, case)
         else:
             without = self._without(self._after.name_of(name))
-            loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
-            asserted = kept is not None and kept.is_assertion
-            self._say(
-                FindingKind.LOOSENED if loosened and asserted else FindingKind.CHANGED, name, kept, case
+            loosened = (
+                without is not None and without.status is CaseStatus.PASSED and own and kept.is_assertion
             )
-            self._fails_without(name, case)
+            self._add(FindingKind.LOOSENED if loosened else FindingKind.CHANGED, name, kept, case)
+            self._judge_without_change(name, case)
 
     def _failed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
+        shown = kept
         if after is not None and after.failed:
-            self._say(
-                FindingKind.NAMED if self._named.names(case) else FindingKind.AS_BEFORE, name, after, case
-            )
-        elif kept is not None and kept.status is CaseStatus.PASSED:
-            is_skipped = after is not None and after.status is CaseStatus.SKIPPED
-            kind = (
-                FindingKind.GONE
-                if after is None
-                else FindingKind.SKIPPED
-                if is_skipped
-                else FindingKind.FIXED
-            )
-            self._say(kind, name, kept, case)
+            kind, shown = FindingKind.NAMED if self._named.names(case) else FindingKind.AS_BEFORE, after
+        elif kept is None or kept.status is not CaseStatus.PASSED:
+            kind = FindingKind.ONLY_AS_CHANGED
+        elif after is None:
+            kind = FindingKind.GONE
         else:
-            self._say(FindingKind.ONLY_AS_CHANGED, name, kept, case)
+            kind = FindingKind.SKIPPED if after.status is CaseStatus.SKIPPED else FindingKind.FIXED
+        self._add(kind, name, shown, case)
 
-    def _look_at_new(self) -> None:
-        """Examine the tests that only the change has."""
-        known = self._after.paired | self._before.cases.keys()
+    def _judge_new_tests(self) -> None:
+        """Judge the tests that only the change has."""
+        known = self._after.renamed | self._before.cases.keys()
         failed_before = {without_parameters(case) for case in self._before.cases.values() if case.failed}
         for name, case in self._after.cases.items():
             if name in known:
@@ -356,34 +391,27 @@ class _Judge:
             if unloaded is not None and kept is not None:  # its file could not be loaded before
                 self._failed_before(name, case, kept, case)
             elif case.failed and without_parameters(case) in failed_before:
-                self._say(FindingKind.AS_BEFORE, name, case)
+                self._add(FindingKind.AS_BEFORE, name, case)
             elif case.failed and name not in self._before.groups:
-                # A file that cannot be loaded any more is told of by the tests in it.
-                self._say(FindingKind.NEW_FAILS, name, case)
+                # If this is a file of the base that no longer loads, its tests are findings already.
+                self._add(FindingKind.NEW_FAILS, name, case)
             elif case.status is CaseStatus.PASSED and self._new is not None:
                 without = self._without(name)
-                self._say(_without_change(without), name, without, case)
+                self._add(_without_change(without), name, without, case)
 
-    def _fails_without(self, name: str, case: CaseResult) -> None:
-        """Record a test of the base that the change may have rewritten, if it does not pass without the change."""
+    def _judge_without_change(self, name: str, case: CaseResult) -> None:
+        """Record that a test of the base, which the change may have rewritten, fails on the base's code."""
         without = self._without(self._after.name_of(name))
         kind = _without_change(without)
         if without is not None and kind in {FindingKind.PROVES, FindingKind.PROVES_BY_ERROR}:
-            self._say(kind, name, without, case)
+            self._add(kind, name, without, case)
 
     def _without(self, name: str) -> CaseResult | None:
         """Return the result of a test of the change on the base's code; None if unknown."""
         return self._new.find(name) if self._new is not None else None
 
-    def _look_at_command(self) -> None:
-        """Examine a command that fails in *kept* although no test does."""
-        kept, after = self._kept.run, self._after.run
-        are_green = self._before.run.is_green and after.is_green
-        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
-            self._found[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
-
-    def _replaced(self) -> None:
-        """Require a replacement for each removed test that fails by its own assertion.
+    def _judge_removed_tests(self) -> None:
+        """Turn `GONE` into `HIDDEN` for removed tests whose own assertion fails, unless they were replaced.
 
         If behaviour changes on purpose, another test of the file shows the new behaviour: it fails without
         the change.
@@ -391,47 +419,34 @@ class _Judge:
         proving = {
             case.file
             for kind in (FindingKind.PROVES, FindingKind.PROVES_BY_ERROR)
-            for case in self._found[kind]
+            for case in self._cases[kind]
         }
-        for case in self._found.pop(FindingKind.GONE, []):
-            has_file = case.file and not any(may_hold(path, case) for path in self._removed)
+        for case in self._cases.pop(FindingKind.GONE, []):
+            has_file = case.file and not any(may_contain(path, case) for path in self._removed)
             is_replaced = case.file in proving if has_file else bool(proving)
             hidden = case.is_assertion and not is_replaced
-            self._found[FindingKind.HIDDEN if hidden else FindingKind.GONE].append(case)
+            self._cases[FindingKind.HIDDEN if hidden else FindingKind.GONE].append(case)
 
-    def _own_files(self, case: CaseResult) -> tuple[str, ...]:
-        """Return the changed files that may contain the test, with their lines; empty if its file is unchanged."""
+    def _changed_files(self, case: CaseResult) -> tuple[str, ...]:
+        """Return the changed files that may contain the test, with line counts; empty if its file is unchanged."""
         place = case.file or case.id.partition("::")[0]
-        found = self._own.get(place)
-        if found is None:
-            found = tuple(lines for path, lines in self._changed.items() if may_hold(path, case))
-            self._own[place] = found
-        return found
+        if place not in self._changed_by_place:
+            found = (file for path, file in self._changed.items() if may_contain(path, case))
+            self._changed_by_place[place] = tuple(found)
+        return self._changed_by_place[place]
 
     def _has_test_data(self) -> bool:
-        """Return whether test files changed that no runner executes itself, such as helpers and expected outputs."""
+        """Return whether test files changed that are not settings of the runner, such as expected outputs."""
         names = (path.rpartition("/")[2] for path in self._changed if is_test_path(path))
-        return any(name not in _RUN_BY_ITSELF for name in names)
+        return any(name not in _RUNNER_SETTINGS for name in names)
 
 
 _NOTHING = CaseResult("", CaseStatus.PASSED)
-_RUN_BY_ITSELF = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "__init__.py"})
-_WITH_FILES = frozenset(
-    {
-        FindingKind.ONLY_AS_CHANGED,
-        FindingKind.HIDDEN,
-        FindingKind.LOOSENED,
-        FindingKind.ELSEWHERE,
-        FindingKind.CHANGED,
-        FindingKind.GONE,
-        FindingKind.SKIPPED,
-    }
-)
+_RUNNER_SETTINGS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "__init__.py"})
 
 
 def _is_doubtful(finding: RunFinding) -> bool:
-    asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
-    return finding.kind in _DOUBTFUL or asked
+    return finding.kind in _DOUBTFUL or (finding.kind in _DOUBTFUL_IF_ASSERTED and finding.by_assertion > 0)
 
 
 _IMPORT = re.compile(
@@ -452,109 +467,80 @@ def _without_change(case: CaseResult | None) -> FindingKind:
     return FindingKind.NOT_LOADED if _IMPORT.search(case.message) else FindingKind.PROVES_BY_ERROR
 
 
-def _test_files(runs: Runs, change: Change) -> dict[str, str]:
-    """Return the changed files that test runs read, each with its number of changed lines."""
-    restored = set(runs.restored)
-    files = (file for file in change.files if file.path in restored or is_test_path(file.path))
-    return {file.path: _with_lines(file) for file in files}
-
-
-def _with_lines(file: FileChange) -> str:
+def _with_line_counts(file: FileChange) -> str:
+    """Return a file's path as Markdown, with the numbers of added and removed lines if it is text."""
     path = f"`{one_line(file.path, limit=_ID_CHARS)}`"
     if file.old is None or file.new is None:
         return f"{path} ({'new' if file.old is None else 'removed'})"
-    old, new = _lines(file.old), _lines(file.new)
-    if old is None or new is None:
+    old, new = file.old.content, file.new.content
+    if old is None or new is None or b"\0" in old or b"\0" in new:
         return path
-    return f"{path} (+{(new - old).total()} -{(old - new).total()})"
+    added, removed = changed_lines(old, new)
+    return f"{path} (+{added} -{removed})"
 
 
-def _lines(version: FileVersion) -> Counter[bytes] | None:
-    if version.content is None or b"\0" in version.content:
-        return None
-    return Counter(version.content.splitlines())
-
-
-_TRUE_OF_ONE = {
+_PHRASES = {
     FindingKind.BROKEN: "passed before and fails now",
-    FindingKind.UNSTEADY: "passed before in each run and fails now in some",
+    FindingKind.NEWLY_FLAKY: "passed before in each run and fails now in some",
     FindingKind.NEW_FAILS: "is new and fails",
     FindingKind.NAMED: "is named by the task and still fails",
     FindingKind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
-    FindingKind.HIDDEN: "passed before, fails with the base's tests, and is not run any more",
-    FindingKind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
-    FindingKind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
-    FindingKind.CHANGED: "passed before and passes now only as changed",
-    FindingKind.GONE: "is not there any more",
+    FindingKind.HIDDEN: "passed before, fails in the base's version, and is no longer run",
+    FindingKind.LOOSENED: "passed before, fails in the base's version, and passes in its changed version even on the base's code",
+    FindingKind.BY_SETTINGS: "passed before, fails with the base's settings, and passes with those of this change",
+    FindingKind.CHANGED: "passed before and passes now only because it was changed",
+    FindingKind.GONE: "no longer exists",
     FindingKind.SKIPPED: "is skipped now",
-    FindingKind.FLAKY: "ends now so, now otherwise, on the base too",
+    FindingKind.FLAKY: "gave different results in repeated runs of the base",
     FindingKind.AS_BEFORE: "fails as before",
     FindingKind.FIXED: "failed before and passes now, with the tests as they were",
     FindingKind.PROVES: "fails without this change, by its own assertion",
     FindingKind.PROVES_BY_ERROR: "fails without this change, by an exception",
-    FindingKind.NOT_LOADED: "could not be run without this change, which tells nothing",
+    FindingKind.NOT_LOADED: "could not be run without this change, which proves nothing",
     FindingKind.PASSES_WITHOUT: "is new and passes without this change too",
 }
 
 
 def _words(finding: RunFinding) -> str:
     """Return a finding in one line for people."""
-    if finding.kind is FindingKind.UNPROVEN:
-        return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
-    if finding.kind is FindingKind.KEPT_UNPROVEN:
-        words = in_markdown(finding.words, _WORDS_CHARS)
-        return f"The run with the base's tests and settings counts for nothing: {words}."
+    if finding.kind in {FindingKind.INVALID, FindingKind.KEPT_INVALID}:
+        run = "this change" if finding.kind is FindingKind.INVALID else "the base's tests and settings"
+        return f"The run with {run} is invalid: {in_markdown(finding.words, _WORDS_CHARS)}."
     number = len(finding.tests)
-    true = _TRUE_OF_ONE[finding.kind] if number == 1 else _of_several(_TRUE_OF_ONE[finding.kind])
-    shown = ", ".join(f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests[:_SHOWN_TESTS])
-    more = f" and {number - _SHOWN_TESTS} more" if number > _SHOWN_TESTS else ""
-    how = _how(finding) if finding.kind in {FindingKind.CHANGED, FindingKind.GONE} else ""
-    files = ", ".join(finding.files[:_SHOWN_FILES])
-    if len(finding.files) > _SHOWN_FILES:
-        files += f" and {len(finding.files) - _SHOWN_FILES} more"
-    changed = f" Changed: {files}." if files else ""
-    return f"{number} {'test' if number == 1 else 'tests'} {true}: {shown}{more}.{how}{changed}"
+    phrase = _PHRASES[finding.kind] if number == 1 else _plural(_PHRASES[finding.kind])
+    tests = _shown([f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests])
+    causes = _failures_in_words(finding) if finding.kind in _DOUBTFUL_IF_ASSERTED else ""
+    changed = f" Changed: {_shown(finding.files)}." if finding.files else ""
+    return f"{number} {'test' if number == 1 else 'tests'} {phrase}: {tests}.{causes}{changed}"
 
 
-def _how(finding: RunFinding) -> str:
+def _shown(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return ", ".join(items[:_MOST_SHOWN]) + more
+
+
+def _failures_in_words(finding: RunFinding) -> str:
     """Return how tests fail in the base's version."""
     errors = sum(map(bool, finding.outputs)) - finding.by_assertion
     numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
-    ends = " and ".join(f"{number} {words}" for number, words in numbers if number > 0)
-    return f" As the base has them they fail: {ends}." if ends else ""
+    causes = " and ".join(f"{number} {words}" for number, words in numbers if number > 0)
+    return f" In the base's version they fail: {causes}." if causes else ""
 
 
-_SEVERAL = {
+_PLURALS = {
     "is": "are",
     "was": "were",
     "fails": "fail",
     "passes": "pass",
-    "ends": "end",
+    "exists": "exist",
     "does": "do",
     "it": "they",
     "its": "their",
 }
 
 
-def _of_several(words: str) -> str:
-    return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
-
-
-def _for_model(verdict: ChangeVerdict, *, brief: bool) -> str:
-    most_chars = _BRIEF_CHARS if brief else _MODEL_CHARS
-
-    def outputs(finding: RunFinding) -> list[str]:
-        return [what_went_wrong(output) if brief else output for output in finding.outputs]
-
-    sections = [
-        (finding.kind.value, finding, list(zip(finding.tests or ("",), outputs(finding), strict=True)))
-        for finding in verdict.findings
-        if finding.kind in _RED or _is_doubtful(finding)
-    ]
-    most_tests = _BRIEF_TESTS if brief else _MODEL_TESTS
-    return _within_limit(
-        "verification/verdict", sections, most_chars, most_tests, verdict=verdict, brief=brief
-    )
+def _plural(words: str) -> str:
+    return re.sub(r"\w+", lambda word: _PLURALS.get(word[0], word[0]), words)
 
 
 def what_went_wrong(output: str) -> str:
@@ -566,21 +552,24 @@ def what_went_wrong(output: str) -> str:
     errors = [line for line in lines if line.startswith(_PYTEST_ERROR)]
     if not errors:
         return "\n".join(lines[-_BRIEF_LINES:])[-_BRIEF_OUTPUT_CHARS:]
-    failed = [place for place, line in enumerate(lines) if line.startswith(_PYTEST_LINE)][:1]
-    arguments = [line for line in lines[: failed[0]] if _ARGUMENTS.match(line)] if failed else []
-    return "\n".join([*arguments, *(lines[place] for place in failed), *errors[:_BRIEF_LINES]])[
-        :_BRIEF_OUTPUT_CHARS
-    ]
+    failing = next((line for line in lines if line.startswith(_PYTEST_LINE)), "")
+    arguments = list(filter(_ARGUMENTS.match, lines[: lines.index(failing)])) if failing else []
+    shown = [*arguments, *filter(None, [failing]), *errors[:_BRIEF_LINES]]
+    return "\n".join(shown)[:_BRIEF_OUTPUT_CHARS]
 
 
 def _within_limit(
     template: str,
     sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]],
     most_chars: int,
-    most_tests: int = _MODEL_TESTS,
+    most_tests: int,
     **values: Any,
 ) -> str:
-    """Render the template with as much test output as fits; the first tests take precedence."""
+    """Render the template with as much test output as fits; the first tests take precedence.
+
+    Args:
+        sections: the kind, the finding, and the tests with their outputs.
+    """
     shown = [
         {
             "kind": kind,
@@ -592,19 +581,19 @@ def _within_limit(
         }
         for kind, finding, tests in sections
     ]
-    room = most_chars - len(render(template, sections=shown, **values))
+    chars_left = most_chars - len(render(template, sections=shown, **values))
     seen: set[str] = set()
     for section, (_, _, tests) in zip(shown, sections, strict=True):
         for entry, (_, output) in zip(section["tests"], tests, strict=False):
-            if output and output not in seen and room >= _LEAST_OUTPUT_CHARS:
+            if output and output not in seen and chars_left >= _LEAST_OUTPUT_CHARS:
                 seen.add(output)
-                entry["output"] = fenced(_excerpt(output, min(room - 20, _OUTPUT_CHARS)))
-                room -= len(entry["output"]) + 1
+                entry["output"] = fenced(_excerpt(output, min(chars_left - 20, _OUTPUT_CHARS)))
+                chars_left -= len(entry["output"]) + 1
     return render(template, sections=shown, **values)
 
 
 def _excerpt(text: str, limit: int) -> str:
-    """Return the first lines of a text and, with more room, its last ones."""
+    """Return a text, shortened to its first and last parts if it is longer than the limit."""
     text = text.strip()
     if len(text) <= limit:
         return text

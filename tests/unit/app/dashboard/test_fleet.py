@@ -54,7 +54,7 @@ async def test_who_works_and_what_waits_for_whom(fleet: FleetStore, tmp_path: Pa
     assert "works 1.4.0 2" in workers["build-1-4f2a9c10"]
     assert "draining" in workers["build-2-99ab12cd"]
     assert "runs on build-1-4f2a9c10 new task" in queue["ledger"]
-    assert "waits begins within seconds review or failed check" in queue["atlas"]
+    assert "waits starts within seconds review or failed check" in queue["atlas"]
     assert SPENT in queue["harbour"]
     assert "paused by a person: release week look" in queue["quarry"]
     assert "later waits for the next time of its schedule" in queue["mill"]
@@ -97,22 +97,22 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     assert await pressed("pause", repository=mill) == (
         f"pullwright fleet pause {mill} '--reason=by hand'",
         200,
-        f"{mill} is paused; what runs goes on to its end",
+        f"{mill} is paused; a running turn continues to its end",
     )
-    assert (await pressed("resume", repository=mill))[2] == f"{mill} goes on"
+    assert (await pressed("resume", repository=mill))[2] == f"{mill} continues"
     assert await pressed("add", repository=mill, task="issue-3") == (
         f"pullwright fleet add {mill} issue-3",
         200,
         f"{mill} tries issue-3 next",
     )
-    assert "goes on with another task" in (await pressed("cancel", repository=mill))[2]
+    assert "continues with another task" in (await pressed("cancel", repository=mill))[2]
     assert (await pressed("add", repository=mill))[2] == f"{mill} is looked at now"
-    assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after the rounds that it runs"
+    assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after its running turns"
     assert {one.worker: one.draining for one in fleet.workers()}[worker]
     unknown = await pressed("pause", repository="github.com/o/none")
     assert unknown[1:] == (
         409,
-        "github.com/o/none has not been begun: start a worker with pullwright fleet run",
+        "github.com/o/none is unknown to the fleet: start a worker with pullwright fleet run",
     )
     assert (await pressed("drain", worker="nobody"))[1] == 409
     assert (await pressed("add", repository=mill, task="../x"))[1] == 409

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.app.dashboard.health import serving_health
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
-from orchestrator.bot.fleet.health import LOOP_SECONDS, SILENT_SECONDS, Health
-from orchestrator.bot.fleet.members import Member
+from orchestrator.bot.fleet.members import LOOP_SECONDS, SILENT_SECONDS, Health, Member
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.schedule import make_schedule
@@ -45,7 +44,7 @@ class Scene:
             Member(name, no_runner, name, schedule, NextStepChooser(self.clock, SOURCE))
             for name in ('a/"x"', "b/y")
         ]
-        self.health = Health(self, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
+        self.health = Health(self.members, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
 
     def ended(self) -> None:
         result = CycleResult(
@@ -105,7 +104,7 @@ async def test_a_fleet_that_goes_on_is_healthy() -> None:
 async def test_numbers_for_prometheus() -> None:
     scene = Scene()
     scene.ended()
-    scene.members[1].totals.add_pause(START, START + timedelta(seconds=90))
+    scene.members[1].begin_pause(Pause(START + timedelta(seconds=90), "busy"), START)
     async with serving_health(scene.health, "127.0.0.1", 0) as port:
         head, body = await ask(port, get("/metrics", verb="GET"))
     assert b"text/plain; version=0.0.4" in head

@@ -80,7 +80,10 @@ GONE = "> - `tests/a.py: test_b is gone`"
         ("Nothing.", False),
         (GONE, True),
         (WARNING, True),
-        ("- 1 test passed before and passes now only as changed: `x`. Changed: `tests/a.py` (+1 -1).", True),
+        (
+            "- 1 test passed before and passes now only because it was changed: `x`. Changed: `tests/a.py` (+1 -1).",
+            True,
+        ),
         ("> - `tests/a.py: changed by +1 -1 lines; tests declared: 1 before, 1 now`", False),
         (f"Nothing.\n\n***\n\n{GONE}\n{WARNING}", False),
     ],

@@ -17,7 +17,7 @@ from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report, warning_about_tests
+from orchestrator.bot.verification.page import find_block, report, warning_about_tests
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
@@ -125,7 +125,7 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
         assert TASK.is_marked(whole)
         assert not Task("issue-8", "", "", "").is_marked(whole)
         assert not TASK.is_marked(whole.removesuffix(TASK.marker))
-        assert read_block(whole, HEAD) == read_block(head, HEAD)
+        assert find_block(whole).statement == find_block(head).statement
         if WORDING.text(words, issue=7):
             below = github_page(whole).html.removeprefix(github_page(head).html)
             assert "In the model's own words" in below.partition("</h2>")[0]

@@ -110,7 +110,7 @@ def test_a_lie_in_any_field_is_refuted(path: tuple[Any, ...]) -> None:
 
 def test_what_differs_from_run_to_run_is_named_and_nothing_else_is_left_out() -> None:
     (noted,) = (line for line in looked_at(statement()) if line.standing is Standing.NOTED)
-    assert noted.found.startswith("seconds, the sandbox, which run was made earlier, the words of a problem")
+    assert noted.found.startswith("seconds, the sandbox, whether a run was cached, the text of a problem")
     left_out = {
         path
         for path in LEAVES
@@ -184,7 +184,9 @@ def test_an_older_report_is_read_and_says_that_it_has_less() -> None:
 def test_a_newer_report_is_not_guessed_at(number: int) -> None:
     changed = statement()
     changed["predicate"]["format"] = number
-    assert read_claims(changed) == f"its format is {number}, and this version reads 2: use a newer one"
+    assert (
+        read_claims(changed) == f"its format is {number}, and this version reads up to 2: use a newer version"
+    )
 
 
 JSON = st.recursive(
@@ -213,4 +215,4 @@ def test_what_ends_otherwise_the_second_time_is_not_refuted() -> None:
     assert refuted(confirm_refuted(first, same.get)) == ["after: counts"]
     other = {**same, "after: counts": replace(same["after: counts"], found="3 passed")}
     (line,) = (line for line in confirm_refuted(first, other.get) if line.standing is Standing.UNKNOWN)
-    assert line.note == "it ended otherwise when it was run again: 3 passed"
+    assert line.note == "a second run gave another result: 3 passed"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.evidence.hidden_tests import HiddenTests, Judged, UnfitTestsError, judge, learn_tests
+from orchestrator.bot.evidence.cases import HiddenTests, Judged, UnfitTestsError, judge, learn_tests
 from orchestrator.bot.evidence.past_changes import Case, PastChange, copy_proposal, take_out
 from orchestrator.bot.git.local import LocalRepository
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases
@@ -24,7 +25,7 @@ from tests.scenarios.stage import add_commit, git, make_repository
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from orchestrator.bot.evidence.hidden_tests import OpenRuns
+    from orchestrator.bot.evidence.cases import OpenRuns
     from orchestrator.bot.git.objects import Trees
 
 DATA = tomllib.loads((Path(__file__).parents[3] / "evaluation" / "weakenings.toml").read_text("utf-8"))
@@ -150,4 +151,4 @@ def test_a_change_of_tests_alone_or_of_a_submodule_is_no_case(tmp_path: Path) ->
         return found.reason
 
     assert "submodule" in why(1)
-    assert "nothing but tests" in why(2)
+    assert "only tests, settings and scripts" in why(2)

@@ -6,8 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.evidence.past_changes import PastChange, UnfitChange
-from orchestrator.bot.evidence.past_pull_requests import body_at, from_pull_requests, text_at
+from orchestrator.bot.evidence.past_changes import (
+    PastChange,
+    UnfitChange,
+    body_at,
+    from_pull_requests,
+    text_at,
+)
 from orchestrator.bot.forge.base import MergedPullRequest, PastComment, PastIssue, TextVersion
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import RepositoryHistory
@@ -116,11 +121,11 @@ def test_a_squash_a_rebase_and_a_merge_have_each_their_base(tmp_path: Path) -> N
         head(folder, "main~1"),
     ]
     assert isinstance(found[3], UnfitChange)
-    assert "cannot be told" in found[3].reason
+    assert "cannot be identified" in found[3].reason
 
 
 def test_what_closed_nothing_is_no_case_and_what_was_written_afterwards_is_left_out(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "r", {"a.py": "a = 1\n"})
     late = replace(PULL, issues=(replace(ISSUE, created_at=BEGUN + HOUR),))
     (found,) = changes(folder, replace(PULL, issues=()), late)
-    assert found == UnfitChange("pull-12", "Fix it", "its issue was written after the change was begun")
+    assert found == UnfitChange("pull-12", "Fix it", "its issue is newer than its first commit")

@@ -36,15 +36,15 @@ def evidence(*standings: str, stale: bool = False) -> PullRequestEvidence:
 @table(
     ("standings", "stale", "outcome", "words"),
     [
-        (("digests:holds", "tests:holds"), False, "holds", "What it says holds"),
-        (("block:noted", "tests:holds"), False, "holds", "It has no report."),
-        (("rerun:refuted", "tests:holds"), False, "refuted", "What it says does not hold."),
-        (("rerun:refuted", "rerun:unknown"), True, "refuted", "What it says does not hold."),
+        (("digests:holds", "tests:holds"), False, "holds", "All claims of the report hold"),
+        (("block:noted", "tests:holds"), False, "holds", "There is no report."),
+        (("rerun:refuted", "tests:holds"), False, "refuted", "A claim of the report does not hold."),
+        (("rerun:refuted", "rerun:unknown"), True, "refuted", "A claim of the report does not hold."),
         (("rerun:holds", "tests:refuted"), False, "refuted", "Its tests do not pass."),
-        (("rerun:holds", "tests:unknown"), False, "unknown", "It could not be told."),
-        (("rerun:holds", "tests:holds"), True, "unknown", "It changed meanwhile"),
-        (("block:noted",), False, "unknown", "It could not be told."),
-        ((), False, "unknown", "It could not be told."),
+        (("rerun:holds", "tests:unknown"), False, "unknown", "It could not be decided."),
+        (("rerun:holds", "tests:holds"), True, "unknown", "It changed during the verification"),
+        (("block:noted",), False, "unknown", "It could not be decided."),
+        ((), False, "unknown", "It could not be decided."),
     ],
 )
 def test_the_outcome_of_all_lines(

@@ -58,7 +58,7 @@ def test_two_processes_are_not_at_it_at_once(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
         )
-        assert "another process is at work" in done.stderr
+        assert "another process works" in done.stderr
         with pytest.raises(ConfigurationError), only_process(tmp_path):
             pass
     with only_process(tmp_path):

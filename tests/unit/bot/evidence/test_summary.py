@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.cli.backtest import table_lines
-from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.summary import OpenBacklog, sum_up
 from orchestrator.bot.evidence.trials import planned
 from tests.unit.bot.evidence.test_trials import ARMS, case, done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.trials import (
     Arm,
     Attempted,
@@ -170,7 +170,7 @@ async def test_a_cost_that_nobody_knows_ends_a_capped_run(tmp_path: Path) -> Non
     attempts = Played(cost=None)
     (ended,) = await play(attempts, TryRecord(tmp_path / "t"), some(), totals)
     assert len(attempts.made) == 1
-    assert "unknown price" in ended
+    assert "the price of a reply is unknown" in ended
 
 
 async def test_minutes_are_those_since_the_start(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_minutes_are_those_since_the_start(tmp_path: Path) -> None:
     assert caps.minutes == pytest.approx(1.0)
     clock.advance(61.0)
     (ended,) = await play(Played(), TryRecord(tmp_path / "t"), some(), totals)
-    assert ended == "the 10 minutes of --max-minutes-total are over"
+    assert ended == "the limit of 10 minutes (--max-minutes-total) is reached"
 
 
 async def test_an_arm_whose_server_is_down_is_given_up_and_the_other_goes_on(tmp_path: Path) -> None:

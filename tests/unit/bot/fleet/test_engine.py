@@ -47,7 +47,7 @@ async def test_who_beats_again_at_the_last_moment_lives() -> None:
 class Idle:
     """Plays no turn: none comes so far."""
 
-    async def play(self, turn: RepositoryTurn) -> None:
+    async def run_turn(self, turn: RepositoryTurn) -> None:
         raise AssertionError(turn)
 
     def lose(self, turn: RepositoryTurn) -> None:

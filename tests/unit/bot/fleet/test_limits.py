@@ -88,7 +88,7 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
     members = {name: member(name, runner) for name, runner in runners.items()}
     clock = SystemClock()
     worker = FleetWorker(
-        "w", store, members, clock, Stop(), random.SystemRandom(), lambda *_told: None, most_usd=9.0
+        "w", store, members, clock, Stop(), random.SystemRandom(), lambda *_outcome: None, most_usd=9.0
     )
 
     async def play(name: str) -> None:
@@ -99,7 +99,7 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
             for one in store.queued()
             if (one.turn.repository, one.turn.number) == (name, numbers[name])
         ]
-        await worker.play(turn)
+        await worker.run_turn(turn)
 
     worker.begin()
     await play(A)
@@ -114,6 +114,6 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
     pause = states[A]
     assert pause is not None
     assert pause.until == reset + timedelta(seconds=1)
-    assert pause.reason == f"{NAME} has used up its requests of this hour"
+    assert pause.reason == f"the requests of {NAME} for this hour are used up"
     assert store.limits.cap("max_usd_per_day") == 9.0
     store.close()

@@ -60,7 +60,7 @@ def test_a_time_of_the_schedule_that_comes_while_a_turn_goes_on_is_not_lost() ->
 
 
 def test_a_worker_that_begins_may_try_again_what_was_tried() -> None:
-    assert CYCLE.anew() == RepositoryTurn(
+    assert CYCLE.for_new_worker() == RepositoryTurn(
         "github.com/a/b", 9, "issue-2", 4, "new", "Fix it", "issue-2", renewed=True
     )
 

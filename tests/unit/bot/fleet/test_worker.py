@@ -196,7 +196,7 @@ class World:
 
     async def go_on(self) -> None:
         while not self.overs and not self.stop() and (turn := self.next()) is not None:
-            await self.worker.play(turn)
+            await self.worker.run_turn(turn)
         await self.worker.close()
 
 
@@ -290,11 +290,11 @@ async def test_a_cycle_that_runs_while_the_quota_is_spent_is_the_last_before_the
     for _ in "ab":  # the looks
         turn = world.next()
         assert turn is not None
-        await world.worker.play(turn)
+        await world.worker.run_turn(turn)
     first, second = (one.turn for one in world.store.queued() if one.turn.task)
-    running = asyncio.create_task(world.worker.play(second))
+    running = asyncio.create_task(world.worker.run_turn(second))
     await world.entered.wait()
-    await world.worker.play(first)
+    await world.worker.run_turn(first)
     gate.set()
     await running
     assert world.seen == [("a", "paused"), ("b", "proposed")]
@@ -358,7 +358,7 @@ async def test_a_restart_tries_again_what_was_tried_and_keeps_what_a_person_want
     world.store.add_worker("killed", "1.0", 1)
     world.start({"a": [DONE], "b": [DONE]})
     assert world.store.workers() == []
-    turns = {name: world.store._current(name) for name in "ab"}
+    turns = {name: world.store._current_turn(name) for name in "ab"}
     assert [(one.task, one.attempted, one.renewed) for one in turns.values() if one] == [
         ("issue-7", (), True),
         ("", (), True),
@@ -370,7 +370,7 @@ async def test_a_restart_tries_again_what_was_tried_and_keeps_what_a_person_want
 
 async def test_a_second_worker_is_told_who_has_the_queue(world: World, fleet_file: str) -> None:
     second = FleetStore(fleet_file, world.clock, patient=True)
-    with pytest.raises(FleetError, match=r"another worker has this queue: process .* keeps .*lock locked"):
+    with pytest.raises(FleetError, match=r"another worker uses this queue: process .* keeps .*lock locked"):
         second.open()
     second.close()
     looking = FleetStore(fleet_file, world.clock)
@@ -386,7 +386,7 @@ async def test_who_asks_for_the_end_gets_it_after_the_round_or_at_once(
     world.start({"a": [DEFECT], "b": [DONE]})
     turn = world.next()
     assert turn is not None
-    playing = asyncio.create_task(world.worker.play(turn))
+    playing = asyncio.create_task(world.worker.run_turn(turn))
     await world.entered.wait()
     if at_once:
         world.worker.stop_at_once()
@@ -399,7 +399,7 @@ async def test_who_asks_for_the_end_gets_it_after_the_round_or_at_once(
     assert world.runners[0].closed
     rest = world.next()
     assert rest is not None
-    await world.worker.play(rest)
+    await world.worker.run_turn(rest)
     assert world.seen == [("a", "interrupted")]
 
 
@@ -414,7 +414,7 @@ async def test_who_asks_for_the_end_while_a_repository_is_opened_gets_it(world: 
     world["a"].build = and_stop
     turn = world.next()
     assert turn is not None
-    await world.worker.play(turn)
+    await world.worker.run_turn(turn)
     assert world.played == []
     assert world.seen == [("a", "interrupted")]
 

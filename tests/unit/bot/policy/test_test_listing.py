@@ -240,12 +240,12 @@ def test_tests_of_other_languages_are_counted(path: str, test: str) -> None:
     ],
 )
 def test_code_that_reaches_for_the_runner_is_noted_with_its_line(text: str, what: str) -> None:
-    found = listed("x = 1\n", f"x = 1\n{text}", "shop/total.py").reaching
+    found = listed("x = 1\n", f"x = 1\n{text}", "shop/total.py").runner_uses
     assert what in [place.what for place in found]
     assert all(place.line > 1 for place in found)
     assert str(found[0]).startswith("shop/total.py:")
     assert listed(text, f"{text}x = 1\n", "shop/total.py").notes == ()
-    assert listed("", text, PATH).reaching == ()
+    assert listed("", text, PATH).runner_uses == ()
 
 
 def test_honest_code_is_not_noted() -> None:
@@ -258,8 +258,8 @@ def test_honest_code_is_not_noted() -> None:
 
 @table("path", ["pytest.py", "src/_pytest/__init__.py", "sitecustomize.py"])
 def test_a_new_module_with_the_name_of_a_runner_is_noted(path: str) -> None:
-    assert listed(None, "x = 1\n", path).reaching
-    assert not listed("x = 1\n", "x = 2\n", path).reaching
+    assert listed(None, "x = 1\n", path).runner_uses
+    assert not listed("x = 1\n", "x = 2\n", path).runner_uses
 
 
 def test_a_listing_is_lines_and_says_how_many_are_left_out() -> None:

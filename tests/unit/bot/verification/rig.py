@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from orchestrator.bot.verification.base import Change, RunKind
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import Change, RunKind, RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.engine.environments.base import ExecResult
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
@@ -63,7 +63,7 @@ class Bench:
             return LocalEnvironment(folder, sandbox="off", own_repository=True)
         return LocalEnvironment(folder, sandbox=this_machines_sandbox(), own_repository=True)
 
-    def watch(self, kind: RunKind, result: RunResult | None) -> None:
+    def on_run(self, kind: RunKind, result: RunResult | None) -> None:
         if result is None:
             self.begun.append(kind)
 
@@ -78,7 +78,7 @@ class Bench:
             home=self.home,
             environment=self.environment,
             source=random.Random(7),  # noqa: S311  the same names in every test
-            watch=self.watch,
+            on_run=self.on_run,
         )
         try:
             yield made

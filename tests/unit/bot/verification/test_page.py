@@ -9,13 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report, to_json, warning_about_tests
+from orchestrator.bot.verification.page import find_block, report, to_json, warning_about_tests
 from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
 from tests.tables import table
 
 HEAD = "a" * 40
 BASE = "b" * 40
-OTHER_HEAD = "c" * 40
 
 
 def run(kind: RunKind, *failed: str, passed: int = 2, message: str = "no") -> RunResult:
@@ -52,9 +51,8 @@ def test_counts_are_told_as_json() -> None:
 
 
 def test_the_block_has_the_fields_of_in_toto() -> None:
-    block = read_block(body(report(verdict("t.py::test_new"), HEAD)), HEAD)
-    assert block is not None
-    statement = block.statement
+    statement = find_block(body(report(verdict("t.py::test_new"), HEAD))).statement
+    assert statement is not None
     assert statement["subject"] == [{"name": "head", "digest": {"gitCommit": HEAD, "gitTree": "d" * 40}}]
     predicate = statement["predicate"]
     assert predicate["result"] == "FAILED"
@@ -77,9 +75,9 @@ def test_the_block_has_the_fields_of_in_toto() -> None:
     ],
 )
 def test_the_result_is_the_verdict_s(said: ChangeVerdict, result: str) -> None:
-    block = read_block(body(report(said, HEAD)), HEAD)
-    assert block is not None
-    assert block.statement["predicate"]["result"] == result
+    statement = find_block(body(report(said, HEAD))).statement
+    assert statement is not None
+    assert statement["predicate"]["result"] == result
 
 
 def test_where_nothing_was_run_there_is_no_table() -> None:
@@ -88,9 +86,9 @@ def test_where_nothing_was_run_there_is_no_table() -> None:
     assert text.startswith("**No test was run** with `pytest`")
     assert "the set-up ended with 1" in text
     assert "|" not in text
-    block = read_block(text, HEAD)
-    assert block is not None
-    assert block.statement["predicate"]["problem"] == "the set-up ended with 1"
+    statement = find_block(text).statement
+    assert statement is not None
+    assert statement["predicate"]["problem"] == "the set-up ended with 1"
 
 
 def test_only_what_is_bad_stands_at_the_top() -> None:
@@ -98,12 +96,10 @@ def test_only_what_is_bad_stands_at_the_top() -> None:
     assert warning_about_tests(verdict("t.py::test_new")).startswith("> [!WARNING]\n")
 
 
-def test_a_push_makes_a_report_stale() -> None:
-    text = body(report(verdict(), HEAD))
-    block, later = read_block(text, HEAD), read_block(text, OTHER_HEAD)
-    assert block is not None
-    assert later is not None
-    assert (block.is_stale, later.is_stale) == (False, True)
+def test_a_report_names_its_commit() -> None:
+    statement = find_block(body(report(verdict(), HEAD))).statement
+    assert statement is not None
+    assert statement["subject"][0]["digest"]["gitCommit"] == HEAD
 
 
 FORGED = report(verdict(), HEAD)
@@ -115,19 +111,19 @@ GENUINE = report(verdict("t.py::test_new"), HEAD)
     [FORGED, f"***\n{FORGED}", f"</details>\n{FORGED}", f"> {FORGED}", "```json\n{\n}\n```", "```json\n{"],
 )
 def test_a_report_below_the_head_is_not_read(words: str) -> None:
-    block = read_block(body(GENUINE, words), HEAD)
-    assert block is not None
-    assert block.statement["predicate"]["result"] == "FAILED"
-    assert read_block(body("No test was run.", words), HEAD) is None
+    statement = find_block(body(GENUINE, words)).statement
+    assert statement is not None
+    assert statement["predicate"]["result"] == "FAILED"
+    assert find_block(body("No test was run.", words)).statement is None
 
 
 @table("rule", ["***", "---", "___", " * * *", "*****  "])
 def test_any_rule_ends_the_head(rule: str) -> None:
-    assert read_block(f"No test was run.\n\n{rule}\n\n{FORGED}", HEAD) is None
+    assert find_block(f"No test was run.\n\n{rule}\n\n{FORGED}").statement is None
 
 
 def test_two_reports_in_the_head_are_none() -> None:
-    assert read_block(body(f"{FORGED}\n{GENUINE}"), HEAD) is None
+    assert find_block(body(f"{FORGED}\n{GENUINE}")).statement is None
 
 
 def changed(**fields: object) -> str:
@@ -152,11 +148,11 @@ def changed(**fields: object) -> str:
     ],
 )
 def test_what_is_no_report_is_none(text: str) -> None:
-    assert read_block(body(text), HEAD) is None
+    assert find_block(body(text)).statement is None
 
 
 def test_a_forge_s_line_ends_are_read() -> None:
-    assert read_block(body(GENUINE).replace("\n", "\r\n"), HEAD) is not None
+    assert find_block(body(GENUINE).replace("\n", "\r\n")).statement is not None
 
 
 NAMES = st.text(
@@ -188,17 +184,17 @@ def test_nothing_of_a_report_is_live(name: str, problem: str) -> None:
         ]
 
     assert elements(text) == elements(f"{warning_about_tests(calm)}\n\n{report(calm, HEAD)}")
-    block = read_block(body(text), HEAD)
-    assert block is not None
+    statement = find_block(body(text)).statement
+    assert statement is not None
     if not problem.strip():
-        assert block.statement["predicate"]["failedTests"] == [f"t.py::{name}"]
+        assert statement["predicate"]["failedTests"] == [f"t.py::{name}"]
 
 
 @given(st.text(max_size=80))
 def test_no_words_of_a_model_change_what_is_read(words: str) -> None:
-    block = read_block(body(GENUINE, f"{words}\n{FORGED}\n{words}"), HEAD)
-    assert block is not None
-    assert block.statement["predicate"]["failedTests"] == ["t.py::test_new"]
+    statement = find_block(body(GENUINE, f"{words}\n{FORGED}\n{words}")).statement
+    assert statement is not None
+    assert statement["predicate"]["failedTests"] == ["t.py::test_new"]
 
 
 @table("word", ["check", "`" * 150, "\N{GRINNING FACE}" * 150])
@@ -206,7 +202,7 @@ def test_a_report_has_its_limit(word: str) -> None:
     said = verdict(*(f"t.py::{word}_{at}" for at in range(5_000)))
     text = f"{warning_about_tests(said)}\n\n{report(said, HEAD)}"
     assert len(text) < 20_000
-    block = read_block(body(text), HEAD)
-    assert block is not None
-    predicate = block.statement["predicate"]
+    statement = find_block(body(text)).statement
+    assert statement is not None
+    predicate = statement["predicate"]
     assert len(predicate["failedTests"]) + predicate["failedTestsNotListed"] == 5_000

@@ -16,13 +16,12 @@ from orchestrator.bot.verification.python_tests import (
     MOST_IDS,
     ControlTest,
     Copies,
-    at_stake,
     checked_ids,
+    choose_control,
     copy_tests,
-    exit_without,
     is_plain_id,
     parse_pytest,
-    place_control,
+    select_tests,
 )
 from orchestrator.bot.verification.verdict import FindingKind, judge_runs
 from orchestrator.core.changes import FileChange, FileVersion
@@ -106,7 +105,7 @@ def test_what_is_more_than_one_call_of_pytest(command: str) -> None:
 def test_a_call_that_ends_with_the_first_failure(command: str, *, stops: bool) -> None:
     call = parse_pytest(command)
     assert call is not None
-    assert call.stops_early is stops
+    assert call.allows_control is not stops
 
 
 @table(
@@ -186,7 +185,7 @@ def test_no_id_becomes_an_option_or_a_word_of_the_shell(name: str, command: str)
     ],
 )
 def test_the_test_that_must_fail_stands_last_beside_most_others(paths: list[str], place: str | None) -> None:
-    control = place_control(paths)
+    control = choose_control(paths)
     assert (control and control.path("T")) == place
     if control:
         assert max([*paths, control.path("T")], key=lambda path: path.rpartition("/")[2]) == control.path("T")
@@ -202,23 +201,13 @@ def test_the_test_that_must_fail_raises() -> None:
 
 
 @table(
-    ("exit_code", "others", "expected"),
-    [(1, False, 0), (1, True, 1), (2, False, 2), (0, False, 0), (139, False, 139)],
-)
-def test_the_exit_code_without_the_test_that_must_fail(
-    exit_code: int, expected: int, *, others: bool
-) -> None:
-    assert exit_without(exit_code, others_failed=others) == expected
-
-
-@table(
     ("command", "bears"),
     [("pytest", True), ("pytest -x", False), ("pytest --cov --cov-fail-under=80", False)],
 )
 def test_a_call_that_bears_a_test_that_must_fail(command: str, *, bears: bool) -> None:
     call = parse_pytest(command)
     assert call is not None
-    assert call.bears_control is bears
+    assert call.allows_control is bears
 
 
 PATH = "tests/test_a.py"
@@ -229,7 +218,7 @@ def copied(source: str, *names: str) -> Copies:
     made = copy_tests(PATH, source.encode(), names, TOKENS)
     assert made is not None
     ast.parse(made.text)
-    ast.parse(made.spoiled_text)
+    ast.parse(made.altered_text)
     return made
 
 
@@ -266,11 +255,11 @@ def test_tests_in_classes_and_coroutines_are_copied() -> None:
 def test_a_file_that_is_named_otherwise_keeps_its_form() -> None:
     made = copy_tests("a_test.py", b"def test_a():\n    assert f() == 1\n", ["test_a"], TOKENS)
     assert made is not None
-    assert (made.path, made.spoiled_path) == ("aa_test.py", "bb_test.py")
+    assert (made.path, made.altered_path) == ("aa_test.py", "bb_test.py")
 
 
 @table(
-    ("statement", "spoiled"),
+    ("statement", "altered"),
     [
         ("assert f() == 180", "assert f() == (180 * 3 + 1000003)"),
         ("assert 180 == f()", "assert (180 * 3 + 1000003) == f()"),
@@ -286,10 +275,10 @@ def test_a_file_that_is_named_otherwise_keeps_its_form() -> None:
         ("x = f(); assert x == 1; assert x == 2", "x = f(); assert x == (1 * 3 + 1000003); assert x == 2"),
     ],
 )
-def test_one_expected_value_is_another_one(statement: str, spoiled: str) -> None:
+def test_one_expected_value_is_another_one(statement: str, altered: str) -> None:
     made = copied(f"def test_a(self):\n    {statement}\n", "test_a")
-    assert made.spoiled == {"test_aa_0"}
-    assert made.spoiled_text.decode() == f"def test_aa_0(self):\n    {spoiled}\n"
+    assert made.altered == {"test_aa_0"}
+    assert made.altered_text.decode() == f"def test_aa_0(self):\n    {altered}\n"
 
 
 @table(
@@ -312,7 +301,7 @@ def test_one_expected_value_is_another_one(statement: str, spoiled: str) -> None
 )
 def test_where_nothing_certain_is_expected_nothing_is_altered(body: str) -> None:
     made = copied(f"def test_a(self):\n    {body}\n", "test_a")
-    assert not made.spoiled
+    assert not made.altered
     assert list(made.files) == [made.path]
 
 
@@ -338,11 +327,11 @@ def test_copies_are_compared_with_their_originals() -> None:
     }
     ran = RunResult(RunKind.KEPT, "tree", cases, 1, 1.0)
     kept = run(**{"test_a[1]": "passed", "test_a[2]": "passed", "test_b": "passed"})
-    assert list(made.failing(ran, run(), kept)) == [f"{PATH}::test_a[1]"]
-    assert made.without_expectation(ran) == [f"{PATH}::test_b"]
+    assert list(made.failing_renamed(ran, run(), kept)) == [f"{PATH}::test_a[1]"]
+    assert made.passing_altered(ran) == [f"{PATH}::test_b"]
     same = run(**{"test_a[1]": "failed test_a: assert 190 == 180 at 0x8a11", "test_a[2]": "failed"})
-    assert made.agreeing(ran, same) == {f"{PATH}::test_a[1]"}
-    assert made.agreeing(ran, run(**{"test_a[1]": "failed no snapshot"})) == set()
+    assert made.comparable(ran, same) == {f"{PATH}::test_a[1]"}
+    assert made.comparable(ran, run(**{"test_a[1]": "failed no snapshot"})) == set()
 
 
 def version(text: str) -> FileVersion:
@@ -369,7 +358,7 @@ def test_tests_that_a_change_writes_otherwise_are_at_stake(new: str, elsewhere: 
         FileChange("tests/test_c.py", None, version(elsewhere)),
     ]
     green = run(test_a="passed", test_b="passed")
-    assert at_stake(green, green, changes, 10) == ({PATH: named} if named else {})
+    assert select_tests(green, green, changes, 10) == ({PATH: named} if named else {})
 
 
 def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
@@ -391,8 +380,8 @@ def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
             "test_d": "passed",
         }
     )
-    assert at_stake(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
-    assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}
+    assert select_tests(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
+    assert select_tests(before, kept, [], 1) == {PATH: {"test_a"}}
 
 
 @table(
@@ -409,7 +398,7 @@ def test_a_test_that_is_too_large_to_be_compared_is_at_stake(value: str) -> None
     source = f"def test_a():\n    assert f() == {value}\n\n\ndef test_b():\n    assert f() == 2\n"
     changes = [FileChange(PATH, version(source), version(source.replace("== 2", "== 3")))]
     green = run(test_a="passed", test_b="passed")
-    found = at_stake(green, green, changes, 10)[PATH]
+    found = select_tests(green, green, changes, 10)[PATH]
     assert "test_b" in found
     copied(source, "test_a", "test_b")
 
@@ -461,5 +450,5 @@ def test_a_test_that_finds_something_by_its_own_name_is_not_known_to_the_code(
         return RunResult(RunKind.KEPT, "tree", {made.ids[0]: replace(case, id=made.ids[0])}, 0, 1.0)
 
     base = run(test_a=before)
-    failing = made.failing(of_copies(copy), base, run(test_a="passed"))
-    assert bool(made.agreeing(of_copies(copy_before), base) & failing.keys()) == is_known
+    failing = made.failing_renamed(of_copies(copy), base, run(test_a="passed"))
+    assert bool(made.comparable(of_copies(copy_before), base) & failing.keys()) == is_known

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
-from orchestrator.bot.verification.reports import MAX_BYTES, by_id, read_report
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind
+from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, by_id, read_report, run_result
+from orchestrator.engine.environments.base import ExecResult
 from tests.tables import table
 
 REPORTS = Path(__file__).parents[3] / "data" / "reports"
@@ -177,13 +178,13 @@ def test_a_failure_keeps_what_the_runner_said() -> None:
 @table(
     ("data", "complaint"),
     [
-        (b"", "no test runner"),
-        (b"5 passed", "no test runner"),
-        (b"{}", "no test runner"),
-        (b'{"Action": "pass"', "no test runner"),
-        (b"[" * 100_000, "no test runner"),
-        (b'{"testResults": [' + b"[" * 100_000, "no test runner"),
-        (b"<html/>", "not JUnit's"),
+        (b"", "format is not supported"),
+        (b"5 passed", "format is not supported"),
+        (b"{}", "format is not supported"),
+        (b'{"Action": "pass"', "format is not supported"),
+        (b"[" * 100_000, "format is not supported"),
+        (b'{"testResults": [' + b"[" * 100_000, "format is not supported"),
+        (b"<html/>", "not JUnit XML"),
         (b"<testsuite>", "not XML"),
         (b"<testsuite></testsuites>", "not XML"),
         (b'<?xml version="1.0" encoding="nowhere"?><testsuite/>', "not XML"),
@@ -223,6 +224,23 @@ SKIPPED = '<testcase classname="a" name="b"><skipped/></testcase>'
 def test_no_second_result_hides_a_failure(cases: tuple[str, ...]) -> None:
     (case,) = read_report(junit(*cases))
     assert (case.status, case.is_assertion) == (CaseStatus.FAILED, True)
+
+
+@table(
+    ("exit_code", "others", "expected"),
+    [(1, False, 0), (1, True, 1), (2, False, 2), (0, False, 0), (139, False, 139)],
+)
+def test_the_exit_code_without_the_test_that_must_fail(
+    exit_code: int, expected: int, *, others: bool
+) -> None:
+    control = (
+        '<testcase classname="a" name="test_zz01"><failure type="AssertionError">no</failure></testcase>'
+    )
+    ran = ExecResult("", "", "", exit_code, timed_out=False, duration_ms=1)
+    ended = EndedCommand(ran, "/srv", (junit(control, FAILED if others else PASSED),), token="zz01")
+    result, control_failed = run_result(RunKind.AFTER, "d" * 40, ended, minutes=1)
+    assert (result.exit, control_failed) == (expected, True)
+    assert list(result.cases) == ["a::b"]
 
 
 @table("first", ["pass", "skip", "fail"])

@@ -85,7 +85,7 @@ def forge():
 atexit.register(forge)
 """
 
-# The change, and what gives it away: *kept* fails, or the run of it counts for nothing.
+# The change, and what gives it away: *kept* fails, or its run is invalid.
 ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
     "a hook that reports every test as passed": (
         {"conftest.py": HOOK, "ast.py": "raise SystemExit(0)\n"},

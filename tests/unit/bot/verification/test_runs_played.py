@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind, RunOptions
+from orchestrator.bot.verification.runs import HostRuns
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.errors import ToolError
 from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
@@ -129,7 +129,7 @@ LIES: dict[str, tuple[Play, str]] = {
     ),
     "not a report": (
         lambda _command, _tree, report: report.write_text("5 passed") * 0,
-        "of no test runner that is understood",
+        "format is not supported",
     ),
     "a link": (_link, "cannot be read"),
     "a folder": (_folder, "cannot be read"),
@@ -139,7 +139,7 @@ LIES: dict[str, tuple[Play, str]] = {
         lambda _command, _tree, report: report.write_text('<testsuite tests="3" failures="2"/>') * 0,
         "counts 2 failures",
     ),
-    "tests that were rewritten": (_rewritten_tests, "a file of tests was changed while they ran: "),
+    "tests that were rewritten": (_rewritten_tests, "a test file was changed while the tests ran: "),
     "too long": (lambda _command, _tree, _report: TIMED_OUT, "did not end within 10 minutes"),
     "the test that must fail passes": (
         lambda _command, tree, report: report.write_text(junit(dict.fromkeys(played(tree), "passed"))) * 0,
@@ -189,7 +189,7 @@ async def test_without_a_report_the_exit_code_counts(repository: Bench) -> None:
     ]
     assert repository.commands == ["make test"] * 6
     assert runs.before is not None
-    assert runs.before.unsteady == frozenset()
+    assert runs.before.flaky == frozenset()
 
 
 async def test_tests_inside_of_source_files_are_the_bases_in_kept(tmp_path: Path) -> None:
@@ -213,11 +213,11 @@ async def test_what_fails_now_is_run_again_on_both_sides(repository: Bench) -> N
     assert repository.commands == [PYTEST, PYTEST, *[f"pytest {TWO} -q"] * 4]
     assert runs.before is not None
     assert runs.after is not None
-    assert (runs.before.unsteady, runs.after.unsteady) == (frozenset(), frozenset())
+    assert (runs.before.flaky, runs.after.flaky) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("command", [PYTEST, "make test"])
-async def test_a_test_that_the_base_shows_to_be_unsteady(repository: Bench, command: str) -> None:
+async def test_a_test_that_the_base_shows_to_be_flaky(repository: Bench, command: str) -> None:
     def fails_later(_command: str, tree: Path, _report: Path) -> int | None:
         if len(repository.commands) > 1:
             words = (tree / "code.txt").read_text()
@@ -232,7 +232,7 @@ async def test_a_test_that_the_base_shows_to_be_unsteady(repository: Bench, comm
     runs = await verified(repository, {"code.txt": "one two three\n"}, command)
     name = TWO if command == PYTEST else WHOLE_RUN
     assert runs.before is not None
-    assert runs.before.unsteady == {name}
+    assert runs.before.flaky == {name}
     assert len(repository.commands) == 6
 
 
@@ -607,9 +607,9 @@ HEAVY = {
     "read_report",
     "by_id",
     "run_result",
-    "at_stake",
+    "select_tests",
     "copy_tests",
-    "place_control",
+    "choose_control",
     "judge",
     "_suspects",
 }

@@ -42,7 +42,7 @@ def set_up(slot: Slot, **other: str) -> None:
         (slot.tree / path).write_text(text)
     (slot.tree / ".venv/bin/python").symlink_to("/usr/bin/python3")
     (slot.tree / "web/__pycache__").mkdir()
-    slot.keep_setup("k", TRACKED)
+    slot.save_setup("k", TRACKED)
 
 
 def fresh(slot: Slot, tracked: dict[str, str] = TRACKED) -> None:
@@ -128,12 +128,12 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_whatever_a_run_does_the_next_one_has_what_the_set_up_made(slot: Slot, spoil: str) -> None:
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     assert files(slot) == WHOLE
     SPOILT[spoil](slot.tree)
     for _ in range(2):
         fresh(slot)
-        slot.bring_setup("k")
+        slot.restore_setup("k")
         assert files(slot) == WHOLE
         assert (slot.tree / ".venv/lib/a/two.py").stat().st_mode & 0o777 == 0o644
     outside = slot.tree.parent.parent / "outside"
@@ -150,7 +150,7 @@ def test_a_file_system_that_does_not_tell_of_maps_is_read(spoil: str) -> None:
         slot = Slot.take(Path(folder) / "home")
         set_up(slot)
         fresh(slot)
-        slot.bring_setup("k")
+        slot.restore_setup("k")
         watched = (".venv/lib/a/one.py", "app.py")
         before = slot.stamper.files(slot.tree, watched)
         SPOILT[spoil](slot.tree)
@@ -158,7 +158,7 @@ def test_a_file_system_that_does_not_tell_of_maps_is_read(spoil: str) -> None:
         assert after["app.py"] == before["app.py"]
         assert (after[watched[0]] == before[watched[0]]) is (spoil in {"nothing", "another link"})
         fresh(slot)
-        slot.bring_setup("k")
+        slot.restore_setup("k")
         assert files(slot) == WHOLE
         slot.close()
 
@@ -166,13 +166,13 @@ def test_a_file_system_that_does_not_tell_of_maps_is_read(spoil: str) -> None:
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_the_next_process_goes_on_with_what_was_lent(slot: Slot, tmp_path: Path, spoil: str) -> None:
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     number = (slot.tree / ".venv/lib/b/three.py").stat().st_ino
     SPOILT[spoil](slot.tree)
     slot.close()
     second = Slot.take(tmp_path / "home")
     fresh(second)
-    second.bring_setup("k")
+    second.restore_setup("k")
     assert files(second) == WHOLE
     if spoil in {"nothing", "rewritten in secret", "rewritten by a map", "added", "another link"}:
         assert (second.tree / ".venv/lib/b/three.py").stat().st_ino == number
@@ -188,27 +188,27 @@ def test_what_was_lent_and_is_not_known_any_more_is_copied(
     slot: Slot, tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     rewritten_in_secret(slot.tree)
     slot.close()
     damage(tmp_path / "home/0/lent.json")
     second = Slot.take(tmp_path / "home")
     assert not (tmp_path / "home/0/lent").exists()
     fresh(second)
-    second.bring_setup("k")
+    second.restore_setup("k")
     assert files(second) == WHOLE
     second.close()
 
 
 def test_a_set_up_that_is_made_anew_is_lent_anew(slot: Slot, tmp_path: Path) -> None:
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     slot.close()
     shutil.rmtree(tmp_path / "home/0/setups")
     second = Slot.take(tmp_path / "home")
     set_up(second, **{".venv/lib/a/one.py": "new"})
     fresh(second)
-    second.bring_setup("k")
+    second.restore_setup("k")
     assert files(second) == {**WHOLE, ".venv/lib/a/one.py": "new"}
     second.close()
 
@@ -217,7 +217,7 @@ def test_what_did_not_change_is_not_copied_again(slot: Slot) -> None:
     numbers = []
     for _ in range(3):
         fresh(slot)
-        slot.bring_setup("k")
+        slot.restore_setup("k")
         numbers.append({path: (slot.tree / path).stat().st_ino for path in MADE if "/" in path})
         (slot.tree / ".venv/lib/a/one.py").write_text("spoilt")
     kept = [path for path in MADE if path.startswith((".venv", "web/node_modules")) and "one.py" not in path]
@@ -228,7 +228,7 @@ def test_what_did_not_change_is_not_copied_again(slot: Slot) -> None:
 
 def test_what_the_repository_has_itself_stays(slot: Slot) -> None:
     fresh(slot, {**TRACKED, "web/build.txt": "", ".venv/lib/a/one.py": "", "web/node_modules/x": ""})
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     found = files(slot)
     assert (found["web/build.txt"], found[".venv/lib/a/one.py"], found["web/node_modules/x"]) == ("ours",) * 3
     assert found[".venv/lib/a/two.py"] == "two"
@@ -236,22 +236,22 @@ def test_what_the_repository_has_itself_stays(slot: Slot) -> None:
 
 def test_another_set_up_gets_nothing_of_the_first(slot: Slot) -> None:
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     fresh(slot)
     (slot.tree / "other").mkdir()
-    slot.keep_setup("k2", TRACKED)
+    slot.save_setup("k2", TRACKED)
     fresh(slot)
-    slot.bring_setup("k2")
+    slot.restore_setup("k2")
     assert {path.name for path in slot.tree.iterdir() if path.is_dir()} == {"other", "web"}
     fresh(slot)
-    slot.bring_setup("k")
+    slot.restore_setup("k")
     assert files(slot) == WHOLE
 
 
 def test_the_oldest_set_ups_go(slot: Slot) -> None:
     for number in range(4):
         fresh(slot)
-        slot.keep_setup(f"k{number}", TRACKED)
+        slot.save_setup(f"k{number}", TRACKED)
     assert [slot.has_setup(key) for key in ("k", "k0", "k3")] == [False, False, True]
 
 

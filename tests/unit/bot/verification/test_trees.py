@@ -274,8 +274,8 @@ def rust(old: str, new: str, path: str = "src/lib.rs") -> FileChange:
 def test_tests_inside_of_a_source_file(old: str, new: str, kept: str | None, on_base: str | None) -> None:
     file = rust(old, new)
     expected = [{} if text is None else {"src/lib.rs": text.encode()} for text in (kept, on_base)]
-    assert [FILES.inside([file]), FILES.inside([file], with_old_code=True)] == expected
-    assert FILES.inside([rust(old, new, "tests/all.rs"), rust(old, new, "src/lib.py")]) == {}
+    assert [FILES.merged_sources([file]), FILES.merged_sources([file], with_old_code=True)] == expected
+    assert FILES.merged_sources([rust(old, new, "tests/all.rs"), rust(old, new, "src/lib.py")]) == {}
 
 
 @table(
@@ -289,7 +289,7 @@ def test_tests_inside_of_a_source_file(old: str, new: str, kept: str | None, on_
     ],
 )
 def test_a_set_up_depends_on_manifests_and_what_it_names(path: str, *, steers: bool) -> None:
-    assert FILES.steers_setup(changed(path)) is steers
+    assert FILES.affects_setup(changed(path)) is steers
 
 
 _NAMES = st.text("abTest_.-/specconftes", min_size=1, max_size=30).filter(lambda path: "//" not in path)

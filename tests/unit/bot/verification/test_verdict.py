@@ -90,8 +90,8 @@ broken code, and the test is skipped         | P A S . | code test          | hi
 broken code, and the test is deleted         | P A - . | code test          | hidden                         | warning
 broken code, and settings leave the test out | P A - . | code ini           | hidden                         | warning
 broken code, and the test asserts less       | P A P P | code test          | loosened                       | warning
-broken code, and a hook reports success      | P A P . | code conftest      | elsewhere                      | warning
-broken code, and settings hide it            | P A P . | code ini           | elsewhere                      | warning
+broken code, and a hook reports success      | P A P . | code conftest      | by_settings                    | warning
+broken code, and settings hide it            | P A P . | code ini           | by_settings                    | warning
 """
 ROWS = [[part.strip() for part in line.split("|")] for line in TABLE.splitlines() if line]
 
@@ -298,7 +298,7 @@ def test_a_kept_run_that_counts_for_nothing_leaves_failing_tests_unfixed() -> No
         (replace(run(RunKind.KEPT, {TEST: "S"}), problem="the report cannot be read", exit=1), False),
     ],
 )
-def test_a_kept_run_that_counts_for_nothing_is_told(kept: RunResult, *, is_red: bool) -> None:
+def test_an_invalid_kept_run_is_reported(kept: RunResult, *, is_red: bool) -> None:
     """A change may know that the base's tests are run, and end that run."""
     kept = replace(kept, output="what it printed")
     green = run(RunKind.BEFORE, {TEST: "P"})
@@ -308,7 +308,7 @@ def test_a_kept_run_that_counts_for_nothing_is_told(kept: RunResult, *, is_red: 
     assert kept.problem in verdict.reasons[0]
     assert (verdict.is_red, verdict.is_doubtful) == (is_red, not is_red)
     text = verdict.for_model()
-    assert "counts for nothing" in text
+    assert "is invalid" in text
     assert "what it printed" in text
 
 
@@ -320,16 +320,14 @@ def test_where_only_the_exit_code_is_known_the_kept_run_needs_no_report() -> Non
 def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
     before, after = run(RunKind.BEFORE, {TEST: "P"}), run(RunKind.AFTER, {TEST: "A"})
     change = Change("base", "tree", (file("src/a.py"),))
-    unsteady = frozenset({TEST})
-    on_both = judge_runs(
-        runs_of(replace(before, unsteady=unsteady), after, replace(after, unsteady=unsteady)), change
-    )
+    flaky = frozenset({TEST})
+    on_both = judge_runs(runs_of(replace(before, flaky=flaky), after, replace(after, flaky=flaky)), change)
     assert kinds(on_both) == {FindingKind.FLAKY}
     assert not on_both.is_red
-    now = judge_runs(runs_of(before, before, replace(before, unsteady=unsteady)), change)
-    assert kinds(now) == {FindingKind.UNSTEADY}
+    now = judge_runs(runs_of(before, before, replace(before, flaky=flaky)), change)
+    assert kinds(now) == {FindingKind.NEWLY_FLAKY}
     assert now.is_red
-    kept = judge_runs(runs_of(before, replace(after, unsteady=unsteady), before), change)
+    kept = judge_runs(runs_of(before, replace(after, flaky=flaky), before), change)
     assert not kept.findings
 
 
@@ -457,7 +455,7 @@ def test_the_changed_files_are_named_with_their_lines() -> None:
 
 
 @table(
-    ("name", "path", "may_hold"),
+    ("name", "path", "may_contain"),
     [
         ("shop.CartTest::adds", "src/test/java/shop/CartTest.java", True),
         ("shop.CartTest$Inner::adds", "src/test/java/shop/CartTest.java", True),
@@ -468,7 +466,9 @@ def test_the_changed_files_are_named_with_their_lines() -> None:
         ("example.com/shop::TestAdd", "calc_test.go", True),
     ],
 )
-def test_the_file_of_a_test_is_known_by_its_class_or_package(name: str, path: str, *, may_hold: bool) -> None:
+def test_the_file_of_a_test_is_known_by_its_class_or_package(
+    name: str, path: str, *, may_contain: bool
+) -> None:
     before, kept = (
         CaseResult(name, CaseStatus.PASSED),
         CaseResult(name, CaseStatus.FAILED, "no", is_assertion=True),
@@ -482,7 +482,7 @@ def test_the_file_of_a_test_is_known_by_its_class_or_package(name: str, path: st
     (finding,) = judge_runs(
         replace(runs, restored=(path, "tests/conftest.py")), Change("base", "tree", files)
     ).findings
-    assert (len(finding.files) == 1) == may_hold
+    assert (len(finding.files) == 1) == may_contain
 
 
 HOSTILE = "tests/a.py::test_[`x`\n```\n| <b> @octo #1 [a](https://b) ***]"
