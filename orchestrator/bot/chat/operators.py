@@ -55,7 +55,7 @@ class FolderOperator:
     refusal: str = field(default="", init=False)
 
     @property
-    def brings(self) -> Earlier:
+    def prepared_work(self) -> Earlier:
         """The change to propose."""
         work = self.change.work
         state = UnfinishedState(self.run, "a person proposes it", "", "", "", attempts=0)
@@ -70,7 +70,7 @@ class FolderOperator:
             _require_merged(session)
             self._require_whole(session)
             session.verification.may_go_on = lambda: not self.insists
-            await propose(self.title, self.body, is_begun=self.insists)
+            await propose(self.title, self.body, ignore_doubts=self.insists)
         except ToolError as error:
             self.refusal = str(error)
             raise ToolError(one_line(self.refusal, limit=_REFUSAL_CHARS, keep="`")) from None
@@ -97,7 +97,7 @@ class TaskOperator:
         session: the cycle's session.
     """
 
-    brings = None
+    prepared_work = None
     spent = Spent()
 
     def __init__(
@@ -182,7 +182,7 @@ class TaskOperator:
             raise AssertionError("the person has a session")
         session.verification.may_go_on = lambda: not change.insists
         try:
-            await propose(title, body, is_begun=change.insists)
+            await propose(title, body, ignore_doubts=change.insists)
         except ToolError:
             self._refused = change.tree
             raise
@@ -192,7 +192,7 @@ class TaskOperator:
     @staticmethod
     def situation(session: CycleSession) -> str:
         """Return the model's instructions about the task that was taken up."""
-        brought, earlier = session.brought, session.earlier
+        restored, earlier = session.restored, session.earlier
         paths = session.attempt.sanitizer.paths
         answer = earlier.answer.text if earlier and earlier.answer else ""
         return render(
@@ -201,9 +201,9 @@ class TaskOperator:
             question=fenced(earlier.state.question) if earlier and earlier.state.question else "",
             answer=fenced(answer) if answer else "",
             files_lost=bool(earlier and earlier.state.files_lost),
-            paths=[f"`{path}`" for path in paths(brought.paths)],
-            base_moved=brought.base_moved,
-            conflicts=[f"`{path}`" for path in paths(brought.conflicts)],
+            paths=[f"`{path}`" for path in paths(restored.paths)],
+            base_moved=restored.base_moved,
+            conflicts=[f"`{path}`" for path in paths(restored.conflicts)],
         )
 
 
@@ -227,7 +227,7 @@ class TaskChange:
 
 def _require_merged(session: CycleSession) -> None:
     """Raise `ToolError` if the target branch has changed the same lines."""
-    if conflicts := session.brought.conflicts:
+    if conflicts := session.restored.conflicts:
         paths = ", ".join(map(shown_path, conflicts[:_MOST_NAMED]))
         base = session.clone.base_branch
         raise ToolError(

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.core.errors import (
+    BadReplyError,
     ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    InvalidRequestError,
     OverloadedError,
     RateLimitError,
     RemoteUnavailableError,
+    ToolError,
 )
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
@@ -32,12 +37,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.attachments import Download
+    from orchestrator.bot.cycle.briefing import Download, SkillOptions
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
-    from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
@@ -62,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """How a cycle ended."""
+    """How a cycle ended. With `LIMIT`, `FAILED` and `INTERRUPTED` the work is saved."""
 
     PROPOSED = "proposed"
     """A pull request was created or updated."""
@@ -77,13 +81,13 @@ class Outcome(StrEnum):
     QUESTION = "question"
     """The model asked a person a question, and the task waits for the answer."""
     LIMIT = "limit"
-    """A limit was reached before a pull request was made. The work is saved."""
+    """A limit was reached before a pull request was made."""
     PAUSED = "paused"
     """A quota is used up, or a server is down. The task itself has no problem."""
     FAILED = "failed"
-    """The model gave up, or a program or a server failed. The work is saved."""
+    """The model gave up, or a program or a server failed."""
     INTERRUPTED = "interrupted"
-    """A person or the system ended the run. The work is saved."""
+    """A person or the system ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class PullRequestResult:
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """The task that a cycle would claim now, as found by a look at the backlog.
+    """The task that a cycle would claim now.
 
     Attributes:
         attempt: the key that marks it as already attempted.
@@ -143,15 +147,14 @@ class CycleResult:
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
         tests: the test runs, in the form of `run --json`; None if there were none.
-        tests_fail: whether a test that passed before fails with the change, or a test that the task names
-            does.
+        tests_fail: whether a test fails with the change that passed before, or that the task names.
         usd: None if the model's price is unknown.
         uncertain_usd: the estimated part of `usd`, for requests whose cost was not reported.
         uncertain_tokens: tokens of such requests, in addition to `usage`.
         minutes: wall time of the cycle.
         requests: requests to the forge; `unchanged` ones do not count against its rate limit.
-        quotas: what the forge said last of how many requests it still answers.
-        wake_at: the time (UTC, ISO 8601) before which another cycle is useless; None if there is none.
+        quotas: how many requests the forge still answers, as it said last.
+        wake_at: the time before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
         error: one line, if the outcome is `failed`.
         cause: the error itself; it is not printed, but determines the exit status.
@@ -238,28 +241,31 @@ def in_words(spent: Spent) -> str:
     return f"{rounds}, {spent.tokens:,} tokens, {money}"
 
 
-_PASSING = (
+TEMPORARY_ERRORS = (
     ConnectionFailedError,
     ForgeRateLimitError,
     ForgeUnavailableError,
     OverloadedError,
-    RateLimitError,
     RemoteUnavailableError,
 )
+"""Errors of servers that pass within minutes, apart from quotas."""
+
+TASK_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError, InvalidRequestError, ToolError)
+"""Errors of the model or the task, which may not occur with another task."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return the outcome of a cycle that an error ended. Temporary errors are pauses."""
+    """Return the outcome of a cycle that an error ended. Temporary errors and used-up quotas are pauses."""
     if isinstance(error, asyncio.CancelledError):
         return Outcome.INTERRUPTED
-    return Outcome.PAUSED if isinstance(error, _PASSING) else Outcome.FAILED
+    return Outcome.PAUSED if isinstance(error, (*TEMPORARY_ERRORS, RateLimitError)) else Outcome.FAILED
 
 
 _LONGEST_PATH_CHARS = 300
 
 
 def shown_path(path: str) -> str:
-    """Return the path on one line, with invisible characters escaped. Unchanged paths can be used by the model."""
+    """Return the path on one line, with invisible characters escaped. Ordinary paths stay as they are."""
     return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
@@ -314,11 +320,11 @@ _REPORTED = 20
 
 
 class Sanitizer:
-    """Sanitizes text for the model of one session, and emits once for each file or name that something was hidden."""
+    """Sanitizes text for the model of one session, and emits an event about hidden characters."""
 
     def __init__(self, guards: Guards, emit: Emit) -> None:
         self._guards, self._emit = guards, emit
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def text(self, where: str, text: str) -> str:
         """Return text of files and programs without secrets and with hidden characters made visible."""
@@ -329,10 +335,10 @@ class Sanitizer:
         return self._guards.redact(cleaned.text)
 
     def words(self, text: str) -> str:
-        """Return a name or line without what a reader would not see."""
+        """Return a name or line without what a reader would not see. Each is reported once."""
         cleaned = self._guards.names(text)
-        if cleaned.removed and text not in self._told:
-            self._told.add(text)
+        if cleaned.removed and text not in self._reported:
+            self._reported.add(text)
             found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
             self._emit(
                 Guarded(Defence.HIDDEN_TEXT, "hidden characters in a name or a subject are left out", found)
@@ -358,9 +364,9 @@ Wait: TypeAlias = Callable[[threading.Event, float], bool]
 """Waits for an event or for so many seconds. Returns whether the event happened."""
 
 
-def no_wait(wish: threading.Event, _seconds: float) -> bool:
+def no_wait(stop: threading.Event, _seconds: float) -> bool:
     """Return without waiting, for tests and demonstrations."""
-    return wish.is_set()
+    return stop.is_set()
 
 
 class Stop:
@@ -402,9 +408,9 @@ class Stop:
         """
         if not self._wait(self._at_once, seconds):
             return
-        # Work that is being saved is waited for, whether the end was wanted before or is only now.
         if self.now():
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
+        # Work is being saved: continue to wait, but not for long.
         self._wait(threading.Event(), min(seconds, SAVING_SECONDS))
 
     def __call__(self) -> bool:
@@ -420,8 +426,8 @@ class CycleOptions:
         dry_run: push nothing and write nothing to the forge.
         context_characters: most characters of file text in the first prompt.
         author_email: the author of our commits on a task's branch.
-        require_tests: propose only what was tested with success; without a test command, nothing after which
-            tests are removed or skipped.
+        require_tests: propose only what was tested with success; without a test command, no change that
+            removes or skips tests.
         other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
@@ -461,25 +467,23 @@ class CycleParts:
     Attributes:
         run: the run's id; `folder` is its folder, with the journal and saved work.
         repository: its name in messages and journals.
-        verifier: runs the tests of a clone; None without a test command.
-        memory: learned facts about the repository; None without memory.
-        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
-            listener; None without such servers.
-        download: downloads files attached to a task; None downloads nothing.
-        skills: the available skills; None for none.
-        recorded_tests: the test results of the run that is replayed, in which nothing is run.
-        records: the hidden refs of the remote; None in a dry run.
-        kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a new folder below the given one.
         environment: creates the environment of tools, for a working tree and its submodules.
         profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
             (the last is None if no tests are run), and the tools of MCP servers.
-        reply_tokens: the longest possible reply of the model.
         price: the cost of a reply in USD, or None if the model's price is unknown.
-        stop: returns whether a stop was requested.
-        tasks: the source of tasks; `claimer` claims them, and is None in a dry run.
+        reply_tokens: the longest possible reply of the model.
+        records: the hidden refs of the remote; None in a dry run.
+        kept: unfinished work of the repository that only this machine has; None in a dry run.
+        claimer: claims tasks; None in a dry run.
         recovery: repairs what killed runs left; None in a dry run.
-        budget: what may be spent; `least` is the highest cost of one request.
+        budget: what may be spent; no cycle starts with less than `least`, the cost of its smallest request.
+        verifier: runs the tests of a clone; None without a test command.
+        recorded_tests: the test results of the run that is replayed, in which nothing is run.
+        memory: learned facts about the repository; None without memory.
+        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
+            listener; None without such servers.
+        download: downloads files attached to a task; None downloads nothing.
         operator: a person who works in place of the model's loop; None if nobody does.
     """
 
@@ -520,11 +524,13 @@ class CycleParts:
 class ProposeChange(Protocol):
     """Verifies and proposes the changes in a clone, and returns the result as text."""
 
-    def __call__(self, title: str, body: str, *, is_begun: bool = False) -> Awaitable[str]:
+    def __call__(self, title: str, body: str, *, ignore_doubts: bool = False) -> Awaitable[str]:
         """Verify and propose the changes.
 
         Args:
-            is_begun: whether single refusals are skipped: see `Proposer.prepare`.
+            ignore_doubts: whether objections that are made only once are left out: to files that can no
+                longer be parsed, and to tests that pass only because they were changed. Either they were
+                made in an earlier cycle, or nobody can answer them.
 
         Raises:
             ToolError: the change or its tests must not be proposed.
@@ -537,7 +543,7 @@ class Operator(Protocol):
     """A person who works on a task in place of the model's loop."""
 
     @property
-    def brings(self) -> Earlier | None:
+    def prepared_work(self) -> Earlier | None:
         """Work that is proposed unchanged, without a model. A copy of it stays where it was made.
 
         None continues an earlier unfinished cycle.
@@ -545,7 +551,7 @@ class Operator(Protocol):
 
     @property
     def spent(self) -> Spent:
-        """The cost of the work in `brings`."""
+        """The cost of the work in `prepared_work`."""
 
     async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
         """Work until the person is done, and return how the session ended.

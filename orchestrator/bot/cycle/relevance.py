@@ -243,7 +243,7 @@ class Library:
     """The files that can be shown. Each is read once.
 
     Args:
-        brought: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
+        restored: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
     """
 
     def __init__(
@@ -252,13 +252,13 @@ class Library:
         read: Callable[[str, int], Awaitable[bytes]],
         documents: Sequence[str],
         visible: Callable[[str, str], str],
-        brought: Collection[str] = (),
+        restored: Collection[str] = (),
     ) -> None:
         shown = _plainly_named([file for file in files if may_show(file)], visible)
         suffixes = tuple(f"/{name}" for name in documents)
         self.documents = documents
         instructing = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
-        self.instructions = instructing.difference(brought)
+        self.instructions = instructing.difference(restored)
         self.files = {file.path: file for file in shown if file.path not in instructing}
         self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.cycle.claim import Choice
+from orchestrator.bot.cycle.claim import Candidate, Choice
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     RETRY_LABEL,
@@ -23,7 +23,6 @@ from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
-    ReadyTask,
     SeenPulls,
     TaskSearch,
     TextFilter,
@@ -148,7 +147,7 @@ class Backlog:
     _no_task: Choice | None = field(default=None, init=False)
     _last_attempt: str = field(default="", init=False)
 
-    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
+    def candidates(self, fingerprint: str) -> Iterator[Candidate]:
         """Yield the tasks that may be taken, the best first."""
         self._fingerprint, self._no_task = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
         if self._no_task is not None:
@@ -160,7 +159,7 @@ class Backlog:
         for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
-            ready: ReadyTask | str = ""
+            ready: Candidate | str = ""
             with search.reading(name_of(found.task)):
                 ready = search.with_issue_text(found)
             if isinstance(ready, str):
@@ -173,9 +172,9 @@ class Backlog:
         else:
             yield from self._new_tasks(search)
 
-    def confirm(self, candidate: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def confirm(self, candidate: Candidate, lease: Lease) -> Candidate | str:
         """Return the candidate's present state, read after the claim, or why it is not to be done any more."""
-        still: ReadyTask | str = ""
+        still: Candidate | str = ""
         with self._search.reading(name_of(candidate.task)):
             still = self._check_again(candidate, lease)
         return still  # noqa: RET504  the block ends some errors
@@ -185,7 +184,7 @@ class Backlog:
         if reason:
             self._search.note(reason, self._search.now + CLAIMS_LOOK_AGAIN)
 
-    def begin(self, candidate: ReadyTask) -> None:
+    def begin(self, candidate: Candidate) -> None:
         """Mark the candidate as attempted, so that this process does not choose it again."""
         self._last_attempt = candidate.attempt
         self.attempted.add(candidate.attempt)
@@ -243,7 +242,7 @@ class Backlog:
             self.last_search.told.add(name)
             self._noticed.append(Warned(text))
 
-    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:
         search = self._search
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
@@ -262,22 +261,22 @@ class Backlog:
         full = search.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
-    def _new_tasks(self, search: TaskSearch) -> Iterator[ReadyTask]:
+    def _new_tasks(self, search: TaskSearch) -> Iterator[Candidate]:
         named = self.selection
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             if self.only not in {"", task.key}:
                 continue
-            found: ReadyTask | str = ""
+            found: Candidate | str = ""
             with search.reading(name_of(task)):
                 found = self._judge(task, issue, search)
-            if isinstance(found, ReadyTask):
+            if isinstance(found, Candidate):
                 yield found
             else:
                 search.note(found)
 
-    def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> ReadyTask | str:
+    def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> Candidate | str:
         """Return a task that may be taken, or the reason why not."""
         labels = issue.labels if issue else ()
         asked = self.asked_again(task.key)
@@ -293,14 +292,14 @@ class Backlog:
         if reason is not None:
             return reason
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
-        return ReadyTask(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
+        return Candidate(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
 
 
 @dataclass(slots=True)
 class ConversationTasks(Backlog):
     """Finds the one task of a conversation's changes: a new pull request, or the open one that has them."""
 
-    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
+    def candidates(self, fingerprint: str) -> Iterator[Candidate]:
         """Yield the conversation's task if it may be taken."""
         self._fingerprint, self._no_task = fingerprint, None
         search = self._current_search = self._begin_search()
@@ -310,22 +309,22 @@ class ConversationTasks(Backlog):
         else:
             yield ready
 
-    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:
         del ready, lease
         return self._judged(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
 
-    def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+    def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> Candidate | str:
         """Return the task in its present state on the forge, or why it is not to be done."""
         task = self._next_part(pulls)
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
-                return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+                return Candidate(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
         asked = self.asked_again(task.key)
         reason, _ = why_not_again(
             task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
         )
         full = None if reason else search.why_no_new_task(pulls, self.in_flight)
-        return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
+        return reason or (full.reason if full else Candidate(replace(task, is_retry=bool(asked)), task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
         """Return the first part of the conversation's work that is not merged."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.bot.cycle.claim import Candidate
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     REBASE_LABEL,
@@ -133,22 +134,6 @@ def filter_answers(
     return shown
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyTask:
-    """A task that may be taken.
-
-    Attributes:
-        attempt: the name under which this process remembers that it attempted the task.
-        after: what to do on the forge once the task is taken.
-        labels: the labels of its issue.
-    """
-
-    task: Task
-    attempt: str
-    after: tuple[Callable[[], None], ...] = ()
-    labels: tuple[str, ...] = ()
-
-
 def _warn_nobody(name: str, text: str) -> None:
     del name, text
 
@@ -238,7 +223,7 @@ class TaskSearch:
 
     # Our pull requests.
 
-    def upkeep(self, key: str | None = None) -> Iterator[ReadyTask]:
+    def upkeep(self, key: str | None = None) -> Iterator[Candidate]:
         """Yield the tasks of our open pull requests, the oldest first; with `key`, only those of that task."""
         for pull in reversed(self.pulls):
             about = (key_of(pull.branch) or ("", None))[0]
@@ -256,7 +241,7 @@ class TaskSearch:
                 if found.warning:
                     self.warn("checks", found.warning)
 
-    def upkeep_again(self, ready: ReadyTask, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+    def upkeep_again(self, ready: Candidate, pulls: Sequence[PullRequest]) -> Candidate | str:
         """Return the present task of the candidate's pull request, or why there is none any more."""
         from orchestrator.bot.worker.upkeep import Upkeep
 
@@ -269,15 +254,15 @@ class TaskSearch:
             return self._ready(found, pull)
         return f"pull request #{pull.number} was handled by another worker just now"
 
-    def _ready(self, task: Task, pull: PullRequest) -> ReadyTask:
+    def _ready(self, task: Task, pull: PullRequest) -> Candidate:
         if task.kind is TaskKind.UNFINISHED:  # attempted once per process, like the new task that it was
-            return ReadyTask(task, task.key)
+            return Candidate(task, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
         if task.pull is None or not has_label(task.pull.labels, REBASE_LABEL):
-            return ReadyTask(task, attempt)
+            return Candidate(task, attempt)
         # A person may ask for the same rebase twice. Each labelling changes `updated_at`.
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
-        return ReadyTask(task, f"{attempt} {pull.updated_at}", after)
+        return Candidate(task, f"{attempt} {pull.updated_at}", after)
 
     def is_asked(self, number: int, label: str) -> bool:
         """Return whether a label on an issue or pull request was put there by an account that may cause work."""
@@ -409,7 +394,7 @@ class TaskSearch:
         self.texts.tell(f"issue #{issue.number}", hidden, kept)
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
-    def with_issue_text(self, ready: ReadyTask) -> ReadyTask | str:
+    def with_issue_text(self, ready: Candidate) -> Candidate | str:
         """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.
 
         Other tasks are returned unchanged.

@@ -16,7 +16,7 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     files_to_keep,
     pages_of,
-    read_state_pages,
+    read_saved,
     trimmed_events,
 )
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
@@ -118,7 +117,7 @@ class DeadRunSaver:
         """
         key = lease.record.task
         found = load_wip(self.records, key)
-        pages = _pages_of(found)
+        pages = read_saved(found)
         if pages and pages[0].run == run.id:  # the run had saved its work before it was killed
             return {"saved": wip_ref(key)}
         if not any(isinstance(event, ReplyReceived) for event in events) or _reached_finish(events):
@@ -191,7 +190,7 @@ class DeadRunSaver:
         found, touched = load_wip(self.records, lease.record.task), clone.changed_paths()
         # The journal of a run that continued earlier work lacks the earlier conversation.
         resumed = run.resumed is not None and run.resumed.turns > 0
-        before = _pages_of(found)
+        before = read_saved(found)
         pages = before if resumed else None
         said = [*(pages[1] if pages else ()), *conversation(events)]
         if pages and pages[0].run == run.id:  # the run had saved its conversation before it was killed
@@ -263,10 +262,6 @@ def words_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tu
     if start is None or not start.door:
         return ()
     return tuple(turn.said for turn in history_of(events) if turn.kind is TurnKind.USER)
-
-
-def _pages_of(found: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
-    return read_state_pages(found.pages) if found is not None and found.fault is None else None
 
 
 def _reached_finish(events: tuple[Event, ...]) -> bool:

@@ -11,7 +11,7 @@ from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
 from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip, wip_ref
 from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
@@ -187,7 +187,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
         as_of: the values by which the claim is judged.
         here: the state that only this machine has, or None.
     """
-    pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
+    pages = read_saved(wip)
     left = here or (pages[0] if pages else None)
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)

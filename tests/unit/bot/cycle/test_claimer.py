@@ -11,15 +11,8 @@ import pytest
 
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.coordination.saved_work import wip_ref
-from orchestrator.bot.cycle.claimer import (
-    MOST_AT_ONCE,
-    Claimer,
-    Pruning,
-    RemoteNames,
-    find_answer,
-    spelled_out,
-)
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, from_text, key_of
+from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning, RemoteNames
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, find_answer, from_text, key_of, with_choice
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.github.token import BranchRule
 from orchestrator.bot.git.remote import in_the_way
@@ -105,7 +98,7 @@ def test_a_copy_of_the_question_elsewhere_is_not_the_question() -> None:
     ],
 )
 def test_a_number_stands_for_its_choice(words: str, said: str) -> None:
-    assert spelled_out(words, QUESTION) == said
+    assert with_choice(words, QUESTION) == said
 
 
 HEADS = "refs/heads/"
