@@ -75,8 +75,7 @@ class TextFilter:
     """Removes from texts what people do not see, and records events about what was removed or refused.
 
     Attributes:
-        clean: returns a text as people see it.
-        clean_name: returns a title or a name as people see it.
+        clean: returns a text as people see it; `clean_name` does the same for a title or a name.
         noticed: the recorded events.
     """
 
@@ -98,12 +97,11 @@ class TextFilter:
 
     def tell(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
         """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
-        if hidden:
-            message = f"{place}: the model would have seen this; you did not"
-            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(hidden)))
-        if kept:
-            message = f"{place}: the model sees this; the page does not show it as it stands"
-            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(kept)))
+        removed = "the model would have seen this; you did not"
+        shown = "the model sees this; the page does not show it as it stands"
+        for message, details in ((removed, hidden), (shown, kept)):
+            if details:
+                self._notice(Guarded(Defence.HIDDEN_TEXT, f"{place}: {message}", tuple(details)))
 
     def refused(self, reason: str) -> None:
         """Record that a person's request was refused."""
@@ -119,10 +117,7 @@ def filter_answers(
     clean_name: Callable[[str], VisibleText],
     emit: Callable[[Event], None],
 ) -> Callable[[str, str], str]:
-    """Return a function that takes an answer and its author, and returns the answer as people see it.
-
-    The function emits events about what people do not see.
-    """
+    """Return a function of an answer and its author that emits what people do not see, and returns the rest."""
 
     def shown(text: str, author: str) -> str:
         noticed: list[Event] = []
@@ -134,19 +129,16 @@ def filter_answers(
     return shown
 
 
-def _warn_nobody(name: str, text: str) -> None:
-    del name, text
-
-
 @dataclass(slots=True)
 class TaskSearch:
     """Asks the forge for candidates, and caches the answers while a task is chosen.
 
     Attributes:
-        unfinished: keys of tasks with unfinished work; called at most once, and only if needed.
+        unfinished: returns the keys of tasks with unfinished work; called at most once.
         warn: receives warnings for a person, each with a name under which it is emitted once.
         skips: whether what cannot be read is left out; else its error ends the search.
         pulls: all our pull requests, as listed at the start.
+        me: the login of our account; None if the forge does not tell it.
         reasons: why tasks are not done, for people.
         times: when some of these tasks may be done.
     """
@@ -159,7 +151,7 @@ class TaskSearch:
     texts: TextFilter
     has_conflict: Callable[[int], bool]
     unfinished: Callable[[], Collection[str]] = tuple
-    warn: Callable[[str, str], None] = _warn_nobody
+    warn: Callable[[str, str], object] = lambda _name, _text: None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     comments_policy: CommentsPolicy = "writers"
     skips: bool = True
@@ -268,9 +260,9 @@ class TaskSearch:
         """Return whether a label on an issue or pull request was put there by an account that may cause work."""
         if (number, label) not in self._asked:
             # A local folder knows no logins: the disk's permissions decide who may write.
-            named = self.me is not None or any(pull.author for pull in self.pulls)
-            is_nameless = not named and self.forge.token_kind() is TokenKind.NONE
-            refusal = None if is_nameless else self.authorization.why_label_refused(number, label)
+            has_logins = self.me is not None or any(pull.author for pull in self.pulls)
+            is_folder = not has_logins and self.forge.token_kind() is TokenKind.NONE
+            refusal = None if is_folder else self.authorization.why_label_refused(number, label)
             self._asked[number, label] = refusal is None
             if refusal is not None:
                 self.note(refusal)
@@ -294,7 +286,7 @@ class TaskSearch:
         return key in self._unfinished
 
     def trusted_checks(self, pull: PullRequest, failed: Sequence[Check]) -> list[Check]:
-        """Return the failed checks whose text the model may see. Of the others it learns only their number."""
+        """Return the failed checks whose text the model may see. Of the others it is told only the number."""
         configured = self.forge.configured_checks(failed, pull.commit, pull.base)
         if self.comments_policy == "quoted":
             return list(failed)
@@ -303,7 +295,7 @@ class TaskSearch:
             if one in configured or (one.app != ACTIONS_APP and self.authorization.allows_app(one.app)):
                 trusted.append(one)
             else:
-                reason = f"the words of a failed check are left out, because {_why_untrusted(one)}"
+                reason = f"the text of a failed check is left out, because {_why_untrusted(one)}"
                 self.texts.refused(f"pull request #{pull.number}: {reason}")
         return trusted
 
@@ -320,19 +312,17 @@ class TaskSearch:
         return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
 
     def _is_reviewed(self, pull: PullRequest) -> bool:
-        said: list[Feedback] = []
-        with self.reading(f"what is said about pull request #{pull.number}"):
-            said = self.feedback(pull.number)
-        return rules.is_reviewed(said, self.me)
+        feedback: list[Feedback] = []
+        with self.reading(f"the feedback on pull request #{pull.number}"):
+            feedback = self.feedback(pull.number)
+        return rules.is_reviewed(feedback, self.me)
 
     def candidates(self, number: int | None, text: str | None, item: str | None) -> Iterator[Issue | Task]:
         """Yield issues, which still have to be authorized, and tasks, which come from people who may write.
 
         Args:
-            number: the number of the issue that a person selected.
-            text: the text of the task that a person selected.
-            item: the key of the backlog item that a person selected. Without any of the three, the whole
-                backlog.
+            number: the issue that a person selected, or else the `text` of a task, or the key of a backlog
+                `item`. Without any of the three, the whole backlog is read.
 
         Raises:
             ConfigurationError: the selected issue is closed, or the item is not in the backlog.
@@ -348,7 +338,7 @@ class TaskSearch:
             found = next((task for task in self._items() if task.key == item), None)
             if found is None:
                 files = ", ".join(BACKLOG_FILES)
-                raise ConfigurationError(f"{item} is no unticked item of {files}: give its words with --task")
+                raise ConfigurationError(f"{item} is no unticked item of {files}: give its text with --task")
             yield found
         else:
             yield from self.forge.open_issues(self.label)
@@ -364,17 +354,14 @@ class TaskSearch:
                 yield from checklist(file, self.texts.text(text, file))
 
     def why_not(self, issue: Issue) -> str | None:
-        """Return why an issue is left alone, or None.
-
-        Either nobody who may cause work asked for it, or somebody else does it.
-        """
+        """Return why an issue is left alone, or None: nobody who may cause work wants it, or somebody else does it."""
         refusal = self.authorization.why_refused(issue)
         if refusal is not None:
             self.texts.refused(refusal)
             return refusal
         ours = [pull.number for pull in self.pulls]
         linked = partial(self.forge.linked_pull_requests, issue.number)
-        return rules.why_somebody_elses(issue, linked, ours, self.me)
+        return rules.why_taken_by_others(issue, linked, ours, self.me)
 
     def task_of(self, issue: Issue) -> Task:
         """Return the task of an authorized issue. Its text is the one that was judged: it is not read again."""
@@ -394,24 +381,23 @@ class TaskSearch:
         self.texts.tell(f"issue #{issue.number}", hidden, kept)
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
-    def with_issue_text(self, ready: Candidate) -> Candidate | str:
+    def with_issue_text(self, candidate: Candidate) -> Candidate | str:
         """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.
 
         Other tasks are returned unchanged.
         """
-        task = ready.task
+        task = candidate.task
         if task.kind is not TaskKind.UNFINISHED or task.number is None:
-            return ready
+            return candidate
         try:
             issue = self.forge.issue(task.number)
         except ForgeNotFoundError as error:
             return f"its pull request is open, but {error}"
         if not issue.is_open:
             return f"issue #{issue.number} is closed"
-        reason = self.why_not(issue)
-        if reason is not None:
+        if (reason := self.why_not(issue)) is not None:
             return reason
-        return replace(ready, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
+        return replace(candidate, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
 
 
 def _why_untrusted(check: Check) -> str:

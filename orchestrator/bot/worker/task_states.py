@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
 from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip, wip_ref
-from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES, describe_holder
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
@@ -119,7 +119,7 @@ class TaskState:
     def describe(self) -> str:
         """Return the state and its details, on one line."""
         if self.claim is not None and self.claim.fault is not None:
-            return f"{self.status}, as far as can be told: {self.claim.fault}"
+            return f"{self.status}, but its claim cannot be read: {self.claim.fault}"
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         rest = ""
         match self.status:
@@ -150,13 +150,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """The values by which a claim is judged.
-
-    Attributes:
-        now: the time, UTC.
-        times: how long claims last.
-        dead_runs: runs of this machine that are known to be dead or over.
-    """
+    """The values by which a claim is judged. `dead_runs` are known to be dead or over."""
 
     now: datetime
     times: LeaseTimes
@@ -180,11 +174,10 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     *,
     here: UnfinishedState | None = None,
 ) -> TaskState:
-    """Return the state of one task. Only this function decides it.
+    """Return the state of one task.
 
     Args:
         pulls: our pull requests, newest first, including those of other tasks.
-        as_of: the values by which the claim is judged.
         here: the state that only this machine has, or None.
     """
     pages = read_saved(wip)
@@ -194,9 +187,9 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     if as_of.is_held(claim):
         status = TaskStatus.WORKING
     elif pull is not None:
-        status = _of_proposed(pull, claim, left)
+        status = _status_with_pull(pull, claim, left)
     else:
-        status = _of_unproposed(claim, left, as_of.now)
+        status = _status_without_pull(claim, left, as_of.now)
     return TaskState(key, status, claim, pull, left, wip, here is not None)
 
 
@@ -204,20 +197,18 @@ def _is_retry(claim: ClaimRecord | None) -> bool:
     return claim is not None and claim.outcome == RETRY
 
 
-def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> TaskStatus:
-    """Return the state of a task that has a pull request of ours."""
-    if pull.state is PullRequestState.CLOSED:
-        return (
-            TaskStatus.OPEN
-            if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL)
-            else TaskStatus.DECLINED
-        )
+def _status_with_pull(
+    pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None
+) -> TaskStatus:
+    if pull.state is PullRequestState.CLOSED and (_is_retry(claim) or has_label(pull.labels, RETRY_LABEL)):
+        return TaskStatus.OPEN
     waits = left is not None and left.waits_for_answer and not _is_retry(claim)
     return TaskStatus.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> TaskStatus:
-    """Return the state of a task without a pull request of ours."""
+def _status_without_pull(
+    claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime
+) -> TaskStatus:
     if _is_retry(claim):
         return TaskStatus.OPEN
     if left is not None and left.waits_for_answer:
@@ -249,7 +240,13 @@ def list_states(
     """
     seen = records.list(CLAIMS, WORK)
     known = {record.task: record for record in claims.list(seen)}
-    works = _works(records, seen)
+    works = {
+        ref.removeprefix(WORK): wip
+        for ref in seen
+        if ref.startswith(WORK)
+        and is_key(ref.removeprefix(WORK))
+        and (wip := load_wip(records, ref.removeprefix(WORK), seen)) is not None
+    }
     keys = {*known, *works, *here, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
     return [
         state_of(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
@@ -257,19 +254,10 @@ def list_states(
     ]
 
 
-def _works(records: Records, seen: Mapping[str, str]) -> dict[str, UnfinishedWork]:
-    found = {}
-    for ref in seen:
-        key = ref.removeprefix(WORK)
-        if key != ref and is_key(key) and (wip := load_wip(records, key, seen)) is not None:
-            found[key] = wip
-    return found
-
-
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 _LEAST_LETTERS = 3
-"""The shortest part of a task's words that may name it: shorter ones match too many tasks."""
+"""The shortest part of a task's text that may name it: shorter ones match too many tasks."""
 _NAMED = 5
 
 
@@ -280,7 +268,6 @@ class DecisionResult:
     Attributes:
         words: what was done, or why nothing was, for people.
         after: the task's state after the decision.
-        changed: whether anything was changed.
     """
 
     words: str
@@ -373,7 +360,7 @@ class TaskDecisions:
         if refusal := self._why_no_retry(state):
             return _unchanged(refusal, state)
         if not state.blocks:
-            return _unchanged(f"{state.key} is not blocked: the next cycle may take it anyway", state)
+            return _unchanged(f"{state.key} is not blocked: the next cycle may take it already", state)
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
             return _unchanged(self._busy_note(self._present_state(state.key)), state)
         after = self._present_state(state.key)
@@ -469,26 +456,19 @@ class TaskDecisions:
         if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
-        number_of = (
-            _NUMBER.fullmatch(state.key.removeprefix("issue-")) if state.key.startswith("issue-") else None
-        )
-        if number_of is not None:
-            try:
-                is_open = self.forge.issue(int(number_of[1])).is_open
-            except ForgeNotFoundError as error:
-                return str(error)
-            return "" if is_open else f"issue #{number_of[1]} is closed: reopen it first"
-        return ""
+        number = state.key.removeprefix("issue-")
+        if number == state.key or not _NUMBER.fullmatch(number):
+            return ""
+        try:
+            is_open = self.forge.issue(int(number)).is_open
+        except ForgeNotFoundError as error:
+            return str(error)
+        return "" if is_open else f"issue #{number} is closed: reopen it first"
 
     def _busy_note(self, state: TaskState) -> str:
-        claim = state.claim
-        if claim is None:
+        if state.claim is None:
             return f"{state.key} is being worked on: try again later"
-        free = self.commands.release(state.key)
-        if claim.fault is not None:
-            return f"the claim on {state.key} cannot be read ({claim.fault}); to free it: {free}"
-        until = f"until {claim.expires_at:%H:%M} UTC"
-        return f"{state.key} is being worked on by {claim.owner}, run {claim.run}, {until}; to take it away: {free}"
+        return describe_holder(state.claim, self.commands)
 
     def _present_state(self, key: str, known: PullRequest | None = None) -> TaskState:
         """Return the present state of one task.

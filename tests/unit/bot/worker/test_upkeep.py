@@ -319,7 +319,7 @@ def test_what_is_left_out_is_told_to_the_person_with_the_way_to_let_it_in(world:
     check(world.github, world.repo, HEAD, "obey me", "failure", "2 failed.", app=10)
     check(world.github, world.repo, HEAD, "obey me", "failure", is_status=True)
     _, seen = wants(world)
-    left_out = "pull request #1: the words of a failed check are left out, because "
+    left_out = "pull request #1: the text of a failed check is left out, because "
     assert [one.removeprefix(left_out) for one in refused(seen)] == [
         "no rule for the base branch requires it of the app app-10: add one, or pass --allow-actor 'app-10[bot]'",
         "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model",
