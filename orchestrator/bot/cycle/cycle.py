@@ -40,7 +40,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.git.clone import Clone
@@ -56,8 +56,10 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     start.emit(start.event)
     parts, claimed = None, Choice(None)
     try:
-        fingerprint = await asyncio.to_thread(start.forge.fingerprint)
-        parts = await _build_parts(start, fingerprint)
+        # In a thread, because this asks the forge.
+        parts, fingerprint, notes = await asyncio.to_thread(_build_parts, start)
+        for note in notes:
+            parts.emit(Guarded(Defence.INSTRUCTIONS, note))
         parts.emit(PhaseEntered(Phase.CHOOSE))
         await _recover(parts, start.assignment.dead_runs)
         if start.assignment.only_look:
@@ -173,18 +175,19 @@ async def _verify_and_propose(
     return await session.proposer.propose(change)
 
 
-async def _build_parts(start: CycleStart, fingerprint: str) -> CycleParts:
-    """Build the cycle's parts with the restrictions of the repository's own rules on its default branch."""
-    text = await asyncio.to_thread(start.rules_file.text, fingerprint)
-    # In a thread, because this asks the forge for the repository's address.
-    parts, notes = await asyncio.to_thread(start.parts, text)
-    for note in notes:
-        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
-    return parts
+def _build_parts(start: CycleStart) -> tuple[CycleParts, str, Sequence[str]]:
+    """Build the cycle's parts with the restrictions of the repository's own rules on its default branch.
+
+    Returns:
+        The parts, the forge's fingerprint, and notes on the rules.
+    """
+    fingerprint = start.forge.fingerprint()
+    parts, notes = start.parts(start.rules_file.text(fingerprint))
+    return parts, fingerprint, notes
 
 
 async def _recover(parts: CycleParts, others: Collection[str]) -> None:
-    """Save what killed runs of this machine left, and free their claims and those of `others`, dead elsewhere."""
+    """Save what killed runs of this machine left. Free their claims, and those of `others` that died elsewhere."""
     if parts.recovery is not None and parts.claimer is not None:
         parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
 

@@ -456,14 +456,14 @@ class TaskDecisions:
         if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
-        number = state.key.removeprefix("issue-")
-        if number == state.key or not _NUMBER.fullmatch(number):
+        issue = state.key.removeprefix("issue-")
+        if issue == state.key or not _NUMBER.fullmatch(issue):
             return ""
         try:
-            is_open = self.forge.issue(int(number)).is_open
+            is_open = self.forge.issue(int(issue)).is_open
         except ForgeNotFoundError as error:
             return str(error)
-        return "" if is_open else f"issue #{number} is closed: reopen it first"
+        return "" if is_open else f"issue #{issue} is closed: reopen it first"
 
     def _busy_note(self, state: TaskState) -> str:
         if state.claim is None:
