@@ -220,7 +220,7 @@ def make_parts(
         stop=context.stop,
         tasks=backlog,
         claimer=claimer,
-        recovery=_make_recovery(shared, hidden, run) if hidden else None,
+        recover=_make_recovery(shared, hidden, run).recover if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
         verifier=_verifier_maker(shared, settings) if settings.test_command else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.briefing import FirstMessage, skills_of_cycle
@@ -14,26 +14,39 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     restore_work,
 )
-from orchestrator.bot.cycle.evidence import ModelCommits, PendingChanges, SessionEvidence
-from orchestrator.bot.cycle.parts import Attempt, Sanitizer, in_words
+from orchestrator.bot.cycle.parts import Attempt, Sanitizer
+from orchestrator.bot.cycle.pending import ModelCommits, PendingChanges
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted, Resumed, Warned
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    PlanAccepted,
+    Resumed,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
+from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Image, Message, Role, Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
+from orchestrator.engine.tools.memory import new_memory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
@@ -43,6 +56,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
@@ -50,6 +64,58 @@ if TYPE_CHECKING:
 _SECONDS_A_MINUTE = 60.0
 _SAID_CHARACTERS = 4_000
 TITLE_CHARS = 70
+_COMMAND_CHARACTERS = 200
+_MOST_READ_CHARACTERS = 20_000
+"""The longest part of a command that is searched for secrets, so that the search takes little time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCommand:
+    """A command that a tool ran, on one line, and whether it exited with status 0."""
+
+    text: str
+    passed: bool
+
+    @property
+    def status(self) -> str:
+        """How the command ended, in one word."""
+        return "passed" if self.passed else "failed"
+
+
+@dataclass(slots=True)
+class SessionEvidence:
+    """Collects facts for the pull request from the events of a session.
+
+    Attributes:
+        redact: removes secrets from a command before it is cut.
+        notes: new facts that the model wants to remember.
+    """
+
+    redact: Callable[[str], str] = str
+    commands: list[CycleCommand] = field(default_factory=list)
+    todos: tuple[TodoItem, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    _running: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        """Record an event."""
+        match event:
+            case ToolCallStarted(call_id, name, arguments) if "command" in arguments and not is_mcp_tool(
+                name
+            ):
+                line = " ".join(str(arguments["command"])[:_MOST_READ_CHARACTERS].split())
+                shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
+                self._running[call_id] = shown or "(nothing)"
+            case ToolCallEnded(call_id, status=status) if call_id in self._running:
+                text = self._running.pop(call_id)
+                if status in {CallStatus.OK, CallStatus.FAILED}:
+                    self.commands.append(CycleCommand(text, status is CallStatus.OK))
+            case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
+                self.notes += new_memory(output)
+            case TodosChanged(items):
+                self.todos = items
+            case _:
+                pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +198,7 @@ class CycleSession:
             self._evidence,
             self.verification,
             rules=RepositoryRules(),
-            cost=lambda: in_words(self.spent_before + self.spent),
+            cost=lambda: _in_words(self.spent_before + self.spent),
             commits=self._commits,
             draft=parts.options.draft,
             lease=choice.lease,
@@ -156,8 +222,8 @@ class CycleSession:
             parts.options,
             parts.model.name,
         )
-        if rules.etiquette.forbids and parts.options.respects_ai_policy:
-            refusal = f"the repository refuses changes by a machine: {rules.etiquette.forbids}"
+        if rules.forbids and parts.options.respects_ai_policy:
+            refusal = f"the repository refuses changes by a machine: {rules.forbids}"
             return SessionEnd(EndKind.FINISH, refusal)
         restored = await asyncio.to_thread(
             restore_work, self.clone, self._task, self.earlier, parts.options.author_email
@@ -466,3 +532,9 @@ class CycleSession:
             if self._phase is not Phase.ACT:
                 self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)
+
+
+def _in_words(spent: Spent) -> str:
+    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
+    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
+    return f"{rounds}, {spent.tokens:,} tokens, {money}"

@@ -160,16 +160,7 @@ async def _run_session(session: CycleSession) -> SessionEnd:
 async def _verify_and_propose(
     session: CycleSession, title: str, body: str, *, ignore_doubts: bool = False
 ) -> str:
-    """Stage the files that tools touched, run the tests, and propose the change. Return the model's answer.
-
-    Args:
-        ignore_doubts: see `ProposeChange`.
-
-    Raises:
-        ToolError: the change or its tests must not be proposed; the model can repair it.
-        WorkspaceError: git failed.
-        ForgeError: the forge failed.
-    """
+    """Stage the files that tools touched, run the tests, and propose the change: see `ProposeChange`."""
     change = await session.proposer.prepare(title, body, ignore_doubts=ignore_doubts)
     await session.verification.check(change, ignore_doubts=ignore_doubts)
     return await session.proposer.propose(change)
@@ -188,8 +179,8 @@ def _build_parts(start: CycleStart) -> tuple[CycleParts, str, Sequence[str]]:
 
 async def _recover(parts: CycleParts, others: Collection[str]) -> None:
     """Save what killed runs of this machine left. Free their claims, and those of `others` that died elsewhere."""
-    if parts.recovery is not None and parts.claimer is not None:
-        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
+    if parts.recover is not None and parts.claimer is not None:
+        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recover), *others}
 
 
 async def _report_next_task(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -196,49 +196,24 @@ class CycleResult:
         return Spent(self.usd, tokens, self.minutes, self.rounds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
-        task, usage = self.task, self.usage
-        return {
-            "outcome": str(self.outcome),
-            "task": None
-            if task is None
-            else {
-                "key": task.key,
-                "title": task.title,
-                "source": task.source,
-                "number": task.number,
-                "url": task.url,
-            },
-            "plan": self.plan,
-            "rounds": self.rounds,
-            "branch": self.branch,
-            "commit": self.commit,
-            "pull_request": None if self.pull_request is None else asdict(self.pull_request),
-            "question": self.question,
-            "question_url": self.question_url,
-            "reason": self.reason,
-            "patch": self.patch,
-            "saved": self.saved,
-            "diff": self.diff,
-            "changed": None if self.changed is None else asdict(self.changed),
-            "tests": self.tests,
-            "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
-            "usd": self.usd,
-            "uncertain_usd": self.uncertain_usd,
-            "uncertain_tokens": self.uncertain_tokens,
-            "minutes": round(self.minutes, 2),
-            "requests": asdict(self.requests),
-            "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,
-            "run": self.run,
-            "error": self.error,
+        """Return the result as a JSON object, without what only the program uses."""
+        internal: dict[str, Any] = {
+            "task": None,
+            "tests_fail": False,
+            "quotas": (),
+            "found": None,
+            "cause": None,
         }
-
-
-def in_words(spent: Spent) -> str:
-    """Return a cost in words for a person."""
-    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
-    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
-    return f"{rounds}, {spent.tokens:,} tokens, {money}"
+        fields = asdict(replace(self, **internal))
+        shown = {name: value for name, value in fields.items() if name == "task" or name not in internal}
+        if self.task is not None:
+            names = ("key", "title", "source", "number", "url")
+            shown["task"] = {name: getattr(self.task, name) for name in names}
+        shown["outcome"] = str(self.outcome)
+        shown["usage"]["total_tokens"] = self.usage.total_tokens
+        shown["minutes"] = round(self.minutes, 2)
+        shown["wake_at"] = self.wake_at.isoformat(timespec="seconds") if self.wake_at else None
+        return shown
 
 
 TEMPORARY_ERRORS = (
@@ -435,7 +410,6 @@ class CycleOptions:
         context_window: size of the model's context window in tokens; None uses the known size.
         compaction: when the conversation is compacted; None never does.
         system_prompt: the user's own instructions for every cycle; may be empty.
-        max_subagents, subagent_timeout_seconds: see `SessionConfig`.
     """
 
     dry_run: bool
@@ -476,7 +450,8 @@ class CycleParts:
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         claimer: claims tasks; None in a dry run.
-        recovery: repairs what killed runs left; None in a dry run.
+        recover: saves what killed runs of this machine left, and returns the runs whose claims are free;
+            raises `WorkspaceError`. None in a dry run.
         budget: what may be spent; no cycle starts with less than `least`, the cost of its smallest request.
         verifier: runs the tests of a clone; None without a test command.
         recorded_tests: the test results of the run that is replayed, in which nothing is run.
@@ -509,7 +484,7 @@ class CycleParts:
     stop: Stop
     tasks: TaskSource
     claimer: Claimer | None
-    recovery: RunRecovery | None
+    recover: Callable[[], Collection[str]] | None
     budget: CycleBudget
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
@@ -607,17 +582,6 @@ class CycleStart:
     rules_file: RulesFile
     parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
     assignment: Assignment = Assignment()
-
-
-class RunRecovery(Protocol):
-    """Repairs what killed runs of this machine left."""
-
-    def recover(self) -> Collection[str]:
-        """Save their work, close their journals, and return the runs whose claims are free.
-
-        Raises:
-            WorkspaceError: the remote refused, or nothing can be saved now.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
+    from orchestrator.bot.cycle.act import SessionEvidence
     from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
+    from orchestrator.bot.cycle.pending import ModelCommits
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest

@@ -6,7 +6,7 @@ import heapq
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -80,7 +80,7 @@ def split_identifier(identifier: str) -> tuple[str, ...]:
     return tuple(word for word in words if len(word) >= _SHORTEST_WORD and word not in _STOP_WORDS)
 
 
-def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
+def named_files(query: Query, paths: Iterable[str]) -> dict[str, float]:
     """Return the files that a task names, and the tests of modules that it names, with weights."""
     names = _Names(paths)
     scores: dict[str, float] = {}
@@ -100,20 +100,15 @@ def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
     return scores
 
 
-@dataclass(slots=True)
 class _Names:
     """Index of a repository's files by name."""
 
-    paths: Sequence[str]
-    all: frozenset[str] = field(init=False)
-    by_name: dict[str, list[str]] = field(init=False)
-    by_stem: dict[str, list[str]] = field(init=False)
-    tests_of: dict[str, list[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.all = frozenset(self.paths)
-        self.by_name, self.by_stem, self.tests_of = defaultdict(list), defaultdict(list), defaultdict(list)
-        for path in self.paths:
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.all = frozenset(paths)
+        self.by_name: dict[str, list[str]] = defaultdict(list)
+        self.by_stem: dict[str, list[str]] = defaultdict(list)
+        self.tests_of: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(self.all):
             name = path.rpartition("/")[2]
             stem = PurePosixPath(name).stem
             self.by_name[name].append(path)
@@ -137,22 +132,19 @@ class _Names:
         for length in range(len(parts), 1, -1):
             tail = "/".join(parts[:length])
             same = [
-                path for path in self.by_stem.get(parts[length - 1].lower(), ()) if _is_module(path, tail)
+                path
+                for path in self.by_stem.get(parts[length - 1].lower(), ())
+                if f"/{PurePosixPath(path).with_suffix('')}".endswith(f"/{tail}")
             ]
             if same:
-                return _raise_to(scores, same, _FOR_NAME)
-        return None
+                _raise_to(scores, same, _FOR_NAME)
+                return
 
 
-def _is_module(path: str, tail: str) -> bool:
-    without_suffix = path.removesuffix(PurePosixPath(path).suffix)
-    return f"/{without_suffix}".endswith(f"/{tail}")
-
-
-def _raise_to(scores: dict[str, float], paths: Iterable[str], weight: float) -> None:
-    same = list(paths)
-    weight = weight if len(same) <= _COMMON else _FOR_COMMON_NAME
-    for path in same:
+def _raise_to(scores: dict[str, float], paths: Sequence[str], weight: float) -> None:
+    """Raise the scores of files to a weight, or to a low one if there are too many of them to be meant."""
+    weight = weight if len(paths) <= _COMMON else _FOR_COMMON_NAME
+    for path in paths:
         scores[path] = max(scores.get(path, 0.0), weight)
 
 
@@ -208,8 +200,8 @@ def _defining(query: Query, texts: Mapping[str, str]) -> set[str]:
 
 NAMES = "the names of files"
 """Files that are judged by their names, because they have no text."""
-_CANDIDATES = 300
-_CANDIDATE_CHARS = 1_000_000
+_MOST_SCORED = 300
+_MOST_SCORED_CHARS = 1_000_000
 _HEADING_CHARS = 20
 """Most characters that the template adds around a file's path and text."""
 _WORTH_SHOWING = 0.25
@@ -292,17 +284,17 @@ def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], s
 
 
 async def most_likely(title: str, body: str, source: str, library: Library) -> list[str]:
-    """Return the files that a task names, then the best matches of its words. `source` is the task's own file, if any."""
+    """Return the files that a task names, then the best matches of its words. `source` may be the task's own file."""
     query = query_of(title, body)
-    scores = named_files(query, list(library.files))
+    scores = named_files(query, library.files)
     if source in library.files:
         scores[source] = _FOR_SOURCE
     texts: dict[str, str] = {}
-    left = _CANDIDATE_CHARS
+    left = _MOST_SCORED_CHARS
     by_name = sorted(
         library.files, key=lambda path: (-scores.get(path, 0.0), -path_overlap(query, path), path)
     )
-    for path in by_name[:_CANDIDATES]:
+    for path in by_name[:_MOST_SCORED]:
         if left <= 0:
             break
         if (text := await library.text(path)) is not None:

@@ -1,4 +1,4 @@
-"""What a session leaves for the pull request: commands that ran, the model's own commits, and unproposed changes."""
+"""What a session leaves in the clone: the model's own commits, and the changes that are not proposed."""
 
 from __future__ import annotations
 
@@ -10,81 +10,16 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import RestoredWork, fingerprints
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.core.events import (
-    CallStatus,
-    Defence,
-    Guarded,
-    TodosChanged,
-    ToolCallEnded,
-    ToolCallStarted,
-)
-from orchestrator.core.fence import one_line
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.prompts import render
-from orchestrator.engine.mcp.base import is_mcp_tool
-from orchestrator.engine.tools.memory import new_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.propose import Proposer
-    from orchestrator.core.events import Emit, Event
-    from orchestrator.core.todos import TodoItem
+    from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
-
-_COMMAND_CHARACTERS = 200
-_MOST_READ_CHARACTERS = 20_000
-"""The longest part of a command that is searched for secrets, so that the search takes little time."""
-
-
-@dataclass(frozen=True, slots=True)
-class CycleCommand:
-    """A command that a tool ran, on one line, and whether it exited with status 0."""
-
-    text: str
-    passed: bool
-
-    @property
-    def status(self) -> str:
-        """How the command ended, in one word."""
-        return "passed" if self.passed else "failed"
-
-
-@dataclass(slots=True)
-class SessionEvidence:
-    """Collects facts for the pull request from the events of a session.
-
-    Attributes:
-        redact: removes secrets from a command before it is cut.
-        notes: new facts that the model wants to remember.
-    """
-
-    redact: Callable[[str], str] = str
-    commands: list[CycleCommand] = field(default_factory=list)
-    todos: tuple[TodoItem, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    _running: dict[str, str] = field(default_factory=dict)
-
-    def __call__(self, event: Event) -> None:
-        """Record an event."""
-        match event:
-            case ToolCallStarted(call_id, name, arguments) if "command" in arguments and not is_mcp_tool(
-                name
-            ):
-                line = " ".join(str(arguments["command"])[:_MOST_READ_CHARACTERS].split())
-                shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
-                self._running[call_id] = shown or "(nothing)"
-            case ToolCallEnded(call_id, status=status) if call_id in self._running:
-                text = self._running.pop(call_id)
-                if status in {CallStatus.OK, CallStatus.FAILED}:
-                    self.commands.append(CycleCommand(text, status is CallStatus.OK))
-            case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
-                self.notes += new_memory(output)
-            case TodosChanged(items):
-                self.todos = items
-            case _:
-                pass
-
 
 _MOST_COMMITS = 50
 _MOST_BYTES = 60_000
