@@ -17,7 +17,7 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.parts import Attempt, Sanitizer
 from orchestrator.bot.cycle.pending import ModelCommits, PendingChanges
 from orchestrator.bot.cycle.propose import Proposer
-from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
+from orchestrator.bot.cycle.repository_rules import read_repository_rules
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.errors import ConfigurationError
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
@@ -147,6 +147,11 @@ class ProposalRequest:
         return await work
 
 
+def _messages_of_people(earlier: Earlier | None, guards: Guards) -> list[str]:
+    messages = earlier.state.said if earlier else ()
+    return [guards.redact(guards.output(text).text) for text in messages]
+
+
 class CycleSession:
     """The session of one cycle: the restored files before it, the conversation, and the remaining changes after it.
 
@@ -163,9 +168,7 @@ class CycleSession:
         if choice.task is None:
             raise AssertionError("a session has a task")
         earlier, guards = choice.earlier, parts.guards
-        self.said = [
-            guards.redact(guards.output(text).text) for text in (earlier.state.said if earlier else ())
-        ]
+        self.said = _messages_of_people(earlier, guards)
         remarks = (Remark("", text, trusted=True) for text in self.said)
         self._task = replace(choice.task, remarks=(*choice.task.remarks, *remarks))
         self._parts, self._files, self._result = parts, files, result
@@ -183,7 +186,6 @@ class CycleSession:
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
-        self.spent_before = choice.spent_before
         messages = earlier.state.messages if earlier else ()
         self._commits = ModelCommits(
             self._environment, clone.base_commit, guards.holds_secret, self._emit, messages
@@ -197,10 +199,8 @@ class CycleSession:
             attempt,
             self._evidence,
             self.verification,
-            rules=RepositoryRules(),
-            cost=lambda: _in_words(self.spent_before + self.spent),
+            cost=lambda: _in_words(choice.spent_before + self.spent),
             commits=self._commits,
-            draft=parts.options.draft,
             lease=choice.lease,
         )
         self.pending = PendingChanges(attempt, self.proposer, self._is_last)

@@ -113,8 +113,7 @@ async def first_message(  # noqa: PLR0913  all by name
     library = Library(files, read, documents, visible, restored)
     everything = library.fits(budget) and not whole_file
     pages = await _pages(task, library, budget, everything=everything, whole_file=whole_file)
-    folders = {folder for page in pages for folder in _folders_above(page.path)}
-    instructions, whole, cut_at = await _instructions(library, folders, min(INSTRUCTIONS_BYTES, budget))
+    instructions, whole, cut_at = await _instructions(library, pages, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
     about: dict[str, Any] = {
@@ -146,10 +145,8 @@ async def first_message(  # noqa: PLR0913  all by name
         attached=attached,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    about_task = (
-        f"{render('cycle/task', **about, attached=attached)}\n\n"
-        f"{render('cycle/task_end', looks_only=looks_only)}"
-    )
+    about_task = render("cycle/task", **about, attached=attached)
+    about_task += f"\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     return Briefing(text, {page.path for page in pages} | whole | empty, subject, about_task, rules)
 
@@ -194,9 +191,9 @@ def _folders_above(path: str) -> list[str]:
 
 
 async def _instructions(
-    library: Library, folders: set[str], limit_bytes: int
+    library: Library, shown: Sequence[ShownFile], limit_bytes: int
 ) -> tuple[list[ShownFile], set[str], str]:
-    """Return the instruction files of these folders and the root, the root's first, up to a limit.
+    """Return the instruction files of the folders above shown files, the root's first, up to a limit.
 
     Returns:
         The pages, the files that are complete, and the limit in words if something was cut.
@@ -204,9 +201,10 @@ async def _instructions(
     pages: list[ShownFile] = []
     whole: set[str] = set()
     left = limit_bytes
-    from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
-    chain = [folder + name for folder in from_the_root for name in library.documents]
-    for path in (path for path in chain if path in library.instructions):
+    folders = {"", *(folder for page in shown for folder in _folders_above(page.path))}
+    ordered = sorted(folders, key=lambda folder: (folder.count("/"), folder))
+    documents = [folder + name for folder in ordered for name in library.documents]
+    for path in (path for path in documents if path in library.instructions):
         text = await library.page(path)
         if text is None:
             continue

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
 from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
 from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
-from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, outcome_of
-from orchestrator.bot.cycle.propose import UnfitTextError, result_of
+from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, PullRequestResult, outcome_of
+from orchestrator.bot.cycle.propose import UnfitTextError
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
@@ -228,7 +228,7 @@ async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None
     if earlier is None:
         return None
     if restored.is_over and pull is not None:
-        attempt.result.pull_request = result_of(pull)
+        attempt.result.pull_request = PullRequestResult.of(pull)
         return SessionEnd(EndKind.FINISH, f"a later cycle proposed this work: {pull.url}")
     if question := earlier.unasked(task):
         session.tell_resumed()

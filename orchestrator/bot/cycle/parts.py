@@ -100,6 +100,11 @@ class PullRequestResult:
     number: int | None = None
     url: str | None = None
 
+    @classmethod
+    def of(cls, pull: PullRequest) -> PullRequestResult:
+        """Return the result for a pull request of the forge."""
+        return cls(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:

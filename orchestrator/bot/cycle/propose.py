@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import BegunProposal
 from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
-from orchestrator.bot.cycle.repository_rules import fill_template
+from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import SessionEvidence
     from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
     from orchestrator.bot.cycle.pending import ModelCommits
-    from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
@@ -92,11 +91,11 @@ class Proposer:
     attempt: Attempt
     evidence: SessionEvidence
     verification: Verification
-    rules: RepositoryRules
     cost: Callable[[], str]
     commits: ModelCommits
-    draft: bool
     lease: Lease | None = None
+    rules: RepositoryRules = RepositoryRules()  # noqa: RUF009  a frozen value
+    draft: bool = field(init=False)
     found_branch: str = ""
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
@@ -108,6 +107,7 @@ class Proposer:
     _annotations: PullRequestAnnotations = field(init=False)
 
     def __post_init__(self) -> None:
+        self.draft = self.attempt.parts.options.draft
         self._annotations = PullRequestAnnotations(self.attempt)
 
     @property
@@ -349,7 +349,7 @@ class Proposer:
         commit = await self._push(branch)
         proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
         pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
-        self.attempt.result.pull_request = result_of(pull)
+        self.attempt.result.pull_request = PullRequestResult.of(pull)
         self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
         if self._tests.lost or self.verification.is_doubtful:
             self._lost_tests |= bool(self._tests.lost)
@@ -409,7 +409,7 @@ class Proposer:
         if not attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [file.path for file in outcome.changes], commit)
-            attempt.result.pull_request = result_of(pull)
+            attempt.result.pull_request = PullRequestResult.of(pull)
             attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
         return f"pull request #{pull.number} is on top of {attempt.clone.base_branch} again"
 
@@ -459,11 +459,6 @@ class Proposer:
         left_out += "".join(f"\nWaits for a person: {item.path} ({item.reason})." for item in outcome.held)
         notes = "".join(f"\n{note}" for note in outcome.notes)
         return f"{result}\n{files}{left_out}{notes}\nIf the task is done, call finish."
-
-
-def result_of(pull: PullRequest) -> PullRequestResult:
-    """Return a pull request of the forge in the form of the cycle's result."""
-    return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
 
 
 _NOTES_HEADING = "## What the model wants to remember"

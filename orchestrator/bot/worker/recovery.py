@@ -188,9 +188,8 @@ class DeadRunSaver:
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before if run.resumed is not None and run.resumed.turns > 0 else None
         said = conversation(events)
-        if continued:
-            was_saved = continued[0].run == run.id  # the run had saved its conversation before it was killed
-            said = list(continued[1]) if was_saved else [*continued[1], *said]
+        if continued:  # the run may have saved its conversation before it was killed
+            said = [*continued[1], *(() if continued[0].run == run.id else said)]
         start, question = run.start, run.question
         state = UnfinishedState(
             run=run.id,
@@ -205,13 +204,12 @@ class DeadRunSaver:
             files_lost=files_lost,
             said=(*(before[0].said if before else ()), *_messages_of_person(start, events)),
         )
-        stored = pages_of(state, trimmed_events(said), self.redact)
-        replaces = found.commit if found else None
+        pages, replaces = pages_of(state, trimmed_events(said), self.redact), found.commit if found else None
         try:
             return save_wip(
                 clone,
                 key,
-                stored,
+                pages,
                 touched=touched,
                 include_commands=False,
                 expected=replaces,
@@ -222,7 +220,7 @@ class DeadRunSaver:
             ).ref
         except WorkspaceError as error:
             if not self._is_temporary(error):
-                self._keep_on_this_machine(key, clone, touched, stored, replaces)
+                self._keep_on_this_machine(key, clone, touched, pages, replaces)
             raise
 
     def _keep_on_this_machine(

@@ -165,7 +165,7 @@ class ClaimCheck:
         )
 
 
-def state_of(  # noqa: PLR0913  all that is known of a task
+def task_state(  # noqa: PLR0913  all that is known of a task
     key: str,
     claim: ClaimRecord | None,
     wip: UnfinishedWork | None,
@@ -249,7 +249,7 @@ def list_states(
     }
     keys = {*known, *works, *here, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
     return [
-        state_of(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
+        task_state(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
         for key in sorted(keys)
     ]
 
@@ -484,7 +484,7 @@ class TaskDecisions:
         if known is not None:
             pulls.insert(0, known)
         wip = load_wip(self.records, key, seen)
-        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
+        return task_state(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
 
     def _own_pull_request(self, number: int) -> PullRequest:
         """Return the pull request if we opened it: on a branch of ours, and by us or with our marker.
