@@ -408,11 +408,7 @@ class CycleSession:
             self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts))
 
     def _make_verifier(self) -> Verifier | None:
-        """Create the verifier that runs the tests; None in a replay, and without a test command.
-
-        Raises:
-            ConfigurationError: tests are required, and there is no test command.
-        """
+        """Create the verifier that runs the tests; None in a replay, and without a test command."""
         parts = self._parts
         if parts.verifier is None or parts.recorded_tests is not None:
             return None
@@ -484,15 +480,13 @@ class CycleSession:
         return render("cycle/kept_facts", rules=self._instructions, pull=url, recalled=self._recalled)
 
     async def _recall(self, message: str) -> str:
-        """Return the memories about a message.
-
-        The first message is mostly about the repository, so memories are recalled for the task instead.
-        """
+        """Return the memories about a message."""
         memory = self._parts.memory
         if memory is None:
             return ""
         if self._session is not None and self._session.budget.rounds:
             return await memory.recall(message, self._about, self.clone.blobs)
+        # The first message is mostly about the repository, so memories are recalled for the task instead.
         found = await memory.recall(f"{self._task.title}\n{self._task.body}", self._about, self.clone.blobs)
         self._recalled = self._sanitizer.text("what was remembered", found)
         return found

@@ -212,13 +212,7 @@ class Claimer:
         return {name: commit for name, commit in there.items() if name.startswith(ours)}
 
     def _require_free_names(self, task: Task) -> str | None:
-        """Check before a claim that our refs can be pushed. Return why only this task is refused, or None.
-
-        Raises:
-            ConfigurationError: the branch to start from does not exist.
-            RemoteRefusedError: names are taken.
-            ForgeError: the forge's rules refuse the branch, or it failed.
-        """
+        """Check before a claim that our refs can be pushed. Return why only this task is refused, or None."""
         names = self._names
         if names is None:
             raise AssertionError("the remote was looked at")
@@ -345,9 +339,7 @@ class Claimer:
     def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
         """Return the unfinished cycle that only this machine has, unless another cycle continued without it.
 
-        Args:
-            saved: the commit of the unfinished work on the remote.
-            tip: the commit of the task's branch; empty if there is no branch.
+        `saved` is the commit of the unfinished work on the remote, and `tip` that of the task's branch.
         """
         kept = read_kept(self.kept.read(task.key))
         if kept is None:

@@ -109,14 +109,11 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
         body = render(
             "cycle/question", question=text, run=parts.run, has_choices=has_choices, command=command
         )
-        url = await asyncio.to_thread(parts.forge.ensure_question, place, question_key(task, question), body)
+        # Another question on the task gets another comment.
+        key = f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
+        url = await asyncio.to_thread(parts.forge.ensure_question, place, key, body)
     parts.emit(QuestionAsked(question, url))
     return url
-
-
-def question_key(task: Task, question: str) -> str:
-    """Return a key that is equal for the same question on a task, so that other questions get new comments."""
-    return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
 
 
 PATCH_NAME = "changes.patch"

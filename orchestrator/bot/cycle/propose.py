@@ -24,7 +24,7 @@ from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import SessionEvidence
@@ -171,11 +171,7 @@ class Proposer:
         return self._answer(answer, outcome)
 
     async def _stage(self, *, ignore_doubts: bool) -> Staged:
-        """Stage what will be committed.
-
-        Raises:
-            ToolError: it must not be committed.
-        """
+        """Stage what will be committed, and check that it may be."""
         staged = await asyncio.to_thread(
             self.attempt.clone.stage,
             set(self.attempt.ledger.touched),
@@ -213,9 +209,7 @@ class Proposer:
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
             if any(map(self._guards.holds_secret, texts)):
-                self.attempt.emit(
-                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
-                )
+                self._report(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 raise UnfitTextError(
                     f"The {name} holds something that looks like a secret. Write it without."
                 )
@@ -226,12 +220,12 @@ class Proposer:
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Return why the whole change must not be proposed. Changes that were proposed before are included."""
         if too_much := self._guards.size(changes):
-            self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
+            self._report(Defence.CHANGE_SIZE, too_much)
             return too_much
         self._tests = self._guards.tests(changes)
         if self._tests.notes:
             message = "a person has to check how the change affects tests"
-            self.attempt.emit(Guarded(Defence.TEST_INTEGRITY, message, tuple(self._tests.lines())))
+            self._report(Defence.TEST_INTEGRITY, message, self._tests.lines())
         if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
             lost = "; ".join(self._tests.lost[:_MOST_LOST])
             return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
@@ -257,17 +251,15 @@ class Proposer:
         outcome = staged.outcome
         if outcome.held_back:
             where = ", ".join(outcome.held_back)
-            self.attempt.emit(
-                Guarded(Defence.SECRETS, "the change adds what looks like a secret", tuple(outcome.held_back))
-            )
+            self._report(Defence.SECRETS, "the change adds what looks like a secret", outcome.held_back)
             raise ToolError(
                 f"The change adds something that looks like a secret, at {where}. Take it out first."
             )
         if outcome.refused:
             raise ToolError(outcome.refused)
         if outcome.held:
-            held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
-            self.attempt.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
+            held = [f"{item.path}: {item.reason}" for item in outcome.held]
+            self._report(Defence.PROTECTED_PATHS, "changes wait for a person", held)
         if not (self.is_committed or staged.is_new):
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
@@ -275,13 +267,14 @@ class Proposer:
             hint = _STASH_HINT if self.attempt.ledger.shell_used else ""
             raise ToolError(f"Nothing has changed that may be proposed.{left_out}{hint}")
 
+    def _report(self, defence: Defence, message: str, details: Iterable[str] = ()) -> None:
+        self.attempt.emit(Guarded(defence, message, tuple(details)))
+
     def _message_with_commits(self, title: str, body: str) -> str:
         """Return the commit message with those of the model's own commits, unless the result contains a secret."""
         message = self._message(title, body, self.commits.words(title))
         if self._guards.holds_secret(message):
-            self.attempt.emit(
-                Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
-            )
+            self._report(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             return self._message(title, body)
         return message
 
@@ -362,12 +355,7 @@ class Proposer:
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
 
     async def _push(self, branch: str) -> str:
-        """Push, check the claim once more, and return the commit that the remote has.
-
-        Raises:
-            ClaimLostError: another worker holds the task. The branch is unchanged, or the pull request is
-                left to that worker.
-        """
+        """Push, check the claim once more, and return the commit that the remote has."""
         try:
             commit = await self._push_once(branch)
         except PushRejectedError:

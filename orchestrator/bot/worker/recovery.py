@@ -367,10 +367,7 @@ class Recovery:
 
 
 def _was_completed(events: tuple[Event, ...]) -> bool:
-    """Return whether everything was proposed and the model called `finish` without having been refused.
-
-    `finish` is refused once while changes are not proposed.
-    """
+    """Return whether a commit was proposed and no `finish` was refused, which happens while changes are left."""
     calls = [event for event in events if isinstance(event, ToolCallEnded)]
     refused = any(call.name == "finish" and call.status is not CallStatus.OK for call in calls)
     finished = bool(calls) and calls[-1].name == "finish" and not refused

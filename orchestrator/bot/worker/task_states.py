@@ -296,7 +296,7 @@ class TaskDecisions:
     kept: KeptWork
 
     def states(self) -> list[TaskState]:
-        """Return every known task, by key.
+        """Return every known task, sorted by key.
 
         Raises:
             ForgeError: the forge failed.
@@ -331,7 +331,7 @@ class TaskDecisions:
         return ClaimCheck(self.clock.now(), self.times, self.dead_runs)
 
     def find(self, named: str) -> TaskState:
-        """Return the task that a person names by its key, a number, or a part of its words.
+        """Return the task that a person names by its key, a number, or a part of its text.
 
         Raises:
             ConfigurationError: no task or several match; the message names the nearest.
@@ -471,10 +471,7 @@ class TaskDecisions:
         return describe_holder(state.claim, self.commands)
 
     def _present_state(self, key: str, known: PullRequest | None = None) -> TaskState:
-        """Return the present state of one task.
-
-        `known` replaces the listed pull request of the same number.
-        """
+        """Return the present state of one task. `known` replaces the listed pull request of the same number."""
         seen = self.records.list(claim_ref(key), wip_ref(key))
         pulls = [
             pull
@@ -487,11 +484,7 @@ class TaskDecisions:
         return task_state(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
 
     def _own_pull_request(self, number: int) -> PullRequest:
-        """Return the pull request if we opened it: on a branch of ours, and by us or with our marker.
-
-        Raises:
-            ConfigurationError: it is not ours.
-        """
+        """Return the pull request if we opened it: on a branch of ours, and by us or with our marker."""
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         pull = next((one for one in pulls if one.number == number), None)
         found = key_of(pull.branch) if pull is not None else None
@@ -510,13 +503,7 @@ class TaskDecisions:
         return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
 
     def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
-        """Return the key of the task that `12` or `#12` names: that of our pull request, else the issue's.
-
-        None if the text is no number.
-
-        Raises:
-            ConfigurationError: the issue cannot be read.
-        """
+        """Return the key of the task of our pull request or the issue `12` or `#12`; None if this is no number."""
         found = _NUMBER.fullmatch(named)
         if found is None:
             return None
@@ -543,11 +530,7 @@ def _unchanged(why: str, state: TaskState) -> DecisionResult:
 
 
 def _key_named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
-    """Return the key that a person names by a key, a part of one, or a part of a task's words.
-
-    Raises:
-        ConfigurationError: none or several match; the message names them.
-    """
+    """Return the key that a person names by a key, a part of one, or a part of a task's text."""
     text = " ".join(named.split())
     digest = from_text(named).key.removeprefix("text-") if text else ""
     exact = [key for key in (text.lower(), f"text-{digest}", f"item-{digest}") if key in states]
