@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """How a cycle ended. With `LIMIT`, `FAILED` and `INTERRUPTED` the work is saved."""
+    """How a cycle ended."""
 
     PROPOSED = "proposed"
     """A pull request was created or updated."""
@@ -81,13 +81,13 @@ class Outcome(StrEnum):
     QUESTION = "question"
     """The model asked a person a question, and the task waits for the answer."""
     LIMIT = "limit"
-    """A limit was reached before a pull request was made."""
+    """A limit was reached before a pull request was made. The work is saved."""
     PAUSED = "paused"
     """A quota is used up, or a server is down. The task itself has no problem."""
     FAILED = "failed"
-    """The model gave up, or a program or a server failed."""
+    """The model gave up, or a program or a server failed. The work is saved."""
     INTERRUPTED = "interrupted"
-    """A person or the system ended the run."""
+    """A person or the system ended the run. The work is saved."""
 
 
 @dataclass(frozen=True, slots=True)
