@@ -303,7 +303,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
     if claimer is not None:
         claimed = {
             "in_flight": claimer.held_by_others,
-            "asked_again": claimer.asked_again,
+            "retry_request": claimer.retry_request,
             "unfinished": claimer.unfinished,
         }
     kind = Backlog if request.wanted.conversation is None else ConversationTasks
@@ -396,9 +396,9 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
-        spent_up=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
+        why_over_budget=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
-        tell=lambda text: emit(Warned(text)),
+        warn=lambda text: emit(Warned(text)),
         commands=request.commands,
         answer=request.answer,
         base=settings.base,

@@ -71,9 +71,9 @@ class Claimer:
         named: whether the user named this task; then it is taken even if earlier cycles failed.
         may: returns whether a person has permission to cause work, and so to answer.
         clean: removes what people do not see from a text, given its author.
-        spent_up: returns why a task that has cost this much is not continued, or None.
+        why_over_budget: returns why a task that has cost this much is not continued, or None.
         kept: unfinished work that only this machine has.
-        tell: shows the user a message.
+        warn: shows the user a message.
         answer: the user's own answer to the open question; then no other task is taken.
         attended: whether a person works on the task, who can answer its question.
         base: the branch to start from, if the user named one.
@@ -91,9 +91,9 @@ class Claimer:
     named: bool
     may: Callable[[str], bool]
     clean: Callable[[str, str], str]
-    spent_up: Callable[[Spent], str | None]
+    why_over_budget: Callable[[Spent], str | None]
     kept: KeptWork
-    tell: Callable[[str], None]
+    warn: Callable[[str], None]
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     answer: str | None = None
     base: str | None = None
@@ -124,7 +124,7 @@ class Claimer:
         }
         return self._held.keys()
 
-    def asked_again(self, key: str) -> str:
+    def retry_request(self, key: str) -> str:
         """Return the claim by which a person asked to retry a task; empty if nobody did.
 
         Raises:
@@ -234,7 +234,7 @@ class Claimer:
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
-        if task.is_retry or self.asked_again(task.key):
+        if task.is_retry or self.retry_request(task.key):
             # A person asked for another try: earlier failures do not count, and the saved work is used.
             return replace(found, state=replace(found.state, attempts=0))
         if not found.state.waits_for_answer:
@@ -281,7 +281,7 @@ class Claimer:
 
     def _why_not_retried(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
         """Return why a task is not retried: its budget is used up, or it failed and nobody said anything new."""
-        if reason := self.spent_up(record.spent):
+        if reason := self.why_over_budget(record.spent):
             return f"{task.key}: {reason}: raise the cap (--max-usd-per-task and its like)"
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
@@ -348,7 +348,7 @@ class Claimer:
         if saved in {None, replaces} and (not tip or found.knows(tip)):
             return replace(found, commit=saved)
         if (aside := self.kept.set_aside(task.key)) is not None:
-            self.tell(
+            self.warn(
                 f"{task.key} was continued elsewhere; this machine's older work on it was moved to {aside}"
             )
         return None

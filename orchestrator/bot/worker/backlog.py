@@ -116,7 +116,7 @@ class Backlog:
         in_flight: returns the keys of the tasks that other workers hold now.
         has_conflict: returns whether a pull request, by number, has a merge conflict with its base.
         unfinished: returns the keys of the tasks on which a cycle left unfinished work.
-        asked_again: returns the claim by which a person asked for another try of a task; empty if nobody did.
+        retry_request: returns the claim by which a person asked for another try of a task; empty if nobody did.
         only: the key of the only task that is considered; empty for all. No person chose it.
     """
 
@@ -132,7 +132,7 @@ class Backlog:
     in_flight: Callable[[], Collection[str]] = tuple
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
-    asked_again: Callable[[str], str] = lambda _key: ""
+    retry_request: Callable[[str], str] = lambda _key: ""
     only: str = ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
@@ -252,7 +252,7 @@ class Backlog:
                 f"if it does not exist: {self.commands.retry(ready.task.key)}"
             )
         done, _ = why_not_again(
-            ready.task, pulls, ready.labels, search.is_asked, by_hand=asked, commands=self.commands
+            ready.task, pulls, ready.labels, search.is_label_trusted, by_hand=asked, commands=self.commands
         )
         full = search.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
@@ -275,9 +275,9 @@ class Backlog:
     def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> Candidate | str:
         """Return a task that may be claimed, or the reason why not."""
         labels = issue.labels if issue else ()
-        asked = self.asked_again(task.key)
+        asked = self.retry_request(task.key)
         reason, retried = why_not_again(
-            task, search.pulls, labels, search.is_asked, by_hand=bool(asked), commands=self.commands
+            task, search.pulls, labels, search.is_label_trusted, by_hand=bool(asked), commands=self.commands
         )
         attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
         if reason is None and attempt in self.attempted:
@@ -315,9 +315,9 @@ class ConversationTasks(Backlog):
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
                 return Candidate(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
-        asked = self.asked_again(task.key)
+        asked = self.retry_request(task.key)
         reason, _ = why_not_again(
-            task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
+            task, pulls, (), search.is_label_trusted, by_hand=bool(asked), commands=self.commands
         )
         full = None if reason else search.why_no_new_task(pulls, self.in_flight)
         return reason or (full.reason if full else Candidate(replace(task, is_retry=bool(asked)), task.key))

@@ -256,7 +256,7 @@ class TaskSearch:
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
         return Candidate(task, f"{attempt} {pull.updated_at}", after)
 
-    def is_asked(self, number: int, label: str) -> bool:
+    def is_label_trusted(self, number: int, label: str) -> bool:
         """Return whether a label on an issue or pull request was put there by an account that may cause work."""
         if (number, label) not in self._asked:
             # A local folder knows no logins: the disk's permissions decide who may write.

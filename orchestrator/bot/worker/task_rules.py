@@ -310,7 +310,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the comman
     task: Task,
     pulls: Iterable[PullRequest],
     labels: Iterable[str],
-    is_asked: Callable[[int, str], bool],
+    is_label_trusted: Callable[[int, str], bool],
     *,
     by_hand: bool = False,
     commands: Commands = Commands(),  # noqa: B008  a frozen value
@@ -320,7 +320,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the comman
     A pull request that was closed unmerged is a "no", unless it or the issue has the label for another try.
 
     Args:
-        is_asked: returns whether an account that may cause work put this label on this number.
+        is_label_trusted: returns whether an account that may cause work put this label on this number.
         by_hand: whether a person asked for another try by `pullwright retry`.
 
     Returns:
@@ -337,7 +337,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the comman
     labelled = [pull.number for pull in closed if has_label(pull.labels, RETRY_LABEL)]
     if task.number is not None and has_label(labels, RETRY_LABEL):
         labelled.insert(0, task.number)
-    labelled = [number for number in labelled if is_asked(number, RETRY_LABEL)]
+    labelled = [number for number in labelled if is_label_trusted(number, RETRY_LABEL)]
     if closed and not labelled and not by_hand:
         again = commands.retry(task.key)
         return (

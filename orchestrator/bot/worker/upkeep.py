@@ -124,7 +124,7 @@ class Upkeep:
         feedback = self.search.feedback(pull.number)
         state = read_state(feedback, self._is_me)
         if has_label(pull.labels, REBASE_LABEL):
-            if self.search.is_asked(pull.number, REBASE_LABEL):
+            if self.search.is_label_trusted(pull.number, REBASE_LABEL):
                 return self._rebase(pull, state)
             # The later steps must not read this label as a writer's permission to change people's commits.
             pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))

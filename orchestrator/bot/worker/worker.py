@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.bot.cycle.finish import says_no_task
 from orchestrator.bot.cycle.parts import TASK_ERRORS, TEMPORARY_ERRORS, CycleResult, Outcome
@@ -250,11 +250,8 @@ def _cause(result: CycleResult) -> BaseException:
     return BadReplyError(message) if is_own_fault else PullwrightError(message)
 
 
-class OnPause(Protocol):
-    """Receives every pause before it begins."""
-
-    def __call__(self, pause: Pause, after: CycleResult | None) -> None:
-        """Report a pause and the cycle before it, which is None if an earlier run left the pause."""
+OnPause: TypeAlias = "Callable[[Pause, CycleResult | None], None]"
+"""Receives each pause before it begins, and the cycle before it; None if an earlier run left the pause."""
 
 
 class ScheduleSignal:

@@ -459,9 +459,9 @@ def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:
         named=False,
         may=lambda _who: True,
         clean=lambda text, _who: text,
-        spent_up=lambda _spent: None,
+        why_over_budget=lambda _spent: None,
         kept=KeptWork(old_claims.path.with_name("unfinished")),
-        tell=lambda _text: None,
+        warn=lambda _text: None,
     )
     assert isinstance(claimer.take(from_text("One")), Lease)
     assert key in old_claims.tasks(), "nobody has listed the claims yet"
