@@ -315,7 +315,7 @@ class TaskProposals:
 
     def said(self, session: Session, words: str) -> None:
         """Record a message of the person in this session."""
-        self._operator.said(session, words)
+        self._operator.record_message(session, words)
 
     async def begin(self) -> Conversation:
         """Claim the task, restore its unfinished work, and return the conversation when it is ready.

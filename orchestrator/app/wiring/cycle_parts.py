@@ -132,7 +132,7 @@ class BacklogMemory:
     def forget(self) -> None:
         """Allow the next cycle to try again what was tried before."""
         self.attempted.clear()
-        self.idle = LastSearch(told=self.idle.told)
+        self.idle = LastSearch(warned=self.idle.warned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
         # The result of a search for one task says nothing about the others.
-        last_search=LastSearch(told=memory.idle.told) if request.only else memory.idle,
+        last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
         only=request.only,
         **claimed,
     )

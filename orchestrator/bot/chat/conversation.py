@@ -301,7 +301,7 @@ class Conversation:
 
     def files_changed(self, paths: Iterable[str]) -> None:
         """Record that a person undid or redid changes of these files, so that the model reads them again."""
-        changed = [self._sanitizer.words(path) for path in paths]
+        changed = [self._sanitizer.line(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
             self.tell(render("agent/files_changed", paths=changed))
@@ -314,13 +314,13 @@ class Conversation:
 
     def as_markdown(self) -> str:
         """Return the conversation as Markdown for a person."""
-        said = []
+        sections = []
         for turn in self.session.history.turns:
             if turn.kind is TurnKind.ASSISTANT and turn.content.strip():
-                said.append(f"## Pullwright\n\n{turn.content.strip()}\n")
+                sections.append(f"## Pullwright\n\n{turn.content.strip()}\n")
             elif turn.kind in {TurnKind.USER, TurnKind.STEERING}:
-                said.append(f"## You\n\n{turn.content.strip()}\n")
-        return "\n".join(said)
+                sections.append(f"## You\n\n{turn.content.strip()}\n")
+        return "\n".join(sections)
 
     @property
     def spent(self) -> Spent:
@@ -455,7 +455,7 @@ def conversations(home: Home, label: str, most: int) -> list[ListedConversation]
         with suppress(JournalError):
             run = read_run(folder)
             start = next((event for event in run.events if isinstance(event, CycleStarted)), None)
-            said = next((event for event in run.events if isinstance(event, MessageAdded)), None)
-            if start and start.door and said and same_repository(start.repository, label):
-                found.append(ListedConversation(run.id, run.records[0].at, said.message.text))
+            first = next((event for event in run.events if isinstance(event, MessageAdded)), None)
+            if start and start.door and first and same_repository(start.repository, label):
+                found.append(ListedConversation(run.id, run.records[0].at, first.message.text))
     return found

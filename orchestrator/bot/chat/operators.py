@@ -142,12 +142,12 @@ class TaskOperator:
         """End the cycle, because the person is done."""
         self._has_left.set()
 
-    def said(self, session: Session, words: str) -> None:
+    def record_message(self, session: Session, message: str) -> None:
         """Record that the person sent a message in this session."""
         if self.session is not None:
             earlier = self.session.earlier
             before = earlier.events if earlier and earlier.events else self._before
-            self.session.talked(session, words, before)
+            self.session.record_message(session, message, before)
 
     @property
     def question(self) -> str:

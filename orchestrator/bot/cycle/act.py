@@ -263,19 +263,19 @@ class CycleSession:
         """The environment in which tools run."""
         return self._environment
 
-    def talked(self, session: Session, words: str, before: Sequence[Event]) -> None:
+    def record_message(self, session: Session, message: str, before: Sequence[Event]) -> None:
         """Record that a person sent the model a message about the task.
 
         Args:
             session: the person's session with the model, which replaces the cycle's own.
-            words: the message; empty if the program asks the model on the person's behalf.
+            message: empty if the program asks the model on the person's behalf.
             before: the conversation before the first message.
         """
         if self._session is None:
             self._events[:0] = conversation(before)
         self._session = session
-        if words:
-            self.said.append(words[:_SAID_CHARACTERS])
+        if message:
+            self.said.append(message[:_SAID_CHARACTERS])
 
     async def _request_proposal(self, title: str, body: str) -> str:
         """Carry out the tool `create_pull_request`."""
@@ -450,8 +450,8 @@ class CycleSession:
             form = contract.describe(shown)
             if contract.writes_whole_files:
                 return form
-            said = parts.options.system_prompt.strip()
-            last = [render("agent/user_instructions", instructions=said)] if said else []
+            users = parts.options.system_prompt.strip()
+            last = [render("agent/user_instructions", instructions=users)] if users else []
             return "\n\n".join([profile.base_prompt, form, *last])
 
         return Host(

@@ -300,7 +300,7 @@ class TaskAttachments:
             except (ToolError, ForgeError) as error:
                 why = one_line(str(error), limit=300)
                 self.emit(Warned(f"the attachment {name} is not shown to the model: {why}"))
-                one = Attached(name, remark=self.sanitizer.words(why))
+                one = Attached(name, remark=self.sanitizer.line(why))
             left -= len(one.block)
             attached.append(one)
         if len(places) > MOST_FILES:
@@ -309,7 +309,7 @@ class TaskAttachments:
         return attached
 
     def _name(self, url: str) -> str:
-        return self.sanitizer.words(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
+        return self.sanitizer.line(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
 
     def _places(self, task: Task) -> Iterator[tuple[str, AttachmentPlace]]:
         texts = [task.body, *(remark.text for remark in task.remarks if remark.trusted)]
@@ -394,7 +394,7 @@ class FirstMessage:
             files=self.files,
             read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
             visible=self.attempt.sanitizer.text,
-            commits=[(line.commit[:8], self.attempt.sanitizer.words(line.subject)) for line in commits],
+            commits=[(line.commit[:8], self.attempt.sanitizer.line(line.subject)) for line in commits],
             budget=parts.options.context_characters,
             documents=await self._documents(profile, restored),
             looks_only=not any(
@@ -528,5 +528,5 @@ async def skills_of_cycle(attempt: Attempt, options: SkillOptions, *, is_default
 
     skills = await asyncio.to_thread(find)
     for note in skills.notes:
-        attempt.emit(Warned(attempt.sanitizer.words(note)))
+        attempt.emit(Warned(attempt.sanitizer.line(note)))
     return replace(skills.choosing(options.chosen), most_bytes=options.most_bytes)

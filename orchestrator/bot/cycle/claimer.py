@@ -460,13 +460,13 @@ class RemoteNames:
         """
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
-                said = (
+                message = (
                     f"{self.shown} has a reference {printable_line(found)}, so git cannot create {ref}: "
                     f"remove it, with git push {self.shown} :{printable_line(found)}"
                 )
                 if found.casefold().startswith(ref.casefold()):
-                    return said
-                raise RemoteRefusedError(said)
+                    return message
+                raise RemoteRefusedError(message)
         return None
 
     def folder(self) -> str:

@@ -342,7 +342,7 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
     pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
     if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
         return
-    said = (result.reason or result.error or "")[:_STATUS_CHARACTERS]
+    reason = (result.reason or result.error or "")[:_STATUS_CHARACTERS]
     body = render(
         "cycle/status",
         kind=str(task.kind),
@@ -350,7 +350,7 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
         run=parts.run,
         outcome=_OUTCOME_WORDS.get(result.outcome, str(result.outcome)),
         marker=task.status_marker,
-        words=parts.guards.redact(parts.guards.wording.comment(said, issue=None)),
+        words=parts.guards.redact(parts.guards.wording.comment(reason, issue=None)),
     )
     await show_on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 

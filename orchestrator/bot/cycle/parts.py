@@ -314,7 +314,7 @@ class Sanitizer:
             self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
         return self._guards.redact(cleaned.text)
 
-    def words(self, text: str) -> str:
+    def line(self, text: str) -> str:
         """Return a name or line without what a reader would not see. Each is reported once."""
         cleaned = self._guards.names(text)
         if cleaned.removed and text not in self._reported:
@@ -327,7 +327,7 @@ class Sanitizer:
 
     def paths(self, paths: Iterable[str]) -> list[str]:
         """Return file names, sorted."""
-        return [self.words(shown_path(path)) for path in sorted(paths)]
+        return [self.line(shown_path(path)) for path in sorted(paths)]
 
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]

@@ -85,7 +85,7 @@ class ModelCommits:
         records = [record.partition("\n") for record in reversed(result.stdout.split("\0")[:-1])]
         self._found = {commit: message.strip() for commit, _, message in records if message.strip()}
 
-    def words(self, title: str) -> str:
+    def as_list(self, title: str) -> str:
         """Return the messages as a list, in GitHub's format for squashed commits; empty if there are none.
 
         Args:

@@ -65,12 +65,12 @@ class PreparedChange:
 
     Attributes:
         title, body: the text as it will be published.
-        said: the body as the model wrote it.
+        model_body: the body as the model wrote it.
     """
 
     title: str
     body: str
-    said: str
+    model_body: str
     staged: Staged
 
 
@@ -155,7 +155,7 @@ class Proposer:
         attempt, result = self.attempt, self.attempt.result
         title, body = change.title, change.body
         attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(change.staged, self._message_with_commits(title, change.said))
+        outcome = await self._commit(change.staged, self._message_with_commits(title, change.model_body))
         diff = await asyncio.to_thread(attempt.clone.diff)
         result.changed = diff_stat(diff)
         paths = [file.path for file in outcome.changes]
@@ -272,7 +272,7 @@ class Proposer:
 
     def _message_with_commits(self, title: str, body: str) -> str:
         """Return the commit message with those of the model's own commits, unless the result contains a secret."""
-        message = self._message(title, body, self.commits.words(title))
+        message = self._message(title, body, self.commits.as_list(title))
         if self._guards.holds_secret(message):
             self._report(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             return self._message(title, body)

@@ -287,7 +287,7 @@ class Verification:
                 Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
             )
         if refusal:
-            self.refused, self._refused_tree = (change.title, change.said), tree
+            self.refused, self._refused_tree = (change.title, change.model_body), tree
             raise ToolError(refusal)
 
     async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> ChangeVerdict:

@@ -53,10 +53,10 @@ class LastSearch:
     """The last search without a result. It stays valid while nothing changes on the forge, for a limited time.
 
     Attributes:
-        told: names of the warnings that were emitted already.
+        warned: names of the warnings that were emitted already.
     """
 
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     _fingerprint: str = ""
     _until: datetime | None = None
     _choice: Choice | None = None
@@ -234,8 +234,8 @@ class Backlog:
 
     def _warn(self, name: str, text: str) -> None:
         """Record a warning, once per name."""
-        if name not in self.last_search.told:
-            self.last_search.told.add(name)
+        if name not in self.last_search.warned:
+            self.last_search.warned.add(name)
             self._events.append(Warned(text))
 
     def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:

@@ -54,7 +54,7 @@ class SeenPulls:
     """What the search for a task has read: all our pull requests, and the feedback on some, by number."""
 
     pulls: Sequence[PullRequest] = ()
-    said: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
+    feedback: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
 
 
 class VisibleText(NamedTuple):

@@ -111,7 +111,7 @@ class Lessons:
         me = self.forge.own_login()
         ours = (one for one in seen.pulls if key_of(one.branch) is not None and is_us(one.author, me))
         self._pulls = {pull.number: pull for pull in ours}
-        self._feedback = {number: said for number, said in seen.said.items() if number in self._pulls}
+        self._feedback = {number: said for number, said in seen.feedback.items() if number in self._pulls}
         self._facts = shared.read(self.at_reference())
         ended = self._unread_ended_pulls()
         for pull in ended:

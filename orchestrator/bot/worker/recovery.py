@@ -187,9 +187,9 @@ class DeadRunSaver:
         before = read_saved(found)
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before if run.resumed is not None and run.resumed.turns > 0 else None
-        said = conversation(events)
+        kept = conversation(events)
         if continued:  # the run may have saved its conversation before it was killed
-            said = [*continued[1], *(() if continued[0].run == run.id else said)]
+            kept = [*continued[1], *(() if continued[0].run == run.id else kept)]
         start, question = run.start, run.question
         state = UnfinishedState(
             run=run.id,
@@ -204,7 +204,7 @@ class DeadRunSaver:
             files_lost=files_lost,
             said=(*(before[0].said if before else ()), *_messages_of_person(start, events)),
         )
-        pages, replaces = pages_of(state, trimmed_events(said), self.redact), found.commit if found else None
+        pages, replaces = pages_of(state, trimmed_events(kept), self.redact), found.commit if found else None
         try:
             return save_wip(
                 clone,

@@ -55,7 +55,7 @@ def commits_of(tree: Path, *messages: str, base: str | None = None) -> tuple[Mod
 async def words(tree: Path, *messages: str) -> str:
     commits, _ = commits_of(tree, *messages)
     await commits.look()
-    return commits.words(TITLE)
+    return commits.as_list(TITLE)
 
 
 async def test_the_oldest_first_each_once_and_without_the_title(tree: Path) -> None:
@@ -82,7 +82,7 @@ async def test_odd_texts(tree: Path, odd: str) -> None:
 async def test_secrets_are_left_out_and_that_is_told_once(tree: Path) -> None:
     commits, told = commits_of(tree, "Plain", "A secret")
     await commits.look()
-    assert commits.words(TITLE) == commits.words(TITLE) == "* Plain"
+    assert commits.as_list(TITLE) == commits.as_list(TITLE) == "* Plain"
     assert [event.defence for event in told if isinstance(event, Guarded)] == [Defence.SECRETS]
 
 
