@@ -381,84 +381,77 @@ def repository_map(files: Sequence[TrackedFile], limit_chars: int) -> tuple[str,
     Returns:
         The lines, at most `limit_chars` characters together, and the number of files without a line.
     """
-    tree = _Tree(files)
-    page = _MapPage(limit_chars)
+    tree = _Map(files, limit_chars)
     # Folders near the root are opened first, and of those the ones with the fewest files.
     waiting = [(0, 0, "")]
     too_large: list[str] = []
     while waiting:
         _, _, folder = heapq.heappop(waiting)
-        if not page.replace(folder, tree.opened(folder)):
+        if not tree.open(folder):
             too_large.append(folder)
             continue
         for child in tree.folders[folder]:
             heapq.heappush(waiting, (child.count("/"), tree.count[child], child))
     for folder in too_large:
-        page.fill(tree.opened(folder))
-    return page.text(), len(files) - page.files
+        tree.fill(folder)
+    return "\n".join(tree.lines[path] for path in sorted(tree.lines)), len(files) - tree.listed
 
 
-class _MapPage:
-    """The lines of a map, by path, and the number of characters left."""
+class _Map:
+    """The files of a repository by folder, and the lines of its map.
 
-    def __init__(self, limit_chars: int) -> None:
-        self.files = 0
-        self._lines: dict[str, str] = {}
-        self._left = limit_chars
+    Attributes:
+        folders: the folders in each folder. The path of the root is empty, others end with `/`.
+        count: the number of files below each folder.
+        lines: the map's lines, by path.
+        listed: the number of files with a line.
+    """
 
-    def replace(self, folder: str, opened: dict[str, str]) -> bool:
-        """Replace a folder's line by its content, if all of it fits."""
-        own = len(self._lines.get(folder, "")) + 1 if folder in self._lines else 0
-        cost = sum(len(line) + 1 for line in opened.values()) - own
-        if cost > self._left:
-            return False
-        self._lines.pop(folder, None)
-        self._left -= cost
-        self._lines.update(opened)
-        self.files += sum(not path.endswith("/") for path in opened)
-        return True
-
-    def fill(self, opened: dict[str, str]) -> None:
-        """Add as much of a folder's content as fits, below the folder's own line."""
-        for path, line in opened.items():
-            if len(line) + 1 > self._left:
-                return
-            self._lines[path] = line
-            self._left -= len(line) + 1
-            self.files += not path.endswith("/")
-
-    def text(self) -> str:
-        """Return the lines, sorted by path."""
-        return "\n".join(self._lines[path] for path in sorted(self._lines))
-
-
-class _Tree:
-    """Folders by path (the root is empty, others end with `/`): lines of their files, subfolders and totals."""
-
-    def __init__(self, files: Iterable[TrackedFile]) -> None:
-        self.file_lines: dict[str, dict[str, str]] = defaultdict(dict)
+    def __init__(self, files: Iterable[TrackedFile], limit_chars: int) -> None:
         self.folders: dict[str, dict[str, None]] = defaultdict(dict)
         self.count: dict[str, int] = defaultdict(int)
+        self.lines: dict[str, str] = {}
+        self.listed = 0
+        self._left = limit_chars
+        self._files: dict[str, dict[str, str]] = defaultdict(dict)
         self._size: dict[str, int] = defaultdict(int)
         for file in files:
-            self._add(file)
+            folder = file.path[: file.path.rfind("/") + 1]
+            note = size_words(file.size) if file.kind == "file" else file.kind
+            self._files[folder][file.path] = f"{shown_path(file.path)} ({note})"
+            while folder:
+                self.count[folder] += 1
+                self._size[folder] += file.size
+                above = folder[: folder.rfind("/", 0, -1) + 1]
+                self.folders[above][folder] = None
+                folder = above
 
-    def _add(self, file: TrackedFile) -> None:
-        cut = file.path.rfind("/") + 1
-        folder = file.path[:cut]
-        note = size_words(file.size) if file.kind == "file" else file.kind
-        self.file_lines[folder][file.path] = f"{shown_path(file.path)} ({note})"
-        while folder:
-            self.count[folder] += 1
-            self._size[folder] += file.size
-            above = folder[: folder.rfind("/", 0, -1) + 1]
-            self.folders[above][folder] = None
-            folder = above
+    def open(self, folder: str) -> bool:
+        """Replace a folder's line by its content, if all of it fits."""
+        content = self._content(folder)
+        own = len(self.lines[folder]) + 1 if folder in self.lines else 0
+        cost = sum(len(line) + 1 for line in content.values()) - own
+        if cost > self._left:
+            return False
+        self.lines.pop(folder, None)
+        self.lines.update(content)
+        self._left -= cost
+        self.listed += len(self._files[folder])
+        return True
 
-    def opened(self, folder: str) -> dict[str, str]:
-        """Return one line for each file and each subfolder of a folder."""
-        return {**self.file_lines[folder], **{child: self._line(child) for child in self.folders[folder]}}
+    def fill(self, folder: str) -> None:
+        """Add as much of a folder's content as fits, below the folder's own line."""
+        for path, line in self._content(folder).items():
+            if len(line) + 1 > self._left:
+                return
+            self.lines[path] = line
+            self._left -= len(line) + 1
+            self.listed += not path.endswith("/")
 
-    def _line(self, folder: str) -> str:
-        files = "1 file" if self.count[folder] == 1 else f"{self.count[folder]} files"
-        return f"{shown_path(folder)} ({files}, {size_words(self._size[folder])})"
+    def _content(self, folder: str) -> dict[str, str]:
+        """Return one line for each file and each folder in a folder."""
+        lines = dict(self._files[folder])
+        for child in self.folders[folder]:
+            files = "1 file" if self.count[child] == 1 else f"{self.count[child]} files"
+            lines[child] = f"{shown_path(child)} ({files}, {size_words(self._size[child])})"
+        return lines

@@ -295,24 +295,17 @@ class TaskDecisions:
     words: Mapping[str, str]
     kept: KeptWork
 
-    def states(self) -> list[TaskState]:
+    def states(self, *, with_pulls: bool = True) -> list[TaskState]:
         """Return every known task, sorted by key.
+
+        Args:
+            with_pulls: whether the forge is asked for pull requests; False if it does not answer.
 
         Raises:
             ForgeError: the forge failed.
             WorkspaceError: the remote cannot be reached.
         """
-        return self._states(self.forge.our_pull_requests(BRANCH_FOLDERS))
-
-    def states_without_pulls(self) -> list[TaskState]:
-        """Return the same as `states` without pull requests, for when the forge does not answer.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached.
-        """
-        return self._states(())
-
-    def _states(self, pulls: Sequence[PullRequest]) -> list[TaskState]:
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS) if with_pulls else []
         here = {
             key: state for key in sorted(self.kept.keys()) if (state := self._kept_state(key)) is not None
         }
