@@ -393,9 +393,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         (),
         named=request.wanted != TaskSelection(),
         may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
-        clean=filter_answers(
-            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
-        ),
+        clean=filter_answers(as_lines(guards.words, guards.redact), emit),
         why_over_budget=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
         warn=lambda text: emit(Warned(text)),

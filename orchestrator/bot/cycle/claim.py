@@ -84,7 +84,7 @@ class TaskSource(Protocol):
     def confirm(self, candidate: Candidate, lease: Lease) -> Candidate | str:
         """Read a claimed candidate again. Return its current state, or why it must not be done any more."""
 
-    def pass_over(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
         """Skip the current candidate. `reason` may be empty: another worker holds it, or it is done."""
 
     def begin(self, candidate: Candidate) -> None:
@@ -185,7 +185,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
             return Choice(candidate.task, after_claim=candidate.after_claim)
         lease = claimer.take(candidate.task)
         if isinstance(lease, str):
-            tasks.pass_over(lease)
+            tasks.skip(lease)
             continue
         confirmed: Candidate | str = ""
         try:
@@ -195,7 +195,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
                 with suppress(WorkspaceError):  # a claim that is not released expires
                     lease.give_back()
         if isinstance(confirmed, str):
-            tasks.pass_over(confirmed)
+            tasks.skip(confirmed)
             continue
         tasks.begin(confirmed)
         task = claimer.with_branch(confirmed.task)
@@ -211,7 +211,7 @@ def _find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
         if claimer is not None:
             reason, number = claimer.why_not(task)
             if reason is not None:
-                tasks.pass_over(reason)
+                tasks.skip(reason)
                 continue
         return FoundTask(task.key, task.title, task.kind, candidate.attempt, number)
     return tasks.why_none()

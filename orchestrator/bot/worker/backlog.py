@@ -175,7 +175,7 @@ class Backlog:
             confirmed = self._check_again(candidate, lease)
         return confirmed  # noqa: RET504  `reading` ends some errors
 
-    def pass_over(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
         """Note why a candidate was not taken: another worker holds it, or it was done meanwhile."""
         if reason:
             self._search.note(reason, self._search.now + CLAIMS_LOOK_AGAIN)

@@ -86,16 +86,16 @@ class TextFilter:
     def text(self, text: str, place: str) -> str:
         """Return a text as people see it. The event about what they do not see names the place."""
         seen = self.clean(text)
-        self.tell(place, seen.hidden, seen.kept)
+        self.report_hidden(place, seen.hidden, seen.kept)
         return seen.text
 
     def line(self, text: str) -> str:
         """Return a title or a name as people see it."""
         seen = self.clean_name(text)
-        self.tell("a title or a name", seen.hidden)
+        self.report_hidden("a title or a name", seen.hidden)
         return seen.text
 
-    def tell(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
+    def report_hidden(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
         """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
         removed = "the model would have seen this; you did not"
         shown = "the model sees this; the page does not show it as it stands"
@@ -113,15 +113,13 @@ class TextFilter:
 
 
 def filter_answers(
-    clean: Callable[[str], VisibleText],
-    clean_name: Callable[[str], VisibleText],
-    emit: Callable[[Event], None],
+    clean: Callable[[str], VisibleText], emit: Callable[[Event], None]
 ) -> Callable[[str, str], str]:
     """Return a function of an answer and its author that emits what people do not see, and returns the rest."""
 
     def shown(text: str, author: str) -> str:
         noticed: list[Event] = []
-        seen = TextFilter(clean, clean_name, noticed).text(text, f"comment by {author or _GONE}")
+        seen = TextFilter(clean, clean, noticed).text(text, f"comment by {author or _GONE}")
         for event in noticed:
             emit(event)
         return seen
@@ -378,7 +376,7 @@ class TaskSearch:
         comments = [] if self.comments_policy == "none" else self.forge.comments(issue.number)
         may = self.authorization.may_cause_work
         remarks = rules.choose_remarks(comments, self.comments_policy, may, clean)
-        self.texts.tell(f"issue #{issue.number}", hidden, kept)
+        self.texts.report_hidden(f"issue #{issue.number}", hidden, kept)
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
     def with_issue_text(self, candidate: Candidate) -> Candidate | str:
