@@ -51,14 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import (
-        Guards,
-        MakeForeignTools,
-        MayFinish,
-        Operator,
-        Propose,
-        RunTests,
-    )
+    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
@@ -71,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
 
 

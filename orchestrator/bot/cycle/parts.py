@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Ledger, Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
 
 
 class Outcome(StrEnum):
@@ -280,7 +281,6 @@ class Guards:
         protect: returns why the change to a path waits for a person, or None.
         size: returns why a change is too large, or None.
         tests: lists what a change does to tests, judged by its text.
-        wording: for text that goes to the forge.
     """
 
     words: Callable[[str], Cleaned]
@@ -296,7 +296,7 @@ class Guards:
     wording: OutgoingWording
 
 
-_REPORTED = 20
+_MOST_REPORTED = 20
 
 
 class Sanitizer:
@@ -310,8 +310,7 @@ class Sanitizer:
         """Return text of files and programs without secrets and with hidden characters made visible."""
         cleaned = self._guards.output(text)
         if cleaned.removed:
-            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
-            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
+            self._report(f"hidden characters in {where} are shown", cleaned)
         return self._guards.redact(cleaned.text)
 
     def line(self, text: str) -> str:
@@ -319,25 +318,21 @@ class Sanitizer:
         cleaned = self._guards.names(text)
         if cleaned.removed and text not in self._reported:
             self._reported.add(text)
-            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
-            self._emit(
-                Guarded(Defence.HIDDEN_TEXT, "hidden characters in a name or a subject are left out", found)
-            )
+            self._report("hidden characters in a name or a subject are left out", cleaned)
         return self._guards.redact(cleaned.text)
 
     def paths(self, paths: Iterable[str]) -> list[str]:
         """Return file names, sorted."""
         return [self.line(shown_path(path)) for path in sorted(paths)]
 
+    def _report(self, message: str, cleaned: Cleaned) -> None:
+        details = tuple(str(one) for one in cleaned.removed[:_MOST_REPORTED])
+        self._emit(Guarded(Defence.HIDDEN_TEXT, message, details))
 
-Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
-MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
+
 MakeForeignTools: TypeAlias = Callable[["Path", Callable[[str, str], str], "Emit"], "ForeignTools"]
-RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
-
-
 SAVING_SECONDS = 20.0
-"""The time that service managers commonly wait before they kill a stopped program."""
+"""How long an immediate stop waits for saved work. A service manager kills a program that takes much longer."""
 
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
@@ -405,7 +400,6 @@ class CycleOptions:
     Attributes:
         dry_run: push nothing and write nothing to the forge.
         context_characters: most characters of file text in the first prompt.
-        author_email: the author of our commits on a task's branch.
         require_tests: propose only what was tested with success; without a test command, no change that
             removes or skips tests.
         other_base: whether the user named a branch to start from, which may not be the default one.
@@ -574,9 +568,8 @@ class CycleStart:
     """What is needed to start a cycle, before the repository is read.
 
     Attributes:
-        parts: builds the cycle's parts, given the text of the repository's rules file, and returns them with
-            notes on it. It opens the hidden refs.
-        assignment: decided before the cycle; None leaves the choice to it.
+        parts: opens the hidden refs and builds the cycle's parts, given the text of the repository's rules
+            file. It returns them with notes on that file.
     """
 
     run: str
@@ -594,9 +587,7 @@ class Attempt:
     """The values shared by all parts of one cycle on its task.
 
     Attributes:
-        clone: contains the change.
         ledger: which files tools have touched, and which the model has seen.
-        sanitizer: sanitizes texts and names for the model.
         result: the cycle's result, filled in step by step.
     """
 
