@@ -164,14 +164,14 @@ def test_a_retry_begins_the_count_of_attempts_anew_and_keeps_the_work(local: Sta
         local.script(do(FIX), do(("read_file", {"path": "calc.py"})))
         local.run("--max-rounds", "1")
     reason = local.run("--max-rounds", "1").result["reason"]
-    assert "came to no end in 3 cycles" in reason
+    assert "was not completed in 3 cycles" in reason
     done = typed(local, reason)
     assert (
         done.out == f"{ITEM} may be taken again by the next cycle, and goes on with the work that is kept\n"
     )
     local.script(do(("read_file", {"path": "calc.py"})))
     assert local.run("--max-rounds", "1").result["outcome"] == "limit"
-    assert "came to no end" not in (local.run("--max-rounds", "1").result["reason"] or "")
+    assert "was not completed" not in (local.run("--max-rounds", "1").result["reason"] or "")
 
 
 @slow
@@ -243,7 +243,7 @@ def test_an_answer_that_could_be_for_two_questions_is_for_none(local: Stage, rep
         assert local.run().code == 4
     reason = local.run("--answer", "1").result["reason"]
     assert reason.startswith(
-        "2 tasks wait for an answer, name the one that this is for: pullwright run --repo"
+        "2 tasks wait for an answer; name the task of this answer: pullwright run --repo"
     )
     assert len(local.model.requests) == 2
 

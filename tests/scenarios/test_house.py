@@ -138,7 +138,7 @@ def test_where_machines_are_not_wanted_no_model_is_asked(
     hosted = host(github, stage, monkeypatch, {path: AGAINST})
     reason = hosted.left_alone()
     words = "We do not accept AI-generated contributions."
-    assert reason == f"hands off, as the repository asks: {path}: {words}"
+    assert reason == f"the repository refuses changes by a machine: {path}: {words}"
     assert hosted.refs("refs/pullwright/wip/") == []
 
 

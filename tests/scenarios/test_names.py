@@ -75,7 +75,7 @@ def test_a_branch_that_excludes_ours_is_left_where_it_is(hosted: Hosted) -> None
 def test_a_reference_where_ours_would_be_is_named(hosted: Hosted) -> None:
     hosted.git("update-ref", "refs/pullwright/wip", "main")
     said = refused(hosted)
-    assert "has a reference refs/pullwright/wip, so that git cannot make refs/pullwright/wip/issue-1" in said
+    assert "has a reference refs/pullwright/wip, so git cannot create refs/pullwright/wip/issue-1" in said
 
 
 def test_a_rule_that_refuses_the_branch_is_told_before_anything_is_paid(hosted: Hosted) -> None:
@@ -125,4 +125,4 @@ def test_doctor_knows_of_names(hosted: Hosted) -> None:
     assert "go below pullwright-tasks/" in " ".join(done.out.split())
     hosted.git("update-ref", "refs/pullwright/claims", "main")
     done = hosted.stage.command("doctor", *flags)
-    assert "so that git cannot make refs/pullwright/claims/issue-1" in " ".join(done.out.split())
+    assert "so git cannot create refs/pullwright/claims/issue-1" in " ".join(done.out.split())

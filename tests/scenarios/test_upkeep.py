@@ -116,7 +116,7 @@ class TestCommitsOfPeople:
         pull = hosted.propose()
         theirs = hosted.people_commit({"more.py": "more = 1\n"})
         people.label(hosted.github, pull, REBASE, "ada")
-        assert "is on top of main as it is" in hosted.left_alone()
+        assert "is on top of main already" in hosted.left_alone()
         assert hosted.tip == theirs
         assert pull.labels == []
 

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.app.wiring.program import Program, RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
-from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.verification.page import find_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
@@ -119,7 +119,7 @@ class Bench:
 
     def _with(self, parts: CycleParts) -> CycleParts:
         def verifier(clone: Clone) -> FakeRuns:
-            self.verifiers.append(made := FakeRuns(clone, tell_runs(parts.emit, COMMAND)))
+            self.verifiers.append(made := FakeRuns(clone, report_runs(parts.emit, COMMAND)))
             self.set_up(made)
             return made
 
@@ -241,7 +241,7 @@ async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench:
     result = await bench.run(do(BREAKING, PROPOSE), do(READ), other, give_up, give_up)
     assert result.outcome == "failed"
     assert not branches(bench.repository)
-    assert "nothing was proposed, for its tests are not good" in str(result.error)
+    assert "nothing was proposed because of its tests" in str(result.error)
     assert result.patch
 
 
@@ -256,7 +256,7 @@ async def test_where_tests_are_required_nothing_red_is_proposed_and_the_work_is_
     assert not branches(bench.repository)
     assert result.outcome in {"failed", "limit"}
     said = f"{result.error or ''}{result.reason or ''}"
-    assert "nothing was proposed, for its tests are not good" in said
+    assert "nothing was proposed because of its tests" in said
     assert "test_double" in said
     assert (
         "after 0 passed, 1 failed, 0 skipped, exit code 1"

@@ -73,7 +73,7 @@ def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
     try:
         states = by_hand.states()
     except ForgeError:
-        states = by_hand.states_without_pulls()
+        states = by_hand.states(with_pulls=False)
     return [state for state in states if state.claim is not None and wanted in {None, state.key}]
 
 

@@ -123,7 +123,7 @@ class Desk:
                 try:
                     states = by_hand.states()
                 except ForgeError:
-                    states = by_hand.states_without_pulls()
+                    states = by_hand.states(with_pulls=False)
                 pulls = [state.pull for state in states if state.pull is not None]
                 is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
                 shown = tuple(_pull_state(by_hand.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])

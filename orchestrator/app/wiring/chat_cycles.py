@@ -308,14 +308,14 @@ class TaskProposals:
         session, begun = self._operator.session, self.taken.begun
         if session is None:
             return begun
-        earlier, begun = session.earlier, replace(begun, files=len(session.brought.paths))
+        earlier, begun = session.earlier, replace(begun, files=len(session.restored.paths))
         if earlier is None or not earlier.events:
             return begun
         return replace(begun, turns=tuple(history_of(earlier.events)), todos=todos_of(earlier.events))
 
     def said(self, session: Session, words: str) -> None:
         """Record a message of the person in this session."""
-        self._operator.said(session, words)
+        self._operator.record_message(session, words)
 
     async def begin(self) -> Conversation:
         """Claim the task, restore its unfinished work, and return the conversation when it is ready.
@@ -344,7 +344,7 @@ class TaskProposals:
         session, task = self._operator.session, self.taken.task
         asked = self._operator.question
         lines = [f"You continue {task.key}: {task.title}", *([f"It had asked: {asked}"] if asked else [])]
-        if session and (paths := session.attempt.sanitizer.paths(session.brought.paths)):
+        if session and (paths := session.attempt.sanitizer.paths(session.restored.paths)):
             lines.append(f"Changed so far: {', '.join(paths)}")
         if session:
             lines.append(f"The files are in {session.clone.tree} as long as you talk.")

@@ -57,14 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import (
-        Guards,
-        MakeForeignTools,
-        MayFinish,
-        Operator,
-        Propose,
-        RunTests,
-    )
+    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
@@ -77,6 +70,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
 
 
@@ -138,7 +132,7 @@ class BacklogMemory:
     def forget(self) -> None:
         """Allow the next cycle to try again what was tried before."""
         self.attempted.clear()
-        self.idle = LastSearch(told=self.idle.told)
+        self.idle = LastSearch(warned=self.idle.warned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +220,7 @@ def make_parts(
         stop=context.stop,
         tasks=backlog,
         claimer=claimer,
-        recovery=_make_recovery(shared, hidden, run) if hidden else None,
+        recover=_make_recovery(shared, hidden, run).recover if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
         verifier=_verifier_maker(shared, settings) if settings.test_command else None,
@@ -309,7 +303,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
     if claimer is not None:
         claimed = {
             "in_flight": claimer.held_by_others,
-            "asked_again": claimer.asked_again,
+            "retry_request": claimer.retry_request,
             "unfinished": claimer.unfinished,
         }
     kind = Backlog if request.wanted.conversation is None else ConversationTasks
@@ -333,7 +327,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
         # The result of a search for one task says nothing about the others.
-        last_search=LastSearch(told=memory.idle.told) if request.only else memory.idle,
+        last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
         only=request.only,
         **claimed,
     )
@@ -399,12 +393,10 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         (),
         named=request.wanted != TaskSelection(),
         may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
-        clean=filter_answers(
-            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
-        ),
-        spent_up=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
+        clean=filter_answers(as_lines(guards.words, guards.redact), emit),
+        why_over_budget=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
-        tell=lambda text: emit(Warned(text)),
+        warn=lambda text: emit(Warned(text)),
         commands=request.commands,
         answer=request.answer,
         base=settings.base,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
-from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
@@ -323,7 +323,7 @@ class TestPlace:
             environment=partial(self._environment, self.sandbox),
             setup_environment=partial(self._environment, self.setup_sandbox),
             source=random.SystemRandom(),
-            on_run=tell_runs(self.context.emit, options.command),
+            on_run=report_runs(self.context.emit, options.command),
             reuses=reuses,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import users_skills
-from orchestrator.bot.cycle.skills import SkillOptions, skills_of_tree
+from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills
 

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
 
 _SECONDS_A_MINUTE = 60.0
-_MOST_LOOKED_AT = 200
+_MOST_RUNS_READ = 200
 _MOST_DIFF_CHARS = 20_000
-_LEAD = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
-_MOST_RUNS = 100
+_TITLE_PREFIX = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
+_MOST_CONTINUED = 100
 """Most earlier runs that a conversation continues."""
 
 
@@ -85,7 +85,7 @@ class Approvals:
     An approval covers exactly what was shown: this tool, and this command if it runs one.
 
     Args:
-        ask: shows the person a scope and why it would not run.
+        ask: shows the person a tool, what the approval covers, and why the call would not run.
     """
 
     ask: Callable[[str, str, str], Awaitable[Answer]]
@@ -110,7 +110,7 @@ class Approvals:
 def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
     """Return the profile with a checkpoint before and after each tool that may change files."""
 
-    def kept(tool: Tool) -> Tool:
+    def wrapped(tool: Tool) -> Tool:
         if not tool.dangerous and tool.order is not Order.ALONE:
             return tool
 
@@ -120,7 +120,7 @@ def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
 
         return replace(tool, execute=execute)
 
-    return replace(profile, tools=ToolRegistry.unchecked(map(kept, profile.tools)))
+    return replace(profile, tools=ToolRegistry.unchecked(map(wrapped, profile.tools)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,8 @@ class ConversationParts:
     """The objects that a conversation works with.
 
     Attributes:
-        run: id of its run.
-        approve: asks a person; None if nobody is there.
         checkpoints: of the folder that tools change.
-        skills: available to the model.
+        approve: asks a person; None if nobody is there.
         ledger: files that tools have shown and changed.
         on_say: called with the session and each message of the person.
         owns_environment: whether the environment is cleaned up with the conversation.
@@ -161,9 +159,7 @@ class EarlierConversation:
     """An earlier conversation, as read from its journals.
 
     Attributes:
-        runs: ids of its runs, the last one first.
-        spent: cost of all its runs.
-        events: of all its runs.
+        runs: ids of its runs, the last one first. `spent` and `events` are those of all of them.
         files: number of changed files that come with it.
     """
 
@@ -195,13 +191,13 @@ class Conversation:
         self.ledger = parts.ledger
         self._begun = begun
         self._skills: dict[str, str] = {}
-        self._coming: list[str] = []
+        self._reply_so_far: list[str] = []
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
         self.todos = begun.todos if begun else TodoList()
         self._started = parts.clock.monotonic()
         self.session = self._open(begun.turns if begun else ())
         if begun:
-            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), begun.files))
+            parts.emit(Resumed(begun.run, "continued by a person", len(begun.turns), begun.files))
             if begun.todos.items:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 
@@ -214,8 +210,8 @@ class Conversation:
         return await self._ask(message, message if isinstance(message, str) else message.text)
 
     async def _ask(self, message: str | Message, said: str) -> SessionEnd:
-        """Send a message, of which `said` are the person's own words."""
-        self._revive()
+        """Send a message, of which the person wrote the part `said`."""
+        self._replace_closed_session()
         self.session.budget.restart_for_input()
         self.parts.checkpoints.begin_turn()
         if self.parts.on_say is not None:
@@ -223,30 +219,31 @@ class Conversation:
         try:
             return await self.session.run(message)
         except asyncio.CancelledError:
-            self._keep_stopped()
+            # Keep the beginning of a reply that the person stopped.
+            text = "".join(self._reply_so_far).strip()
+            if text and not self.session.is_closed:
+                self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
             raise
         finally:
             self.parts.checkpoints.end_turn()
 
-    def _keep_stopped(self) -> None:
-        """Keep the beginning of a reply that the person stopped."""
-        text = "".join(self._coming).strip()
-        if text and not self.session.is_closed:
-            self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
-
-    def _hear(self, event: Event) -> None:
-        """Pass an event on, and collect the pieces of an incomplete reply."""
+    def _emit(self, event: Event) -> None:
+        """Emit an event, and collect the pieces of an incomplete reply."""
         match event:
             case TextDelta(text):
-                self._coming.append(text)
+                self._reply_so_far.append(text)
             case TextStarted() | TurnStarted() | ReplyReceived():
-                self._coming.clear()
+                self._reply_so_far.clear()
             case _:
                 pass
         self.parts.emit(event)
 
     def give_skill(self, skill: Skill) -> None:
-        """Give the model a skill with the next message, unless it has it already."""
+        """Give the model a skill with the next message.
+
+        Raises:
+            ConfigurationError: the model has the skill already.
+        """
         if skill.name in self._skills or skill in self.parts.skills.chosen:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
@@ -269,7 +266,7 @@ class Conversation:
         cut = len(diff) > _MOST_DIFF_CHARS
         end = await self._ask(render("agent/describe_change", diff=fenced(shown), cut=cut), "")
         lines = end.text.strip().removeprefix("```markdown").strip("`").strip().splitlines()
-        title = _LEAD.sub("", lines[0]).strip(" *#") if lines else ""
+        title = _TITLE_PREFIX.sub("", lines[0]).strip(" *#") if lines else ""
         if not title or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
             raise BadReplyError("the model gave no title for the pull request: name one, /pr TITLE")
         return title, "\n".join(lines[1:]).strip()
@@ -280,10 +277,10 @@ class Conversation:
 
     def tell(self, words: str) -> None:
         """Tell the model something with the next message."""
-        self._revive()
+        self._replace_closed_session()
         self.session.steer(words)
 
-    def _revive(self) -> None:
+    def _replace_closed_session(self) -> None:
         """Replace a session that was closed by an error."""
         if self.session.is_closed:
             old = self.session
@@ -302,27 +299,27 @@ class Conversation:
             self.parts.emit(Warned(f"the folder of the checkpoints could not be removed: {error}"))
 
     def files_changed(self, paths: Iterable[str]) -> None:
-        """Record that a person undid or redid changes of these files, so the model has not seen them as they are."""
-        changed = [self._sanitizer.words(path) for path in paths]
+        """Record that a person undid or redid changes of these files, so that the model reads them again."""
+        changed = [self._sanitizer.line(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
             self.tell(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
-        """Return a file that the person mentioned, in the form for the model. It counts as read."""
+        """Return a file that the person mentioned as the text for the model. It counts as read."""
         self.ledger.shown.add(path)
         text = self._sanitizer.text(path, data.decode("utf-8", "replace"))
         return render("agent/mentioned_file", path=path, block=fenced(text))
 
     def as_markdown(self) -> str:
         """Return the conversation as Markdown for a person."""
-        said = []
+        sections = []
         for turn in self.session.history.turns:
             if turn.kind is TurnKind.ASSISTANT and turn.content.strip():
-                said.append(f"## Pullwright\n\n{turn.content.strip()}\n")
+                sections.append(f"## Pullwright\n\n{turn.content.strip()}\n")
             elif turn.kind in {TurnKind.USER, TurnKind.STEERING}:
-                said.append(f"## You\n\n{turn.content.strip()}\n")
-        return "\n".join(said)
+                sections.append(f"## You\n\n{turn.content.strip()}\n")
+        return "\n".join(sections)
 
     @property
     def spent(self) -> Spent:
@@ -372,7 +369,7 @@ class Conversation:
             ledger=self.ledger,
             todos=self.todos,
             skills=self._skills,
-            emit=self._hear,
+            emit=self._emit,
             owns_environment=False,
         )
         return Session(
@@ -407,10 +404,10 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     """
     folder = find_run(home, name)
     if name == LAST:
-        folder = next((one for one in runs(home)[:_MOST_LOOKED_AT] if _was_said(one)), folder)
+        folder = next((one for one in runs(home)[:_MOST_RUNS_READ] if _has_message(one)), folder)
     events: list[Event] = []
     spent, names = Spent(), []
-    for _ in range(_MOST_RUNS):
+    for _ in range(_MOST_CONTINUED):
         run = read_run(folder)
         names.append(folder.name)
         spent += cost_of_all(responses(run))
@@ -421,14 +418,14 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
         try:
             folder = find_run(home, before.run)
         except JournalError:
-            break  # it was removed: what came after it is still there
+            break  # it was removed: the later runs are still there
     turns = tuple(history_of(events))
     if not turns:
-        raise JournalError(f"run {names[0]} cannot be taken up: nothing was said in it")
+        raise JournalError(f"run {names[0]} cannot be continued: it has no message")
     return EarlierConversation(tuple(names), turns, todos_of(events), spent, tuple(events))
 
 
-def _was_said(folder: Path) -> bool:
+def _has_message(folder: Path) -> bool:
     """Return whether a run contains a message. A run that only proposed a folder's changes does not."""
     with suppress(JournalError):
         return any(isinstance(event, MessageAdded) for event in read_run(folder).events)
@@ -451,13 +448,13 @@ class ListedConversation:
 def conversations(home: Home, label: str, most: int) -> list[ListedConversation]:
     """Return the newest conversations about a repository or folder, newest first. Damaged ones are left out."""
     found: list[ListedConversation] = []
-    for folder in runs(home)[:_MOST_LOOKED_AT]:
+    for folder in runs(home)[:_MOST_RUNS_READ]:
         if len(found) == most:
             break
         with suppress(JournalError):
             run = read_run(folder)
             start = next((event for event in run.events if isinstance(event, CycleStarted)), None)
-            said = next((event for event in run.events if isinstance(event, MessageAdded)), None)
-            if start and start.door and said and same_repository(start.repository, label):
-                found.append(ListedConversation(run.id, run.records[0].at, said.message.text))
+            first = next((event for event in run.events if isinstance(event, MessageAdded)), None)
+            if start and start.door and first and same_repository(start.repository, label):
+                found.append(ListedConversation(run.id, run.records[0].at, first.message.text))
     return found

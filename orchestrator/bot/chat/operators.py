@@ -1,4 +1,4 @@
-"""People who work on a task in place of the model's loop: see `Operator`."""
+"""The two kinds of `Operator`: a person proposes the changes of a folder, or works on a task with the model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FolderOperator:
     Attributes:
         run: id of the conversation's run.
         spent: cost of the conversation.
-        is_whole: whether the change contains everything that the conversation changed since it began.
+        is_whole: whether the change contains everything that the conversation has changed.
         insists: whether the person saw the objections to this change and wants it proposed unchanged.
         events: of the conversation, the evidence for commands in the pull request.
         refusal: why it was not proposed, for a model that can repair it; empty if it was.
@@ -55,7 +55,7 @@ class FolderOperator:
     refusal: str = field(default="", init=False)
 
     @property
-    def brings(self) -> Earlier:
+    def prepared_work(self) -> Earlier:
         """The change to propose."""
         work = self.change.work
         state = UnfinishedState(self.run, "a person proposes it", "", "", "", attempts=0)
@@ -67,17 +67,22 @@ class FolderOperator:
         for event in self.events:
             session.proposer.evidence(event)
         try:
-            _require_merged(session)
-            self._require_whole(session)
+            self._check_change(session)
             session.verification.may_go_on = lambda: not self.insists
-            await propose(self.title, self.body, is_begun=self.insists)
+            await propose(self.title, self.body, ignore_doubts=self.insists)
         except ToolError as error:
             self.refusal = str(error)
             raise ToolError(one_line(self.refusal, limit=_REFUSAL_CHARS, keep="`")) from None
         return SessionEnd(EndKind.FINISH, "")
 
-    def _require_whole(self, session: CycleSession) -> None:
-        """Raise `ToolError` if the update would remove earlier changes from the pull request."""
+    def _check_change(self, session: CycleSession) -> None:
+        """Raise `ToolError` if the target branch has changed the same lines, or if earlier changes would be lost."""
+        if conflicts := session.restored.conflicts:
+            paths = ", ".join(map(shown_path, conflicts[:_MOST_NAMED]))
+            raise ToolError(
+                f"{session.clone.base_branch} has other changes on the same lines of {paths}: "
+                "bring this folder up to date (git pull), then /pr"
+            )
         if session.attempt.task.pull is not None and not self.is_whole:
             raise ToolError(
                 "the pull request has changes of this conversation that are not recorded here any more: "
@@ -86,18 +91,18 @@ class FolderOperator:
 
 
 class TaskOperator:
-    """Lets a person talk with the model on a task's clone, and propose from it, until the person leaves.
+    """Lets a person work with the model on a task's clone, and propose from it, until the person leaves.
 
     Args:
         converse: creates the conversation, for the cycle's session.
         before: the events of the run that is continued.
 
     Attributes:
-        conversation: available once the person can talk.
-        session: the cycle's session.
+        conversation: None until the person can talk.
+        session: the cycle's session; None before it begins.
     """
 
-    brings = None
+    prepared_work = None
     spent = Spent()
 
     def __init__(
@@ -122,7 +127,9 @@ class TaskOperator:
         finally:
             await conversation.close()
         proposed = session.attempt.result.pull_request is not None
-        return SessionEnd(EndKind.FINISH if proposed else EndKind.INTERRUPTED, "the person left")
+        return SessionEnd(
+            EndKind.FINISH if proposed else EndKind.INTERRUPTED, "the person ended the conversation"
+        )
 
     async def ready(self) -> Conversation:
         """Wait until the person can talk, which may never happen."""
@@ -135,12 +142,12 @@ class TaskOperator:
         """End the cycle, because the person is done."""
         self._has_left.set()
 
-    def said(self, session: Session, words: str) -> None:
+    def record_message(self, session: Session, message: str) -> None:
         """Record that the person sent a message in this session."""
         if self.session is not None:
             earlier = self.session.earlier
             before = earlier.events if earlier and earlier.events else self._before
-            self.session.talked(session, words, before)
+            self.session.record_message(session, message, before)
 
     @property
     def question(self) -> str:
@@ -182,7 +189,7 @@ class TaskOperator:
             raise AssertionError("the person has a session")
         session.verification.may_go_on = lambda: not change.insists
         try:
-            await propose(title, body, is_begun=change.insists)
+            await propose(title, body, ignore_doubts=change.insists)
         except ToolError:
             self._refused = change.tree
             raise
@@ -191,8 +198,8 @@ class TaskOperator:
 
     @staticmethod
     def situation(session: CycleSession) -> str:
-        """Return the model's instructions about the task that was taken up."""
-        brought, earlier = session.brought, session.earlier
+        """Return the model's instructions about the task that a person continues."""
+        restored, earlier = session.restored, session.earlier
         paths = session.attempt.sanitizer.paths
         answer = earlier.answer.text if earlier and earlier.answer else ""
         return render(
@@ -201,9 +208,9 @@ class TaskOperator:
             question=fenced(earlier.state.question) if earlier and earlier.state.question else "",
             answer=fenced(answer) if answer else "",
             files_lost=bool(earlier and earlier.state.files_lost),
-            paths=[f"`{path}`" for path in paths(brought.paths)],
-            base_moved=brought.base_moved,
-            conflicts=[f"`{path}`" for path in paths(brought.conflicts)],
+            paths=[f"`{path}`" for path in paths(restored.paths)],
+            base_moved=restored.base_moved,
+            conflicts=[f"`{path}`" for path in paths(restored.conflicts)],
         )
 
 
@@ -214,7 +221,7 @@ class TaskChange:
     Attributes:
         tree: of all files; equal changes have equal trees.
         paths: paths that differ from the base, each with `A`, `M` or `D`.
-        left_out: changed files that the person did not ask for.
+        left_out: changed files that are not proposed, because no tool wrote them.
         insists: whether the same change was refused before.
     """
 
@@ -223,13 +230,3 @@ class TaskChange:
     diff: str
     left_out: tuple[str, ...]
     insists: bool
-
-
-def _require_merged(session: CycleSession) -> None:
-    """Raise `ToolError` if the target branch has changed the same lines."""
-    if conflicts := session.brought.conflicts:
-        paths = ", ".join(map(shown_path, conflicts[:_MOST_NAMED]))
-        base = session.clone.base_branch
-        raise ToolError(
-            f"{base} has other changes on the same lines of {paths}: bring this folder up to date (git pull), then /pr"
-        )

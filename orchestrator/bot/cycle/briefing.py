@@ -1,13 +1,14 @@
-"""The first message of a session: the task, the relevant files, and a map of all files."""
+"""What a session's model is given at its start: the task, its attachments, relevant files, a map, and skills."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bot.cycle.attachments import MAX_TEXT_CHARACTERS, TaskAttachments
 from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
@@ -19,24 +20,29 @@ from orchestrator.bot.cycle.relevance import (
     size_words,
 )
 from orchestrator.core.changes import is_test_path
-from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.errors import ForgeError, ToolError, WorkspaceError
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.messages import Message, Role, Text
+from orchestrator.core.messages import Image, Message, Role, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
+from orchestrator.engine.skills import REPOSITORY_FOLDERS, SkillOrigin, Skills, find_skills
 from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from orchestrator.bot.cycle.attachments import Attached
     from orchestrator.bot.cycle.earlier import Earlier, RestoredWork
-    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.parts import Attempt, Sanitizer
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import AttachmentPlace, Forge
     from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.bot.git.objects import Trees
+    from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
-
+    from orchestrator.engine.skills import SkillFiles
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
@@ -77,7 +83,7 @@ async def first_message(  # noqa: PLR0913  all by name
     documents: Sequence[str] = (UNIVERSAL_DOCUMENT,),
     visible: Callable[[str, str], str] = lambda _path, text: text,
     looks_only: bool = False,
-    brought: Sequence[str] = (),
+    restored: Sequence[str] = (),
     conflicts: Sequence[str] = (),
     tests: str = "",
     brief: bool = False,
@@ -89,13 +95,13 @@ async def first_message(  # noqa: PLR0913  all by name
     Args:
         read: returns at most so many bytes of a file; raises `ToolError`.
         commits: short id and subject of recent commits, newest first.
-        budget: most characters of file text. The map may have up to 8,000 more, the project's instructions 32
-            KB, the task 20,000; each of them less if the budget is small.
+        budget: most characters of file text. The map may have up to 8,000 more, the project's instructions
+            32 KB, the task 20,000; each of them less if the budget is small.
         documents: names of instruction files; within a folder in this order.
         visible: returns the text of a file (path, text) in the form that the model may see; also used for
             names.
         looks_only: whether no tool can change files.
-        brought: files that an earlier cycle on this task already changed. They never count as instructions,
+        restored: files that an earlier cycle on this task already changed. They never count as instructions,
             because a model wrote them.
         brief: for a small model, which is easily distracted: no commits, no map if every file is shown, and
             at most 12,000 characters of file text.
@@ -104,21 +110,21 @@ async def first_message(  # noqa: PLR0913  all by name
         attached: files attached to the task.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
-    library = Library(files, read, documents, visible, brought)
+    library = Library(files, read, documents, visible, restored)
     everything = library.fits(budget) and not whole_file
     pages = await _pages(task, library, budget, everything=everything, whole_file=whole_file)
-    folders = {folder for page in pages for folder in _folders_above(page.path)}
-    instructions, whole, cut_at = await _instructions(library, folders, min(INSTRUCTIONS_BYTES, budget))
+    instructions, whole, cut_at = await _instructions(library, pages, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
     about: dict[str, Any] = {
         "task": task,
         "remarks": [
-            (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
-            for said in task.remarks
+            (one_line(remark.author, limit=_SUBJECT_CHARS), remark.trusted, fenced(remark.text))
+            for remark in task.remarks
         ],
         "task_block": fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
     }
+    lines = [f"{commit} {one_line(subject, limit=_SUBJECT_CHARS, keep='`')}" for commit, subject in commits]
     text = render(
         "cycle/first_whole_file" if whole_file else "cycle/first",
         **about,
@@ -129,24 +135,20 @@ async def first_message(  # noqa: PLR0913  all by name
         file_count=len(files),
         map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
-        commits="" if brief else _commits_block(commits),
+        commits=fenced("\n".join(lines)) if lines and not brief else "",
         pages=pages,
         everything=everything,
         looks_only=looks_only,
-        brought=_listed(brought, visible),
+        brought=_listed(restored, visible),
         conflicts=_listed(conflicts, visible),
         tests=tests,
         attached=attached,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    told = f"{render('cycle/task', **about, attached=attached)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
+    about_task = render("cycle/task", **about, attached=attached)
+    about_task += f"\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
-    return Briefing(text, {page.path for page in pages} | whole | empty, subject, told, rules)
-
-
-def _commits_block(commits: Sequence[tuple[str, str]]) -> str:
-    lines = (f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
-    return fenced("\n".join(lines)) if commits else ""
+    return Briefing(text, {page.path for page in pages} | whole | empty, subject, about_task, rules)
 
 
 async def _pages(
@@ -189,9 +191,9 @@ def _folders_above(path: str) -> list[str]:
 
 
 async def _instructions(
-    library: Library, folders: set[str], limit_bytes: int
+    library: Library, shown: Sequence[ShownFile], limit_bytes: int
 ) -> tuple[list[ShownFile], set[str], str]:
-    """Return the instruction files of these folders and the root, the root's first, up to a limit.
+    """Return the instruction files of the folders above shown files, the root's first, up to a limit.
 
     Returns:
         The pages, the files that are complete, and the limit in words if something was cut.
@@ -199,9 +201,10 @@ async def _instructions(
     pages: list[ShownFile] = []
     whole: set[str] = set()
     left = limit_bytes
-    from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
-    chain = [folder + name for folder in from_the_root for name in library.documents]
-    for path in (path for path in chain if path in library.instructions):
+    folders = {"", *(folder for page in shown for folder in _folders_above(page.path))}
+    ordered = sorted(folders, key=lambda folder: (folder.count("/"), folder))
+    documents = [folder + name for folder in ordered for name in library.documents]
+    for path in (path for path in documents if path in library.instructions):
         text = await library.page(path)
         if text is None:
             continue
@@ -225,8 +228,140 @@ def _task_text(task: Task, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit} more characters are not shown]"
 
 
+MOST_FILES = 5
+MAX_FILE_BYTES = 10_000_000
+MAX_IMAGE_BYTES = 5_000_000
+"""Largest image that every provider accepts."""
+
+MAX_TEXT_CHARACTERS = 20_000
+"""Most characters of all files together."""
+
+_LEAST_CHARACTERS = 500
+_NAME_CHARACTERS = 100
+_ADDRESS = re.compile(r"https?://[^\s<>\"'()\[\]`\\]+")
+
+Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]
+"""Returns the status and at most so many bytes at a place, using a credential (empty for none). It may raise `ToolError`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file attached to a task.
+
+    Attributes:
+        name: the last part of its address, on one line.
+        block: its text between markers; empty if it has none.
+        image: the image, if it is one.
+        remark: why it is not shown; empty if it is.
+    """
+
+    name: str
+    block: str = ""
+    image: Image | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttachments:
+    """Downloads the files that people attached to a task, and determines their types by their content.
+
+    Only links in the task and in comments of trusted people are followed, and only to the forge's own hosts.
+    The content is untrusted: hidden characters are made visible, as in all files.
+
+    Attributes:
+        download: None downloads nothing.
+        shows_images: whether the model accepts images.
+        characters: most characters of all texts together.
+    """
+
+    forge: Forge
+    download: Download | None
+    sanitizer: Sanitizer
+    emit: Emit
+    shows_images: bool
+    characters: int = MAX_TEXT_CHARACTERS
+
+    async def of(self, task: Task, why_not: str = "") -> list[Attached]:
+        """Download the attachments of a task, in order and without duplicates. A failed one carries a remark.
+
+        Args:
+            why_not: the remark of each attachment if none may be downloaded; empty downloads them.
+        """
+        places = await asyncio.to_thread(lambda: list(self._places(task)))  # may renew a token
+        if why_not:
+            return [Attached(self._name(url), remark=why_not) for url, _ in places[:MOST_FILES]]
+        attached: list[Attached] = []
+        left = self.characters
+        for url, place in places[:MOST_FILES]:
+            name = self._name(url)
+            try:
+                one = await self._shown(name, await self._downloaded(place, task.number), left)
+            except (ToolError, ForgeError) as error:
+                why = one_line(str(error), limit=300)
+                self.emit(Warned(f"the attachment {name} is not shown to the model: {why}"))
+                one = Attached(name, remark=self.sanitizer.line(why))
+            left -= len(one.block)
+            attached.append(one)
+        if len(places) > MOST_FILES:
+            name = self._name(places[MOST_FILES][0])
+            attached.append(Attached(name, remark=f"only {MOST_FILES} of {len(places)} files are fetched"))
+        return attached
+
+    def _name(self, url: str) -> str:
+        return self.sanitizer.line(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
+
+    def _places(self, task: Task) -> Iterator[tuple[str, AttachmentPlace]]:
+        texts = [task.body, *(remark.text for remark in task.remarks if remark.trusted)]
+        found = dict.fromkeys(url.rstrip(".,;:!?") for text in texts for url in _ADDRESS.findall(text))
+        for url in found:
+            place = self.forge.attachment(url)
+            if place is not None:
+                yield url, place
+
+    async def _downloaded(self, place: AttachmentPlace, number: int | None) -> bytes:
+        """Download a file. The credential is sent only if the forge does not serve the file publicly."""
+        if self.download is None:
+            raise ToolError("nothing is fetched here")
+        status, data = await self.download(place, "", MAX_FILE_BYTES)
+        if status != HTTPStatus.OK and place.credential:
+            status, data = await self.download(place, place.credential, MAX_FILE_BYTES)
+        if status != HTTPStatus.OK and number is not None:
+            signed = await asyncio.to_thread(self.forge.signed_image, number, place.url)
+            if signed is not None:
+                status, data = await self.download(signed, "", MAX_FILE_BYTES)
+        if status != HTTPStatus.OK:
+            raise ToolError(f"the forge did not give it out (HTTP {status})")
+        return data
+
+    async def _shown(self, name: str, data: bytes, room: int) -> Attached:
+        from orchestrator.engine.documents.pdf import PageRange, read_pdf, shown_pages
+
+        if media_type := image_type(data):
+            return self._image(name, data, media_type)
+        if room < _LEAST_CHARACTERS:
+            return Attached(name, remark="not shown: there is no room for its text")
+        if is_pdf(data):
+            found = await read_pdf(name, data, PageRange(characters=room))
+            return Attached(name, self._block(name, shown_pages(found), room))
+        return Attached(name, self._block(name, decode_text(name, data).text, room))
+
+    def _image(self, name: str, data: bytes, media_type: str) -> Attached:
+        if len(data) > MAX_IMAGE_BYTES:
+            return Attached(name, remark=f"an image of {len(data):,} bytes, too large to be shown")
+        if not self.shows_images:
+            return Attached(name, remark="an image, and you are not known to read images")
+        return Attached(name, image=Image(data, media_type))
+
+    def _block(self, name: str, text: str, room: int) -> str:
+        shown = self.sanitizer.text(f"the attachment {name}", text)
+        if len(shown) > room:
+            shown = f"{shown[:room]}\n[{len(shown) - room:,} more characters are not shown]"
+        return fenced(shown)
+
+
 _RECENT_COMMITS = 8
-_UNFETCHED = "nothing is fetched for replies that are whole files"
+_NOT_DOWNLOADED = "nothing is fetched for replies that are whole files"
 _OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
 
@@ -239,12 +374,12 @@ class FirstMessage:
     environment: ExecutionEnvironment
 
     async def brief(
-        self, profile: Profile, brought: RestoredWork, tests: str, *, whole_file: bool = False
+        self, profile: Profile, restored: RestoredWork, tests: str, *, whole_file: bool = False
     ) -> tuple[Message, Briefing]:
         """Compose the message for a model without any context. Return it as a message and in its parts.
 
         Args:
-            brought: earlier work that was restored.
+            restored: earlier work that was restored.
             whole_file: whether the reply has to be a changed file.
 
         Raises:
@@ -252,22 +387,22 @@ class FirstMessage:
         """
         parts = self.attempt.parts
         commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
-        attachments, task = self._attachments(profile), self.attempt.task
-        attached = await (attachments.unfetched(task, _UNFETCHED) if whole_file else attachments.of(task))
+        attachments = self._attachments(profile)
+        attached = await attachments.of(self.attempt.task, _NOT_DOWNLOADED if whole_file else "")
         briefing = await first_message(
-            task=task,
+            task=self.attempt.task,
             files=self.files,
             read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
             visible=self.attempt.sanitizer.text,
-            commits=[(line.commit[:8], self.attempt.sanitizer.words(line.subject)) for line in commits],
+            commits=[(line.commit[:8], self.attempt.sanitizer.line(line.subject)) for line in commits],
             budget=parts.options.context_characters,
-            documents=await self._documents(profile, brought),
+            documents=await self._documents(profile, restored),
             looks_only=not any(
                 parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
                 for tool in profile.tools
             ),
-            brought=brought.paths,
-            conflicts=brought.conflicts,
+            restored=restored.paths,
+            conflicts=restored.conflicts,
             tests=tests,
             brief=profile.is_brief,
             whole_file=whole_file,
@@ -291,7 +426,7 @@ class FirstMessage:
             min(room, _BRIEF_CHARS) if profile.is_brief else room,
         )
 
-    def go_on(self, earlier: Earlier, brought: RestoredWork) -> Message:
+    def resume(self, earlier: Earlier, restored: RestoredWork) -> Message:
         """Compose the message for a continued conversation: what has changed since then."""
         answer = earlier.answer
         text = render(
@@ -299,24 +434,99 @@ class FirstMessage:
             why=earlier.state.why,
             answer=answer,
             answer_block=fenced(answer.text) if answer else "",
-            paths=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.paths)],
-            conflicts=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.conflicts)],
-            base_moved=brought.base_moved,
+            paths=[f"`{path}`" for path in self.attempt.sanitizer.paths(restored.paths)],
+            conflicts=[f"`{path}`" for path in self.attempt.sanitizer.paths(restored.conflicts)],
+            base_moved=restored.base_moved,
             files_lost=earlier.state.files_lost,
         )
         return Message.user(text)
 
-    async def is_default(self, brought: RestoredWork) -> bool:
+    async def is_default(self, restored: RestoredWork) -> bool:
         """Return whether the clone started from the default branch. Instructions on other branches are unreviewed."""
         parts = self.attempt.parts
-        if brought.joined or not parts.options.other_base:
-            return not brought.joined
+        if restored.joined or not parts.options.other_base:
+            return not restored.joined
         repository = await asyncio.to_thread(parts.forge.repository)
         return repository.default_branch == self.attempt.clone.base_branch
 
-    async def _documents(self, profile: Profile, brought: RestoredWork) -> Sequence[str]:
+    async def _documents(self, profile: Profile, restored: RestoredWork) -> Sequence[str]:
         """Return the names of instruction files; none if the clone did not start from the default branch."""
-        if not await self.is_default(brought):
+        if not await self.is_default(restored):
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()
         return profile.documents
+
+
+_FILE = "100"
+_LINK = "120000"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillOptions:
+    """Options for the skills of a cycle. `chosen` are those that the model receives at the start."""
+
+    user: tuple[SkillFiles, ...] = ()
+    chosen: tuple[str, ...] = ()
+    most_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSkills:
+    """The skills in a folder of a git tree. Links and submodules are not followed."""
+
+    trees: Trees
+    tree: str
+    place: str
+    origin: SkillOrigin = SkillOrigin.REPOSITORY
+
+    def paths(self) -> tuple[list[str], list[str]]:
+        """Return the paths below the folder, and remarks: see `SkillFiles`."""
+        below = f"{self.place}/"
+        try:
+            entries = self.trees.entries(self.tree)
+        except WorkspaceError as error:
+            return [], [str(error)]
+        inside = {path.removeprefix(below): mode for path, mode in entries.items() if path.startswith(below)}
+        links = [path for path, mode in inside.items() if mode == _LINK]
+        remarks = [f"{below}{path} is a link, which is not followed" for path in links]
+        return [path for path, mode in inside.items() if mode.startswith(_FILE)], remarks
+
+    def read(self, path: str, most_bytes: int) -> bytes | None:
+        """Read a file: see `SkillFiles`."""
+        try:
+            text = self.trees.text(self.tree, f"{self.place}/{path}", most_bytes=most_bytes)
+        except WorkspaceError:
+            return None
+        return None if text is None else text.encode()
+
+
+def skills_of_tree(trees: Trees, commit: str) -> tuple[TreeSkills, ...]:
+    """Return the folders of skills in a commit.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    trees.entries(commit)  # read now, so that it fails here if it does
+    return tuple(TreeSkills(trees, commit, folder) for folder in REPOSITORY_FOLDERS)
+
+
+async def skills_of_cycle(attempt: Attempt, options: SkillOptions, *, is_default: bool) -> Skills:
+    """Read the skills of a cycle, and emit which ones were left out.
+
+    Args:
+        is_default: whether the clone is of the default branch: other branches are unreviewed.
+
+    Raises:
+        ConfigurationError: a chosen skill does not exist.
+        WorkspaceError: git failed.
+    """
+
+    def find() -> Skills:
+        clone = attempt.clone
+        theirs = skills_of_tree(clone.trees, clone.base_commit) if is_default else ()
+        return find_skills((*options.user, *theirs), attempt.sanitizer.text)
+
+    skills = await asyncio.to_thread(find)
+    for note in skills.notes:
+        attempt.emit(Warned(attempt.sanitizer.line(note)))
+    return replace(skills.choosing(options.chosen), most_bytes=options.most_bytes)

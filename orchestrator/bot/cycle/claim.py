@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
 from orchestrator.bot.cycle.parts import FoundTask
 from orchestrator.core.cycle_events import Claimed
-from orchestrator.core.errors import (
-    ClaimLostError,
-    ForgeError,
-    WorkspaceError,
-)
+from orchestrator.core.errors import ClaimLostError, ForgeError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.session.budget import Limits
@@ -26,9 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.claimer import Claimer
-    from orchestrator.bot.cycle.earlier import (
-        Earlier,
-    )
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.clock import Clock
@@ -58,27 +52,27 @@ class Choice:
     wake_at: datetime | None = None
 
 
-class TaskCandidate(Protocol):
-    """A task that can be claimed, according to what was read so far."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task that can be claimed, according to what was read so far.
 
-    @property
-    def task(self) -> Task:
-        """The task."""
+    Attributes:
+        attempt: the key that marks this task as already attempted.
+        after_claim: see `Choice`.
+        labels: the labels of its issue.
+    """
 
-    @property
-    def attempt(self) -> str:
-        """The key that marks this task as already attempted."""
-
-    @property
-    def after(self) -> tuple[Callable[[], object], ...]:
-        """Forge actions to perform once the task is claimed; each may raise `ForgeError`."""
+    task: Task
+    attempt: str
+    after_claim: tuple[Callable[[], object], ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class TaskSource(Protocol):
     """A source of tasks. It blocks: use it in a thread."""
 
-    def candidates(self, fingerprint: str) -> Iterator[Any]:
-        """Yield the tasks that may be claimed (`Candidate`), the best first.
+    def candidates(self, fingerprint: str) -> Iterator[Candidate]:
+        """Yield the tasks that may be claimed, the best first.
 
         Args:
             fingerprint: the current `Forge.fingerprint`.
@@ -88,13 +82,13 @@ class TaskSource(Protocol):
             ForgeError: the forge failed, or does not report who has write permission.
         """
 
-    def confirm(self, candidate: Any, lease: Lease) -> TaskCandidate | str:
+    def confirm(self, candidate: Candidate, lease: Lease) -> Candidate | str:
         """Read a claimed candidate again. Return its current state, or why it must not be done any more."""
 
-    def pass_over(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
         """Skip the current candidate. `reason` may be empty: another worker holds it, or it is done."""
 
-    def begin(self, candidate: Any) -> None:
+    def begin(self, candidate: Candidate) -> None:
         """Mark a claimed task, so that this process does not choose it again."""
 
     def put_back(self) -> None:
@@ -117,17 +111,16 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     Raises:
         PullwrightError: the forge or the remote failed.
     """
-    choice = await _chosen(parts, fingerprint)
+    choice = await _choose(parts, fingerprint)
     if choice.task is None:
         return choice
     previous = choice.lease.previous if choice.lease else None
     before = previous.spent if previous else Spent()
-    if parts.operator is not None and (brings := parts.operator.brings) is not None:
+    if parts.operator is not None and (prepared := parts.operator.prepared_work) is not None:
         # No model is asked, so nothing is reserved. The task's saved work on the remote is replaced.
-        found = choice.earlier
-        commit, branch = (found.commit, found.branch) if found else (None, "")
-        earlier = replace(brings, commit=commit, branch=branch)
-        return replace(choice, spent_before=parts.operator.spent, earlier=earlier)
+        if found := choice.earlier:
+            prepared = replace(prepared, commit=found.commit, branch=found.branch)
+        return replace(choice, spent_before=parts.operator.spent, earlier=prepared)
     try:
         granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
     except BaseException:
@@ -149,13 +142,13 @@ async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choi
         PullwrightError: the forge or the remote failed.
     """
     try:
-        return await asyncio.to_thread(find_next, parts.tasks, parts.claimer, fingerprint)
+        return await asyncio.to_thread(_find_next, parts.tasks, parts.claimer, fingerprint)
     finally:
         for event in parts.tasks.notices():
             parts.emit(event)
 
 
-async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
+async def _choose(parts: CycleParts, fingerprint: str) -> Choice:
     """Choose a task in a thread. On cancellation wait for the thread, which may have claimed a task."""
     choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, fingerprint))
     try:
@@ -172,7 +165,7 @@ async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
 
 
 async def _give_back(parts: CycleParts, choice: Choice) -> None:
-    """Return the task and release the claim, as if nothing had happened."""
+    """Release the claim, and make the task available again."""
     parts.tasks.put_back()
     if choice.lease is not None:
         with parts.stop.saving(), suppress(WorkspaceError):  # a claim that is not released expires
@@ -190,12 +183,12 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
     for candidate in tasks.candidates(fingerprint):
         if claimer is None:
             tasks.begin(candidate)
-            return Choice(candidate.task, after_claim=candidate.after)
+            return Choice(candidate.task, after_claim=candidate.after_claim)
         lease = claimer.take(candidate.task)
         if isinstance(lease, str):
-            tasks.pass_over(lease)
+            tasks.skip(lease)
             continue
-        confirmed: TaskCandidate | str = ""
+        confirmed: Candidate | str = ""
         try:
             confirmed = tasks.confirm(candidate, lease)
         finally:
@@ -203,26 +196,23 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
                 with suppress(WorkspaceError):  # a claim that is not released expires
                     lease.undo_claim()
         if isinstance(confirmed, str):
-            tasks.pass_over(confirmed)
+            tasks.skip(confirmed)
             continue
         tasks.begin(confirmed)
         task = claimer.with_branch(confirmed.task)
-        return Choice(task, lease=lease, earlier=claimer.earlier.get(task.key), after_claim=confirmed.after)
+        earlier = claimer.earlier.get(task.key)
+        return Choice(task, lease=lease, earlier=earlier, after_claim=confirmed.after_claim)
     return tasks.why_none()
 
 
-def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
-    """Return the first task that `claim_next` would try, as far as this is known without a claim.
-
-    Raises:
-        PullwrightError: the forge or the remote failed.
-    """
+def _find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
+    """Return the first task that `claim_next` would try, as far as this is known without a claim."""
     for candidate in tasks.candidates(fingerprint):
         task, number = candidate.task, 0
         if claimer is not None:
             reason, number = claimer.why_not(task)
             if reason is not None:
-                tasks.pass_over(reason)
+                tasks.skip(reason)
                 continue
         return FoundTask(task.key, task.title, task.kind, candidate.attempt, number)
     return tasks.why_none()
@@ -277,7 +267,7 @@ class Heartbeat:
                 worker.cancel()
                 return
             except WorkspaceError as error:
-                self._emit(Warned(f"the claim could not be renewed, another attempt follows: {error}"))
+                self._emit(Warned(f"the claim could not be renewed; it will be tried again: {error}"))
 
 
 WORKING_LABEL = "pullwright:working"

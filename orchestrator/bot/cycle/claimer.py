@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
@@ -19,18 +17,18 @@ from orchestrator.bot.cycle.earlier import (
     Earlier,
     UnfinishedState,
     read_kept,
-    read_state_pages,
+    read_saved,
 )
 from orchestrator.bot.cycle.finish import ERROR, words_digest
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
-    CHOICE,
     RETRY_LABEL,
     Remark,
     TaskKind,
     asked_at,
-    is_ours,
+    find_answer,
     key_of,
+    with_choice,
 )
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.hostgit import printable_line
@@ -54,9 +52,12 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims, Lease
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Comment, Forge, PullRequest
+    from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.messages import Spent
+
+
+_UNKNOWN_STATE = UnfinishedState("", "", "", "", "", attempts=0)
 
 
 @dataclass(slots=True)
@@ -65,20 +66,20 @@ class Claimer:
 
     Attributes:
         records: the hidden refs of the remote.
-        forge: where people answer questions.
         run: the run that will hold the claims.
         dead_runs: runs that are known to be dead or over, whose claims are free.
         named: whether the user named this task; then it is taken even if earlier cycles failed.
         may: returns whether a person has permission to cause work, and so to answer.
         clean: removes what people do not see from a text, given its author.
-        spent_up: returns why a task that has cost this much is not continued, or None.
+        why_over_budget: returns why a task that has cost this much is not continued, or None.
         kept: unfinished work that only this machine has.
+        warn: shows the user a message.
         answer: the user's own answer to the open question; then no other task is taken.
-        attended: whether a person takes the task up, who can answer its question.
+        attended: whether a person works on the task, who can answer its question.
         base: the branch to start from, if the user named one.
         author_email: the author of our commits.
         earlier: the unfinished cycles that were found, by task key.
-        memory: the remote's ref of learned facts, as last seen; None before the first look.
+        memory: the remote's ref of learned facts, as last seen; None before the remote was read.
         named_tasks: the taken tasks with branch names that are free on the remote, by key.
     """
 
@@ -90,9 +91,9 @@ class Claimer:
     named: bool
     may: Callable[[str], bool]
     clean: Callable[[str, str], str]
-    spent_up: Callable[[Spent], str | None]
+    why_over_budget: Callable[[Spent], str | None]
     kept: KeptWork
-    tell: Callable[[str], None]
+    warn: Callable[[str], None]
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     answer: str | None = None
     base: str | None = None
@@ -109,8 +110,8 @@ class Claimer:
 
     def held_by_others(self) -> Collection[str]:
         """Read which tasks other workers hold now. `take` then refuses them."""
-        # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
-        # unfinished work since has moved its claim.
+        # `take` uses this reading too. It may be outdated by then, but a claim that has changed since is not
+        # taken, and nobody changes a task's unfinished work without changing its claim.
         self._seen = self._look()
         self._listed = self.claims.list(self._seen)
         self._held = {
@@ -123,7 +124,7 @@ class Claimer:
         }
         return self._held.keys()
 
-    def asked_again(self, key: str) -> str:
+    def retry_request(self, key: str) -> str:
         """Return the claim by which a person asked to retry a task; empty if nobody did.
 
         Raises:
@@ -153,18 +154,18 @@ class Claimer:
             task.key,
             self.run,
             dead_runs=self.dead_runs,
-            unless=lambda record: self._settled(task, record, found),
+            unless=lambda record: self._why_not_retried(task, record, found),
             seen=seen,
         )
         if isinstance(taken, ClaimRecord):
-            taken = self._is_held(taken)
+            taken = describe_holder(taken, self.commands)
         if isinstance(taken, str):
             return taken
-        if self._has_moved(task, found, taken, seen):
+        if self._has_changed(task, found, taken, seen):
             return f"{task.key} was released just now by another worker, which saved newer work"
         if found is not None:
             self.earlier[task.key] = found
-        # Only a worker with a task prunes, so that a search without a result takes no further requests.
+        # Only after a claim, so that a search without a result takes no further requests.
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
@@ -182,22 +183,18 @@ class Claimer:
         if record is None:
             return None, 1
         if record.run not in self.dead_runs and not self.claims.is_free(record):
-            return self._is_held(record), record.number
-        return self._settled(task, record, found), record.number + 1
+            return describe_holder(record, self.commands), record.number
+        return self._why_not_retried(task, record, found), record.number + 1
 
     def _fit(self, task: Task) -> tuple[Earlier | None, Mapping[str, str]] | str:
         """Return a claimable task's unfinished cycle and the refs that were seen, or why it cannot be claimed."""
         if task.key in self._held:
-            return self._is_held(self._held[task.key])
-        seen = self._seen
-        if seen is None:
-            seen = self._look()
-        found = self._to_go_on_with(task, seen)
+            return describe_holder(self._held[task.key], self.commands)
+        seen = self._look() if self._seen is None else self._seen
+        found = self._to_continue(task, seen)
         if isinstance(found, str):
             return found
-        if reason := self._require_room(task):
-            return reason
-        return found, seen
+        return self._require_free_names(task) or (found, seen)
 
     def with_branch(self, task: Task) -> Task:
         """Return a taken task with a branch name that is free on the remote."""
@@ -211,16 +208,11 @@ class Claimer:
         there = self.records.tips(patterns(self.base))
         self._names = RemoteNames(there.keys(), self.records.remote.shown)
         self.memory = {name: commit for name, commit in there.items() if name == MEMORY}
-        return ours_only(there)
+        ours = (CLAIMS, WORK, *OUR_BRANCHES)
+        return {name: commit for name, commit in there.items() if name.startswith(ours)}
 
-    def _require_room(self, task: Task) -> str | None:
-        """Check before a claim that our refs can be pushed. Return why only this task is refused, or None.
-
-        Raises:
-            ConfigurationError: the branch to start from does not exist.
-            RemoteRefusedError: names are taken.
-            ForgeError: the forge's rules refuse the branch, or it failed.
-        """
+    def _require_free_names(self, task: Task) -> str | None:
+        """Check before a claim that our refs can be pushed. Return why only this task is refused, or None."""
         names = self._names
         if names is None:
             raise AssertionError("the remote was looked at")
@@ -234,20 +226,20 @@ class Claimer:
             raise ForgePermissionError(refusal)
         return None
 
-    def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
+    def _to_continue(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """Return the unfinished cycle with the answer to its question, or why the task is not taken."""
-        found = self._left(task, seen)
+        found = self._unfinished_cycle(task, seen)
         if self.answer is not None and (refusal := self._why_no_answer(task.key, found)):
             return refusal
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
-        if task.is_retry or self.asked_again(task.key):
+        if task.is_retry or self.retry_request(task.key):
             # A person asked for another try: earlier failures do not count, and the saved work is used.
             return replace(found, state=replace(found.state, attempts=0))
         if not found.state.waits_for_answer:
             return found
-        answer = self._answered(task, found)
+        answer = self._find_answer(task, found)
         if answer is None and not self.attended:
             url = found.state.question_url
             where = url if url.startswith("http") else self.commands.answer(task.key)
@@ -264,42 +256,40 @@ class Claimer:
         if not others:
             return ""
         commands = "; ".join(self.commands.answer(one) for one in (key, *others))
-        return f"{len(others) + 1} tasks wait for an answer, name the one that this is for: {commands}"
+        return f"{len(others) + 1} tasks wait for an answer; name the task of this answer: {commands}"
 
     def _waits_for_answer(self, key: str) -> bool:
         kept = read_kept(self.kept.read(key))
-        left = kept[0] if kept is not None else self._on_remote(key, self.records.list(wip_ref(key)))
-        return left is not None and left.state.waits_for_answer
+        found = kept[0] if kept is not None else self._on_remote(key, self.records.list(wip_ref(key)))
+        return found is not None and found.state.waits_for_answer
 
-    def _has_moved(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
-        """Return whether the previous holder saved or dropped work after our look. Then the claim is released."""
-        before, ref = lease.previous, wip_ref(task.key)
-        if before is None:
+    def _has_changed(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
+        """Return whether the previous holder changed the saved work after we read it. Then the claim is released."""
+        ref = wip_ref(task.key)
+        if lease.previous is None:
             return False
-        moved = True
+        has_changed = True
         try:
             now = self.records.tips([ref, *OUR_BRANCHES])
-            moved = now.get(ref) != (found.commit if found else None) or _branches(task, now) != _branches(
-                task, seen
-            )
+            is_same_work = now.get(ref) == (found.commit if found else None)
+            has_changed = not is_same_work or _branches(task, now) != _branches(task, seen)
         finally:
-            if moved:
+            if has_changed:
                 with suppress(WorkspaceError):  # it expires by itself
                     lease.undo_claim()
-        return moved
+        return has_changed
 
-    def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
+    def _why_not_retried(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
         """Return why a task is not retried: its budget is used up, or it failed and nobody said anything new."""
-        if words := self.spent_up(record.spent):
-            return f"{task.key}: {words}: raise the cap (--max-usd-per-task and its like)"
+        if reason := self.why_over_budget(record.spent):
+            return f"{task.key}: {reason}: raise the cap (--max-usd-per-task and its like)"
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
         is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
         if goes_on and outcome == "proposed" and not is_over:
-            drop = self.commands.forget(task.key)
             return (
-                f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides; "
-                f"to drop that: {drop}"
+                f"run {record.run} finished {task.key} without proposing all of its unfinished work, "
+                f"{wip_ref(task.key)}; to delete that work: {self.commands.forget(task.key)}"
             )
         if (
             self.named
@@ -309,30 +299,24 @@ class Claimer:
         ):
             return None
         if outcome == "no_task":
-            came_to = "had nothing to do"
+            what = "had nothing to do"
         elif outcome == "failed":
-            came_to = "failed"
+            what = "failed"
         elif (
             outcome in {ERROR, "limit"}
             and found is not None
             and found.begun_for(task) is None  # to propose finished work costs nothing
             and found.state.attempts >= MOST_ATTEMPTS
         ):
-            came_to = f"came to no end in {found.state.attempts} cycles, the last"
+            what = f"was not completed in {found.state.attempts} cycles, the last"
         else:
             return None
         others = f", comment on it, put the label {RETRY_LABEL} on it" if task.number is not None else ""
-        return f"{task.key} {came_to} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
+        return (
+            f"{task.key} {what} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
+        )
 
-    def _is_held(self, claim: ClaimRecord) -> str:
-        """Return the message that another worker holds a task, and what to do if that worker is dead."""
-        free = self.commands.release(claim.task)
-        if claim.fault is not None:
-            return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
-        until = f"until {claim.expires_at:%H:%M} UTC"
-        return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
-
-    def _left(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
+    def _unfinished_cycle(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
         """Return the unfinished cycle, from the remote, from this machine, or from a pushed branch without a pull request."""
         branch, tip = self._unproposed(task, seen)
         found = self._on_remote(task.key, seen)
@@ -340,24 +324,22 @@ class Claimer:
         if kept is not None:
             found = kept
         if found is None and branch:
-            found = Earlier(UnfinishedState("", "", "", "", "", attempts=0), None, "", None)
+            found = Earlier(_UNKNOWN_STATE, None, "", None)
         return found and replace(found, branch=branch)
 
     def _on_remote(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
         wip = load_wip(self.records, key, seen)
-        pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
             return None
+        pages = read_saved(wip)
         # Unreadable work is not continued, but this cycle's end still replaces or removes it.
-        state, events = pages or (UnfinishedState("", "", "", "", "", attempts=0), ())
+        state, events = pages or (_UNKNOWN_STATE, ())
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
     def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
         """Return the unfinished cycle that only this machine has, unless another cycle continued without it.
 
-        Args:
-            saved: the commit of the unfinished work on the remote.
-            tip: the commit of the task's branch; empty if there is no branch.
+        `saved` is the commit of the unfinished work on the remote, and `tip` that of the task's branch.
         """
         kept = read_kept(self.kept.read(task.key))
         if kept is None:
@@ -366,8 +348,8 @@ class Claimer:
         if saved in {None, replaces} and (not tip or found.knows(tip)):
             return replace(found, commit=saved)
         if (aside := self.kept.set_aside(task.key)) is not None:
-            self.tell(
-                f"somebody went on with {task.key} meanwhile; what this machine had of it is in {aside}"
+            self.warn(
+                f"{task.key} was continued elsewhere; this machine's older work on it was moved to {aside}"
             )
         return None
 
@@ -378,20 +360,29 @@ class Claimer:
         branches = _branches(task, seen)
         if branches and task.is_retry:
             pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
-            seen_by_people = {(pull.branch, pull.commit) for pull in pulls}
-            branches = dict(branches.items() - seen_by_people)
+            branches = dict(branches.items() - {(pull.branch, pull.commit) for pull in pulls})
         if not branches:
             return "", ""
         branch = task.branch if task.branch in branches else min(branches)
         return branch, branches[branch]
 
-    def _answered(self, task: Task, found: Earlier) -> Remark | None:
+    def _find_answer(self, task: Task, found: Earlier) -> Remark | None:
         if self.answer is not None:
-            return Remark("", spelled_out(self.answer, found.state.question), trusted=True)
+            return Remark("", with_choice(self.answer, found.state.question), trusted=True)
         if (number := asked_at(task)) is None:
             return None
         comments = self.forge.comments(number)
+        # The caller stores the answer, so that later edits of the comment have no effect.
         return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
+
+
+def describe_holder(claim: ClaimRecord, commands: Commands) -> str:
+    """Return the message that a worker holds a task, and what to do if that worker is dead."""
+    free = commands.release(claim.task)
+    if claim.fault is not None:
+        return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
+    until = f"until {claim.expires_at:%H:%M} UTC"
+    return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
 
 
 def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
@@ -401,55 +392,6 @@ def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
         for ref, commit in seen.items()
         if ref.startswith(HEADS) and task.has_branch(branch := ref.removeprefix(HEADS))
     }
-
-
-_MOST_ANSWER_CHARACTERS = 10_000
-
-_CHOSEN_NUMBER = re.compile(
-    r"\s*(?:option |choice )?\(?#?(?P<number>[1-9])[.):]?(?:\s+(?P<rest>\S.*))?", re.DOTALL | re.IGNORECASE
-)
-
-
-def find_answer(
-    comments: Sequence[Comment],
-    question: str,
-    question_url: str,
-    may: Callable[[str], bool],
-    clean: Callable[[str, str], str],
-) -> Remark | None:
-    """Return the first comment after the question by somebody with write permission; None if there is none.
-
-    Its present text is the answer. The caller stores it, so that later edits have no effect.
-
-    Args:
-        comments: of the issue, oldest first.
-        question: the question with its numbered choices.
-        question_url: the address of its comment. The text of a comment would not identify it: anybody can
-            write it.
-        may: returns whether a person has permission to cause work.
-        clean: removes what people do not see from a text, given its author.
-    """
-    asked = next((comment for comment in comments if comment.url == question_url), None)
-    if asked is None:
-        return None
-    for comment in comments:
-        later = (comment.created_at, comment.id) > (asked.created_at, asked.id)
-        if not later or is_ours(comment.body) or not may(comment.author):
-            continue
-        words = clean(comment.body, comment.author).strip()[:_MOST_ANSWER_CHARACTERS]
-        if words:
-            return Remark(comment.author, spelled_out(words, question), trusted=True)
-    return None
-
-
-def spelled_out(words: str, question: str) -> str:
-    """Return an answer with the number of a choice replaced by its text."""
-    choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
-    named = _CHOSEN_NUMBER.fullmatch(words.strip())
-    if named is None or named["number"] not in choices:
-        return words
-    chosen = f"{named['number']}. {choices[named['number']]}"
-    return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen
 
 
 HEADS = "refs/heads/"
@@ -518,13 +460,13 @@ class RemoteNames:
         """
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
-                said = (
-                    f"{self.shown} has a reference {printable_line(found)}, so that git cannot make {ref}: "
+                message = (
+                    f"{self.shown} has a reference {printable_line(found)}, so git cannot create {ref}: "
                     f"remove it, with git push {self.shown} :{printable_line(found)}"
                 )
                 if found.casefold().startswith(ref.casefold()):
-                    return said
-                raise RemoteRefusedError(said)
+                    return message
+                raise RemoteRefusedError(message)
         return None
 
     def folder(self) -> str:
@@ -538,7 +480,7 @@ class RemoteNames:
                 return folder
         names = " and ".join(folder.removesuffix("/") for folder in BRANCH_FOLDERS)
         raise RemoteRefusedError(
-            f"{self.shown} has branches called {names}, so that git can make none below them: "
+            f"{self.shown} has branches called {names}, so git can create no branch below them: "
             "rename or delete one of the two"
         )
 
@@ -555,19 +497,10 @@ class RemoteNames:
         """
         if task.pull is not None:
             return task
-        task = replace(task, branch_folder=self.folder())
-        for number in count(2):
-            if all(
-                in_the_way(f"{HEADS}{name}", self.there) is None for name in (task.branch, task.plain_branch)
-            ):
-                break
-            task = replace(task, branch_suffix=f"-{number}")
+        task, number = replace(task, branch_folder=self.folder()), 2
+        while any(in_the_way(f"{HEADS}{name}", self.there) for name in (task.branch, task.plain_branch)):
+            task, number = replace(task, branch_suffix=f"-{number}"), number + 1
         return task
-
-
-def ours_only(there: dict[str, str]) -> dict[str, str]:
-    """Filter refs to those of claims, unfinished work and our branches."""
-    return {name: commit for name, commit in there.items() if name.startswith((CLAIMS, WORK, *OUR_BRANCHES))}
 
 
 MOST_AT_ONCE = 5
@@ -578,10 +511,9 @@ _ISSUE = "issue-"
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Removes tombstones of one repository.
+    """Removes tombstones, the records of released claims, of one repository.
 
     Attributes:
-        forge: reports which issues and pull requests are open.
         run: selects the tombstones to examine: each run examines others.
     """
 
@@ -628,5 +560,5 @@ class Pruning:
                 return not self.forge.issue(int(number)).is_open
             except ForgeNotFoundError:  # it may be hidden from this token
                 return False
-        # An item or a text has no closed state. Its pull request prevents that it is done again.
+        # An item or a text has no closed state. Its pull request keeps it from being done again.
         return bool(ours)

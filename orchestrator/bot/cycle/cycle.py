@@ -1,8 +1,7 @@
 """One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish.
 
 The model asks for a pull request during its session, with the tool `create_pull_request`. The change is then
-verified
-and proposed here, and the model reads the result: failing tests go back to it.
+verified and proposed here, and the model reads the result: failing tests go back to it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
 from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
 from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
-from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, outcome_of
-from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
+from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, PullRequestResult, outcome_of
+from orchestrator.bot.cycle.propose import UnfitTextError
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.core.cycle_events import Cloned, CycleEnded, ForgeUsed, Phase, PhaseEntered, TaskTaken
@@ -32,7 +31,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.git.clone import Clone
@@ -48,8 +47,10 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     start.emit(start.event)
     parts, claimed = None, Choice(None)
     try:
-        fingerprint = await asyncio.to_thread(start.forge.fingerprint)
-        parts = await _build_parts(start, fingerprint)
+        # In a thread, because this asks the forge.
+        parts, fingerprint, notes = await asyncio.to_thread(_build_parts, start)
+        for note in notes:
+            parts.emit(Guarded(Defence.INSTRUCTIONS, note))
         parts.emit(PhaseEntered(Phase.CHOOSE))
         await _recover(parts, start.assignment.dead_runs)
         if start.assignment.only_look:
@@ -107,7 +108,7 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
                     end = await _plan_and_act(session)
                     await finish_cycle(session, end)
                 finally:
-                    save_unfinished(parts, choice, session, result)
+                    save_unfinished(session, choice.lease)
 
 
 async def _plan_and_act(session: CycleSession) -> SessionEnd:
@@ -136,8 +137,8 @@ async def _run_session(session: CycleSession) -> SessionEnd:
     end = end or await _replay(session) or await _complete_earlier_proposal(session)
     if end is not None:
         return end
-    async for asked in session.requests():
-        asked.answer(_verify_and_propose(session, asked.title, asked.body))
+    async for request in session.requests():
+        request.answer(_verify_and_propose(session, request.title, request.body))
     end = session.end
     if end is None:
         raise AssertionError("a session that makes no more requests has an end")
@@ -147,36 +148,30 @@ async def _run_session(session: CycleSession) -> SessionEnd:
     return end
 
 
-async def _verify_and_propose(session: CycleSession, title: str, body: str, *, is_begun: bool = False) -> str:
-    """Stage the files that tools touched, run the tests, and propose the change. Return the model's answer.
-
-    Args:
-        is_begun: whether single refusals are skipped: see `Proposer.prepare`.
-
-    Raises:
-        ToolError: the change or its tests must not be proposed; the model can repair it.
-        WorkspaceError: git failed.
-        ForgeError: the forge failed.
-    """
-    change = await session.proposer.prepare(title, body, is_begun=is_begun)
-    await session.verification.check(change, is_begun=is_begun)
+async def _verify_and_propose(
+    session: CycleSession, title: str, body: str, *, ignore_doubts: bool = False
+) -> str:
+    """Stage the files that tools touched, run the tests, and propose the change: see `ProposeChange`."""
+    change = await session.proposer.prepare(title, body, ignore_doubts=ignore_doubts)
+    await session.verification.check(change, ignore_doubts=ignore_doubts)
     return await session.proposer.propose(change)
 
 
-async def _build_parts(start: CycleStart, fingerprint: str) -> CycleParts:
-    """Build the cycle's parts with the restrictions of the repository's own rules on its default branch."""
-    text = await asyncio.to_thread(start.rules_file.text, fingerprint)
-    # Building the parts asks the forge for the address, so an outage here is a result of the cycle.
-    parts, notes = await asyncio.to_thread(start.parts, text)
-    for note in notes:
-        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
-    return parts
+def _build_parts(start: CycleStart) -> tuple[CycleParts, str, Sequence[str]]:
+    """Build the cycle's parts with the restrictions of the repository's own rules on its default branch.
+
+    Returns:
+        The parts, the forge's fingerprint, and notes on the rules.
+    """
+    fingerprint = start.forge.fingerprint()
+    parts, notes = start.parts(start.rules_file.text(fingerprint))
+    return parts, fingerprint, notes
 
 
 async def _recover(parts: CycleParts, others: Collection[str]) -> None:
-    """Save what killed runs of this machine left, and free their claims and those of `others`, dead elsewhere."""
-    if parts.recovery is not None and parts.claimer is not None:
-        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
+    """Save what killed runs of this machine left. Free their claims, and those of `others` that died elsewhere."""
+    if parts.recover is not None and parts.claimer is not None:
+        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recover), *others}
 
 
 async def _report_next_task(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:
@@ -202,39 +197,39 @@ def _closing(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
 
 async def _replay(session: CycleSession) -> SessionEnd | None:
     """Put a pull request onto its moved base. Return None if this is not the task, or a model is needed."""
-    attempt, brought = session.attempt, session.brought
+    attempt, restored = session.attempt, session.restored
     task, base = attempt.task, attempt.clone.base_branch
-    if task.kind is not TaskKind.REBASE or task.pull is None or not brought.replays:
+    if task.kind is not TaskKind.REBASE or task.pull is None or not restored.replays:
         return None
-    if not brought.base_moved:
-        return SessionEnd(EndKind.FINISH, f"{task.url} is on top of {base} as it is")
+    if not restored.base_moved:
+        return SessionEnd(EndKind.FINISH, f"{task.url} is on top of {base} already")
     change = await session.proposer.prepare_replay(task.pull)
     try:
-        await session.verification.check(change, is_begun=True)
+        await session.verification.check(change, ignore_doubts=True)
     except ToolError as error:
-        attempt.emit(Warned(f"on top of {base} the tests do not pass: {error}"))
+        attempt.emit(Warned(f"the change does not pass its tests on top of {base}: {error}"))
         return None
     return SessionEnd(EndKind.FINISH, await session.proposer.replay(task.pull, change))
 
 
 async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None:
     """Complete what an earlier cycle could not tell the forge. Return None if a model is needed."""
-    attempt, brought, earlier = session.attempt, session.brought, session.earlier
+    attempt, restored, earlier = session.attempt, session.restored, session.earlier
     task, pull = attempt.task, attempt.task.pull
     if earlier is None:
         return None
-    if brought.is_over and pull is not None:
-        attempt.result.pull_request = as_result(pull)
-        return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
+    if restored.is_over and pull is not None:
+        attempt.result.pull_request = PullRequestResult.of(pull)
+        return SessionEnd(EndKind.FINISH, f"a later cycle proposed this work: {pull.url}")
     if question := earlier.unasked(task):
         session.tell_resumed()
         return SessionEnd(EndKind.QUESTION, question)
-    words = session.proposer.words_of(brought.message) if brought.message else None
-    begun = words or earlier.begun_for(task)
-    if begun is None or brought.conflicts:
+    committed = session.proposer.read_message(restored.message) if restored.message else None
+    begun = committed or earlier.begun_for(task)
+    if begun is None or restored.conflicts:
         return None
     try:
-        await _verify_and_propose(session, begun.title, begun.body, is_begun=True)
+        await _verify_and_propose(session, begun.title, begun.body, ignore_doubts=True)
     except ToolError as error:
         attempt.emit(
             Warned(f"the change that an earlier cycle had prepared cannot be proposed unchanged: {error}")
@@ -252,25 +247,23 @@ async def _propose_unasked_changes(session: CycleSession, end: SessionEnd) -> No
     The model was told that nobody reads its plain text, so it considers the work done or has nobody to ask.
     Changes that it gave up by `finish`, or that a limit interrupted, are not proposed.
     """
-    asked_for = session.proposer.has_pull_request or session.verification.refused
-    if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+    was_requested = session.proposer.has_pull_request or session.verification.refused
+    if was_requested or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
         return
     if not await asyncio.to_thread(session.pending.paths):
         return
     session.proposer.draft = True
-    title, said = session.attempt.task.title[:TITLE_CHARS], end.text.strip()
+    title, last_words = session.attempt.task.title[:TITLE_CHARS], end.text.strip()
     try:
         try:
-            words = render("cycle/proposed_by_host", words=fenced(said) if said else "")
-            await _verify_and_propose(session, title, words, is_begun=True)
-        except UnfitWordsError:
-            words = render("cycle/proposed_by_host", words="")
-            await _verify_and_propose(session, title, words, is_begun=True)
+            body = render("cycle/proposed_by_host", words=fenced(last_words) if last_words else "")
+            await _verify_and_propose(session, title, body, ignore_doubts=True)
+        except UnfitTextError:
+            body = render("cycle/proposed_by_host", words="")
+            await _verify_and_propose(session, title, body, ignore_doubts=True)
     except ToolError as error:
         session.attempt.emit(
-            Warned(
-                f"the model's changes, which it did not propose, cannot be proposed for it either: {error}"
-            )
+            Warned(f"the changes, which the model did not propose, cannot be proposed for it: {error}")
         )
 
 
@@ -280,7 +273,7 @@ async def _propose_refused_change(session: CycleSession) -> None:
     refused = verification.refused
     if refused is None or verification.is_required or session.proposer.has_pull_request:
         return
-    with verification.last_time():
+    with verification.final_attempt():
         try:
             await _verify_and_propose(session, *refused)
         except ToolError as error:

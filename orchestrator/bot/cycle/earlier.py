@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.cycle.tasks import Remark, Task
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import AppliedWork, BranchState
@@ -41,14 +42,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.history import Turn
 
 MOST_ATTEMPTS = 3
-"""Most cycles on a task that end by a limit or an error before a person has to say something."""
+"""After this many cycles that end by a limit or an error, a task waits until a person says something."""
 
 STATE_PAGE = "state.json"
 
 SESSION_PAGE = "session.jsonl"
-
-QUESTION = "question"
-"""The reason of a cycle that stopped to ask a person."""
 
 _WORK_PAGE = "work.json"
 
@@ -85,14 +83,13 @@ class UnfinishedState:
         model, contract, profile: of its conversation; with others the conversation is not continued.
         messages: messages of the model's commits that are not proposed, oldest first.
         shell_used: whether commands ran, so that every changed file counts.
-        question: the question to a person, and its address; without an address it could not be posted yet,
-            unless that is why the cycle stopped.
+        question: the question to a person; `question_url` is its address, empty if it was not posted.
         attempts: number of cycles on this task so far that produced no pull request.
         files_lost: whether the machine lost the changed files, which the conversation still mentions.
         tip: the last known commit of the task's branch; empty if there was no branch; None if unknown.
         proposal: a pull request that only has to be created; this needs no model.
-        status_marker: of the task: see `Task`.
-        said: what the person who took the task up said about it, oldest first.
+        status_marker: see `Task`.
+        said: messages of people who worked on the task with the model, oldest first.
     """
 
     run: str
@@ -159,8 +156,9 @@ class Earlier:
 
     def unasked(self, task: Task) -> str:
         """Return the question that could not be posted; empty if there is none."""
-        asked = self.state.question_url or self.state.why == QUESTION
-        return "" if asked or not self._is_about(task) else self.state.question
+        # A cycle that ended by its question had no place to post it, if it has no address.
+        was_asked = self.state.question_url or self.state.why == "question"
+        return "" if was_asked or not self._is_about(task) else self.state.question
 
     def _is_about(self, task: Task) -> bool:
         """Return whether it was about the same comments or the same failed checks."""
@@ -196,64 +194,62 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
 def conversation(events: Iterable[Event]) -> list[Event]:
     """Filter events to the conversation between program and model.
 
-    Results of calls are in the messages; the ends of calls tell that there were some. Of commands the end of
-    the output is kept, which a later compaction reports. Of the todo list the last state is kept, at the end.
+    The outputs of calls are left out, because messages contain them. The end of a command's output is kept for
+    a later compaction. Of the todo list the last state is kept, at the end.
     """
-    said: list[Event] = []
+    kept: list[Event] = []
     todos: list[Event] = []
     commands: set[str] = set()
     for event in events:
         match event:
             case ToolCallStarted(call_id, name, arguments) if ran_command(name, arguments, "", ok=True):
                 commands.add(call_id)
-                said.append(event)
+                kept.append(event)
             case ToolCallEnded(call_id, output=output):
-                said.append(replace(event, output=ending_of(output) if call_id in commands else ""))
+                kept.append(replace(event, output=ending_of(output) if call_id in commands else ""))
                 commands.discard(call_id)
-            case Compacted():
-                said.append(event)
-            case MessageAdded():
-                if not said:  # a journal leaves out what somebody asked, because this message has it
-                    said.append(InputReceived(""))
-                said.append(event)
-            case InputReceived() | ReplyReceived() | SteeringInjected() | LoopDetected():
-                said.append(event)
+            case MessageAdded() if not kept:
+                # A journal leaves out the input that the first message contains.
+                kept += [InputReceived(""), event]
+            case MessageAdded() | InputReceived() | ReplyReceived():
+                kept.append(event)
+            case SteeringInjected() | LoopDetected() | Compacted():
+                kept.append(event)
             case TodosChanged():
                 todos = [event]
             case _:
                 pass
-    return [*said, *todos]
+    return [*kept, *todos]
 
 
-def trimmed_events(said: Sequence[Event], most: int = _MOST_CHARACTERS) -> list[Event]:
+def trimmed_events(events: Sequence[Event], most: int = _MOST_CHARACTERS) -> list[Event]:
     """Cut the middle of a conversation that is too large to store: the first message and the newest stay.
 
-    If the conversation was compacted, the message in place of its middle stays, too. Images that are too
-    large alone are
-    dropped: the host downloads those of the task again.
+    If the conversation was compacted, the message in place of its middle stays, too. If the first message is
+    too large, its images are dropped: the host downloads those of the task again.
     """
-    sizes = list(map(_stored_size, said))
+    sizes = list(map(_stored_size, events))
     if sum(sizes) <= most:
-        return list(said)
-    first = list(said[:2])
+        return list(events)
+    first = list(events[:2])
     if sum(sizes[:2]) > most // 2:
         first = [_without_images(event) for event in first]
-    stands = max((place for place, event in enumerate(said) if isinstance(event, Compacted)), default=0)
-    room = most - sum(map(_stored_size, first)) - (sizes[stands] if stands else 0)
-    start = len(said)
-    for index in range(len(said) - 1, 1, -1):
-        room -= 0 if index == stands else sizes[index]
+    last_compacted = max((at for at, event in enumerate(events) if isinstance(event, Compacted)), default=0)
+    room = most - sum(map(_stored_size, first)) - (sizes[last_compacted] if last_compacted else 0)
+    start = len(events)
+    for index in range(len(events) - 1, 1, -1):
+        room -= 0 if index == last_compacted else sizes[index]
         if room < 0:
             break
-        if isinstance(said[index], ReplyReceived):
+        if isinstance(events[index], ReplyReceived):
             start = index
-    newest = list(said[start:])
-    stood = said[stands]
-    if isinstance(stood, Compacted) and stands >= start:
-        there = sum(isinstance(event, MessageAdded | ReplyReceived) for event in said[start:stands])
-        newest[stands - start] = replace(stood, turns=min(stood.turns, there))
-    elif isinstance(stood, Compacted) and stands > 1:
-        newest.insert(0, replace(stood, turns=0))
+    newest = list(events[start:])
+    compacted = events[last_compacted]
+    if isinstance(compacted, Compacted) and last_compacted >= start:
+        turns = sum(isinstance(event, MessageAdded | ReplyReceived) for event in events[start:last_compacted])
+        newest[last_compacted - start] = replace(compacted, turns=min(compacted.turns, turns))
+    elif isinstance(compacted, Compacted) and last_compacted > 1:
+        newest.insert(0, replace(compacted, turns=0))
     return [*first, *newest]
 
 
@@ -272,24 +268,24 @@ def pages_of(
     state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
 ) -> dict[str, bytes]:
     """Return the files to store, without secrets."""
-    lines = [json.dumps(encode_event(event, redact), ensure_ascii=True) for event in events]
-    told = _redacted(asdict(state), redact)
-    told |= {name: [redact(text) for text in getattr(state, name)] for name in ("messages", "said")}
+    lines = [json.dumps(encode_event(event, redact)) for event in events]
+    fields = _redacted(asdict(state), redact)
+    fields |= {name: [redact(text) for text in getattr(state, name)] for name in ("messages", "said")}
     return {
-        STATE_PAGE: json.dumps(told, ensure_ascii=True).encode(),
+        STATE_PAGE: json.dumps(fields).encode(),
         SESSION_PAGE: "".join(f"{line}\n" for line in lines).encode(),
     }
 
 
 def _redacted(fields: Mapping[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    """Remove secrets from the texts. Lists of paths stay unchanged: nothing else would name the files."""
-    told: dict[str, Any] = {}
+    """Remove secrets from the texts. Lists stay unchanged, because a redacted path would name no file."""
+    redacted: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict):
-            told[name] = _redacted(value, redact)
+            redacted[name] = _redacted(value, redact)
         else:
-            told[name] = redact(value) if isinstance(value, str) else value
-    return told
+            redacted[name] = redact(value) if isinstance(value, str) else value
+    return redacted
 
 
 def files_to_keep(packed: Packed, pages: Mapping[str, bytes], replaces: str | None) -> dict[str, bytes]:
@@ -319,6 +315,11 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     return Earlier(pages[0], work, "", None, base, pages[1], objects=packed), replaces
 
 
+def read_saved(work: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
+    """Read state and conversation of work saved on the remote; None if there is none or it cannot be read."""
+    return read_state_pages(work.pages) if work is not None and work.fault is None else None
+
+
 def read_state_pages(pages: Mapping[str, bytes]) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     """Read state and conversation. Anyone with push access may have written them, so invalid ones are ignored."""
     try:
@@ -342,6 +343,9 @@ def _state(data: Any) -> UnfinishedState:
     tip, begun = data.get("tip"), data.get("proposal")
     if not isinstance(tip, str | None):
         raise TypeError
+    proposal = None if begun is None else [begun[name] for name in ("title", "body", "branch", "commit")]
+    if proposal is not None and not all(isinstance(text, str) for text in proposal):
+        raise TypeError
     return UnfinishedState(
         **texts,
         touched=touched,
@@ -350,16 +354,9 @@ def _state(data: Any) -> UnfinishedState:
         attempts=attempts,
         files_lost=data.get("files_lost") is True,
         tip=tip,
-        proposal=None if begun is None else _begun(begun),
+        proposal=None if proposal is None else BegunProposal(*proposal),
         said=said,
     )
-
-
-def _begun(data: Any) -> BegunProposal:
-    texts = [data[name] for name in ("title", "body", "branch", "commit")]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError
-    return BegunProposal(*texts)
 
 
 def _events(page: bytes) -> Iterable[Event]:
@@ -378,8 +375,8 @@ class RestoredWork:
         base_moved: whether the work was based on another commit of the repository.
         tip: the commit that the task's branch should have at the push; None if there is no branch yet.
         joined: whether the next commit merges people's branch and the base, even if no file changes.
-        prints: a fingerprint of each file that the pull request already contains in this version.
-        message: of a pushed commit without a pull request, if nothing else has its text.
+        fingerprints: a fingerprint of each file that the pull request already contains in this version.
+        message: of a pushed commit without a pull request, whose title and body only this message has.
         is_over: whether a later cycle proposed this work.
     """
 
@@ -388,14 +385,14 @@ class RestoredWork:
     base_moved: bool = False
     tip: str | None = None
     joined: bool = False
-    prints: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     is_over: bool = False
 
     @property
     def is_proposed(self) -> bool:
         """Whether the pull request contains all of it, and nothing is an unfinished cycle's."""
-        return bool(self.joined or self.prints)
+        return bool(self.joined or self.fingerprints)
 
     @property
     def replays(self) -> bool:
@@ -403,7 +400,7 @@ class RestoredWork:
         return self.is_proposed and not self.conflicts
 
 
-def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> RestoredWork | str:
+def restore_work(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> RestoredWork | str:
     """Restore earlier work onto the clone. People's commits on the branch are never replaced.
 
     Args:
@@ -420,19 +417,19 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
         WorkspaceError: git failed.
     """
     if task.pull is not None:
-        return _bring_pull(clone, task, task.pull, earlier, author_email)
+        return _restore_pull(clone, task, task.pull, earlier, author_email)
     if earlier is None:
         return RestoredWork()
     state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
     if state is not None:
-        return _bring_branch(clone, earlier, state, author_email)
-    return _brought(_applied(clone, earlier), None) if earlier.work is not None else RestoredWork()
+        return _restore_branch(clone, earlier, state, author_email)
+    return _as_restored(_applied(clone, earlier), None) if earlier.work is not None else RestoredWork()
 
 
-def _bring_pull(
+def _restore_pull(
     clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
 ) -> RestoredWork | str:
-    """Restore work as `bring` does, for a task about a pull request."""
+    """Restore work as `restore_work` does, for a task about a pull request."""
     state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
         return f"the branch {pull.branch} of {pull.url} is gone"
@@ -441,36 +438,37 @@ def _bring_pull(
         return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
     if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
         return RestoredWork(tip=state.tip, is_over=True)
-    # Several commits of ours are one cycle's that updated its pull request: they are continued.
+    # Several commits of ours come from a cycle that updated its pull request: they are continued.
     if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
         joined = clone.continue_branch(pull.branch)
-        return replace(_proposed(clone, joined, joined.tip), joined=True)
+        return replace(_as_proposed(clone, joined, joined.tip), joined=True)
     if earlier is not None and earlier.work is not None:
-        return _brought(_applied(clone, earlier), state.tip)
+        return _as_restored(_applied(clone, earlier), state.tip)
     applied = clone.apply_work(state.tip, reference=f"refs/heads/{pull.branch}")
-    return _proposed(clone, applied, state.tip)
+    return _as_proposed(clone, applied, state.tip)
 
 
-def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> RestoredWork:
-    """Restore work as `bring` does, if a cycle pushed its branch and opened no pull request."""
+def _restore_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> RestoredWork:
+    """Restore work as `restore_work` does, if a cycle pushed its branch and opened no pull request."""
     branch = earlier.branch
     if state.complete and not state.commits_since_base:  # somebody merged it
         merged = RestoredWork(tip=state.tip)
-        return _brought(_applied(clone, earlier), state.tip) if earlier.work is not None else merged
+        return _as_restored(_applied(clone, earlier), state.tip) if earlier.work is not None else merged
     if not (state.is_ours or _has_only(state, author_email)):
         theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
         whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
-        message = f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
-        raise PushRejectedError(message)
+        raise PushRejectedError(
+            f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
+        )
     if earlier.work is not None and earlier.knows(state.tip):
-        return _brought(_applied(clone, earlier), state.tip)
+        return _as_restored(_applied(clone, earlier), state.tip)
     # A later cycle's push contains the work that an earlier one saved.
-    words = clone.message_of(state.tip)
+    message = clone.message_of(state.tip)
     if state.is_ours:
         applied = clone.apply_work(state.tip, reference=f"refs/heads/{branch}")
     else:
         applied = clone.continue_branch(branch)
-    return replace(_brought(applied, state.tip), message=words, joined=not state.is_ours)
+    return replace(_as_restored(applied, state.tip), message=message, joined=not state.is_ours)
 
 
 def _branch_state(
@@ -492,22 +490,22 @@ def _has_only(state: BranchState, email: str) -> bool:
     return state.complete and bool(email) and addresses == {email}
 
 
-def _brought(applied: AppliedWork, tip: str | None) -> RestoredWork:
+def _as_restored(applied: AppliedWork, tip: str | None) -> RestoredWork:
     return RestoredWork(
         tuple(sorted(applied.paths)), tuple(sorted(applied.conflicts)), applied.base_moved, tip
     )
 
 
-def _proposed(clone: Clone, applied: AppliedWork, tip: str) -> RestoredWork:
-    return replace(_brought(applied, tip), prints=prints(clone.tree, applied.paths))
+def _as_proposed(clone: Clone, applied: AppliedWork, tip: str) -> RestoredWork:
+    return replace(_as_restored(applied, tip), fingerprints=fingerprints(clone.tree, applied.paths))
 
 
-def prints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
+def fingerprints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
     """Return a fingerprint of each file. Links are not followed, and nothing but files is opened."""
-    return {path: _print(tree / path) for path in paths}
+    return {path: _fingerprint(tree / path) for path in paths}
 
 
-def _print(path: Path) -> str:
+def _fingerprint(path: Path) -> str:
     try:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):

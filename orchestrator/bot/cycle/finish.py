@@ -9,26 +9,21 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.saved_work import drop_wip, save_wip, wip_subject
 from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
 from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
-from orchestrator.bot.cycle.parts import Outcome, outcome_of
+from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.policy.change_checks import places_of_secrets
-from orchestrator.core.cycle_events import Phase, PhaseEntered, QuestionAsked, WorkSaved
-from orchestrator.core.errors import (
-    BadReplyError,
-    ClaimLostError,
-    ContentFilterError,
-    ContextLengthError,
-    InvalidRequestError,
-    JournalError,
-    ToolError,
-    WorkspaceError,
+from orchestrator.core.cycle_events import (
+    Phase,
+    PhaseEntered,
+    QuestionAsked,
+    WorkSaved,
 )
+from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
@@ -41,12 +36,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.claim import Choice
-    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.folders import KeptWork
 
-_WORDS_CHARS = 300
+_LAST_WORDS_CHARACTERS = 300
 
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
@@ -66,7 +60,7 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
             result.outcome, result.question = Outcome.QUESTION, end.text
             result.question_url = await post_question(parts, task, end.text)
         case EndKind.COMPLETED if not result.pull_request:
-            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
+            words = one_line(" ".join(end.text.split()), limit=_LAST_WORDS_CHARACTERS, keep="`")
             result.outcome = Outcome.FAILED
             result.error = f"the model stopped and proposed nothing; its last words: {words}"
         case EndKind.FINISH | EndKind.COMPLETED:
@@ -85,16 +79,14 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
             result.outcome = Outcome.INTERRUPTED
 
     if (why := session.verification.why_refused) and not result.pull_request:
-        _tell_refused(result, why)
+        _report_refused_tests(result, f"nothing was proposed because of its tests ({why}); the work is kept")
 
 
-def _tell_refused(result: CycleResult, why: str) -> None:
-    """Record that nothing was proposed because of the tests."""
-    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
+def _report_refused_tests(result: CycleResult, message: str) -> None:
     if result.outcome is Outcome.LIMIT:
-        result.reason = f"{result.reason}; {said}"
+        result.reason = f"{result.reason}; {message}"
     elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
-        result.outcome, result.error = Outcome.FAILED, said
+        result.outcome, result.error = Outcome.FAILED, message
 
 
 def says_no_task(result: CycleResult) -> bool:
@@ -113,31 +105,28 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
         Its address; None in a dry run, if the question contains a secret, or if there is no place for it.
     """
     url, guards = None, parts.guards
-    words = guards.wording.comment(question, issue=None)
-    # Removing parts of the text may join the parts of a secret.
-    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
+    text = guards.wording.comment(question, issue=None)
+    # Both are checked: removing parts of a text may join the parts of a secret.
+    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, text))):
         has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
         is_folder = parts.repository.startswith("/")  # where nobody can comment
         command = Commands(parts.repository).answer(task.key) if is_folder else ""
         body = render(
-            "cycle/question", question=words, run=parts.run, has_choices=has_choices, command=command
+            "cycle/question", question=text, run=parts.run, has_choices=has_choices, command=command
         )
-        url = await asyncio.to_thread(parts.forge.ensure_question, place, question_key(task, question), body)
+        # Another question on the task gets another comment.
+        key = f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
+        url = await asyncio.to_thread(parts.forge.ensure_question, place, key, body)
     parts.emit(QuestionAsked(question, url))
     return url
-
-
-def question_key(task: Task, question: str) -> str:
-    """Return a key that is equal for the same question on a task, so that other questions get new comments."""
-    return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
 
 
 PATCH_NAME = "changes.patch"
 
 
-def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
-    """Save changes that are not proposed, however the session ended. It does not raise.
+def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
+    """Save changes that are not proposed, however the session ended. It raises no expected error.
 
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
     remote refuses it, it is stored on this machine for the next cycle here. For people a patch is written to
@@ -145,34 +134,34 @@ def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, re
     stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
-        _keep_somewhere(parts, choice, session, result)
-    except BaseException:  # a defect here must not cost the work: the clone would be removed now
-        _keep(parts, session, "the changes could not be saved")
+        _save(session, lease)
+    except (
+        BaseException
+    ):  # an unexpected error must not lose the work: without this, the clone is removed now
+        _leave_clone(session, "the changes could not be saved")
         raise
 
 
-def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
-    error = sys.exception()
-    is_copy = parts.operator is not None and parts.operator.brings is not None
+def _save(session: CycleSession, lease: Lease | None) -> None:
+    parts, result, error = session.attempt.parts, session.attempt.result, sys.exception()
+    is_copy = parts.operator is not None and parts.operator.prepared_work is not None
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
         paths, patch = session.pending.left()
     except WorkspaceError as failure:
-        _keep(parts, session, f"the changes could not be read ({failure})")
+        _leave_clone(session, f"the changes could not be read ({failure})")
         return
-    if choice.lease is not None and parts.kept is not None:
-        is_ours = not isinstance(error, ClaimLostError)
-        saving = _Saving(
-            parts, choice.lease, parts.kept, choice.earlier, session, result, outcome, is_ours=is_ours
-        )
+    if lease is not None and parts.kept is not None:
+        holds_claim = not isinstance(error, ClaimLostError)
+        saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
         with parts.stop.saving():
             if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
                 saving.drop()
             elif not is_copy and (patch or session.conversation):
                 saving.save()
     if patch and not is_copy:
-        _keep_as_patch(parts, session, result, patch)
+        _save_patch(session, patch)
     if result.patch or result.saved:
         parts.emit(WorkSaved(result.patch or "", result.saved or ""))
 
@@ -182,17 +171,18 @@ class _Saving:
     """Saves a cycle's work to the remote, or else to this machine.
 
     Attributes:
-        is_ours: False once another worker was seen to hold the claim.
+        holds_claim: False once another worker was seen to hold the claim.
     """
 
-    parts: CycleParts
+    session: CycleSession
     lease: Lease
     kept: KeptWork
-    earlier: Earlier | None
-    session: CycleSession
-    result: CycleResult
     outcome: Outcome
-    is_ours: bool
+    holds_claim: bool
+
+    @property
+    def _parts(self) -> CycleParts:
+        return self.session.attempt.parts
 
     @property
     def _key(self) -> str:
@@ -200,10 +190,10 @@ class _Saving:
 
     def drop(self) -> None:
         """Delete earlier unfinished work of a completed task. A failure is a warning."""
-        result, earlier, records = self.result, self.earlier, self.parts.records
+        result, earlier, records = self.session.attempt.result, self.session.earlier, self._parts.records
         if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
-            return  # no cycle continued it
-        if not self.is_ours:
+            return  # this cycle did not continue it
+        if not self.holds_claim:
             return
         self.kept.remove(self._key)
         if earlier is None or earlier.commit is None or records is None:
@@ -211,19 +201,19 @@ class _Saving:
         try:
             drop_wip(records, self._key, earlier.commit, self.lease)
         except WorkspaceError as failure:
-            self.parts.emit(
-                Warned(f"saved work that has been proposed since could not be removed: {failure}")
-            )
+            message = f"saved work that has been proposed since could not be removed: {failure}"
+            self._parts.emit(Warned(message))
 
     def save(self) -> None:
         """Push the work and the conversation; store both on this machine if the push fails."""
-        session, parts = self.session, self.parts
+        session, parts = self.session, self._parts
         pages = pages_of(
             session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redact
         )
-        if self.is_ours:
+        replaces = session.earlier.commit if session.earlier else None
+        if self.holds_claim:
             try:
-                self._push(pages)
+                self._push(pages, replaces)
             except WorkspaceError as failure:
                 parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
@@ -236,47 +226,49 @@ class _Saving:
                 include_commands=session.ledger.shell_used,
                 find_secrets=self._secrets,
             )
-            replaces = self.earlier.commit if self.earlier else None
             self.kept.write(self._key, files_to_keep(session.clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as failure:
-            parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
+            message = (
+                f"the work could not be stored on this machine; the next cycle starts without it: {failure}"
+            )
         else:
-            parts.emit(Warned(f"the next cycle on {self._key} on this machine continues the work"))
+            message = f"the next cycle on {self._key} on this machine continues the work"
+        parts.emit(Warned(message))
 
-    def _push(self, pages: Mapping[str, bytes]) -> None:
-        session, parts = self.session, self.parts
+    def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> None:
+        session, parts = self.session, self._parts
         saved = save_wip(
             session.clone,
             self._key,
             pages,
             touched=set(session.ledger.touched),
             include_commands=session.ledger.shell_used,
-            expected=self.earlier.commit if self.earlier else None,
+            expected=replaces,
             saved_at=parts.clock.now(),
             stamp=parts.run,
             find_secrets=self._secrets,
             lease=self.lease,
         )
-        self.result.saved = saved.ref
+        session.attempt.result.saved = saved.ref
         for item in saved.left_out:
             parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.parts.guards.holds_secret)
+        return places_of_secrets(diff, self._parts.guards.holds_secret)
 
 
-def _keep_as_patch(parts: CycleParts, session: CycleSession, result: CycleResult, patch: bytes) -> None:
-    for folder in (parts.folder, Path(tempfile.gettempdir())):
-        target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
+def _save_patch(session: CycleSession, patch: bytes) -> None:
+    parts = session.attempt.parts
+    for target in (parts.folder / PATCH_NAME, Path(tempfile.gettempdir(), f"pullwright-{parts.run}.patch")):
         try:
             write_private(target, patch)
         except OSError:
             continue
-        result.patch = str(target)
+        session.attempt.result.patch = str(target)
         if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
-    _keep(parts, session, "no space to save the changes")
+    _leave_clone(session, "no space to save the changes")
 
 
 def write_private(target: Path, patch: bytes) -> None:
@@ -286,14 +278,14 @@ def write_private(target: Path, patch: bytes) -> None:
         stream.write(patch)
 
 
-def _keep(parts: CycleParts, session: CycleSession, why: str) -> None:
+def _leave_clone(session: CycleSession, why: str) -> None:
     """Leave the clone in place for a person, without the configuration that git would execute there."""
     warning = ""
     try:
         session.clone.keep()
     except WorkspaceError as error:
         warning = f"; run no git there: {error}"
-    parts.emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
+    session.attempt.parts.emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
 
 
 STATUS_KEY = "status"
@@ -302,20 +294,11 @@ STATUS_KEY = "status"
 ERROR = "error"
 """Outcome, in a claim's record, of a cycle that ended for a reason outside of the task."""
 
-_OF_THE_TASK = (
-    NoneType,
-    BadReplyError,
-    ContentFilterError,
-    ContextLengthError,
-    InvalidRequestError,
-    ToolError,
-)
-
 _DIGEST_DIGITS = 12
 
-_WORDS_CHARACTERS = 2_000
+_STATUS_CHARACTERS = 2_000
 
-_ENDED = {
+_OUTCOME_WORDS = {
     Outcome.PROPOSED: "the pull request was updated",
     Outcome.NO_TASK: "nothing was changed",
     Outcome.FAILED: "it failed",
@@ -365,15 +348,15 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
     pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
     if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
         return
-    said = (result.reason or result.error or "")[:_WORDS_CHARACTERS]
+    reason = (result.reason or result.error or "")[:_STATUS_CHARACTERS]
     body = render(
         "cycle/status",
         kind=str(task.kind),
         head=pull.commit[:_SHORT_COMMIT],
         run=parts.run,
-        outcome=_ENDED.get(result.outcome, str(result.outcome)),
+        outcome=_OUTCOME_WORDS.get(result.outcome, str(result.outcome)),
         marker=task.status_marker,
-        words=parts.guards.redact(parts.guards.wording.comment(said, issue=None)),
+        words=parts.guards.redact(parts.guards.wording.comment(reason, issue=None)),
     )
     await show_on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 
@@ -381,10 +364,14 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
 def outcome_words(result: CycleResult, task: Task) -> str:
     """Return the outcome for the claim's record: one word, and a digest of the task's text if it matters.
 
-    `failed` is a fault of the model or the task; `error` is a fault of the surroundings.
+    `failed` is a fault of the model or the task; `error` is any other fault, as of a server or the disk.
     """
     outcome = str(result.outcome)
-    if result.outcome is Outcome.FAILED and not isinstance(result.cause, _OF_THE_TASK):
+    if (
+        result.cause is not None
+        and not isinstance(result.cause, TASK_ERRORS)
+        and result.outcome is Outcome.FAILED
+    ):
         outcome = ERROR
     if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT}:
         return f"{outcome} {words_digest(task)}"
@@ -393,5 +380,5 @@ def outcome_words(result: CycleResult, task: Task) -> str:
 
 def words_digest(task: Task) -> str:
     """Return a short digest of the task's text and of what people said about it."""
-    words = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
-    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
+    text = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

@@ -7,18 +7,23 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.core.errors import (
+    BadReplyError,
     ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    InvalidRequestError,
     OverloadedError,
     RateLimitError,
     RemoteUnavailableError,
+    ToolError,
 )
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
@@ -32,12 +37,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.attachments import Download
+    from orchestrator.bot.cycle.briefing import Download, SkillOptions
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
-    from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Ledger, Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
 
 
 class Outcome(StrEnum):
@@ -97,10 +102,15 @@ class PullRequestResult:
     number: int | None = None
     url: str | None = None
 
+    @classmethod
+    def of(cls, pull: PullRequest) -> PullRequestResult:
+        """Return the result for a pull request of the forge."""
+        return cls(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """The task that a cycle would claim now, as found by a look at the backlog.
+    """The task that a cycle would claim now.
 
     Attributes:
         attempt: the key that marks it as already attempted.
@@ -144,15 +154,14 @@ class CycleResult:
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
         tests: the test runs, in the form of `run --json`; None if there were none.
-        tests_fail: whether a test that passed before fails with the change, or a test that the task names
-            does.
+        tests_fail: whether a test fails with the change that passed before, or that the task names.
         usd: None if the model's price is unknown.
         uncertain_usd: the estimated part of `usd`, for requests whose cost was not reported.
         uncertain_tokens: tokens of such requests, in addition to `usage`.
         minutes: wall time of the cycle.
         requests: requests to the forge; `unchanged` ones do not count against its rate limit.
-        quotas: what the forge said last of how many requests it still answers.
-        wake_at: the time (UTC, ISO 8601) before which another cycle is useless; None if there is none.
+        quotas: how many requests the forge still answers, as it said last.
+        wake_at: the time before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
         error: one line, if the outcome is `failed`.
         cause: the error itself; it is not printed, but determines the exit status.
@@ -194,73 +203,51 @@ class CycleResult:
         return Spent(self.usd, tokens, self.minutes, self.rounds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
-        task, usage = self.task, self.usage
-        return {
-            "outcome": str(self.outcome),
-            "task": None
-            if task is None
-            else {
-                "key": task.key,
-                "title": task.title,
-                "source": task.source,
-                "number": task.number,
-                "url": task.url,
-            },
-            "plan": self.plan,
-            "rounds": self.rounds,
-            "branch": self.branch,
-            "commit": self.commit,
-            "pull_request": None if self.pull_request is None else asdict(self.pull_request),
-            "question": self.question,
-            "question_url": self.question_url,
-            "reason": self.reason,
-            "patch": self.patch,
-            "saved": self.saved,
-            "diff": self.diff,
-            "changed": None if self.changed is None else asdict(self.changed),
-            "tests": self.tests,
-            "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
-            "usd": self.usd,
-            "uncertain_usd": self.uncertain_usd,
-            "uncertain_tokens": self.uncertain_tokens,
-            "minutes": round(self.minutes, 2),
-            "requests": asdict(self.requests),
-            "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,
-            "run": self.run,
-            "error": self.error,
+        """Return the result as a JSON object, without what only the program uses."""
+        internal: dict[str, Any] = {
+            "task": None,
+            "tests_fail": False,
+            "quotas": (),
+            "found": None,
+            "cause": None,
         }
+        fields = asdict(replace(self, **internal))
+        shown = {name: value for name, value in fields.items() if name == "task" or name not in internal}
+        if self.task is not None:
+            names = ("key", "title", "source", "number", "url")
+            shown["task"] = {name: getattr(self.task, name) for name in names}
+        shown["outcome"] = str(self.outcome)
+        shown["usage"]["total_tokens"] = self.usage.total_tokens
+        shown["minutes"] = round(self.minutes, 2)
+        shown["wake_at"] = self.wake_at.isoformat(timespec="seconds") if self.wake_at else None
+        return shown
 
 
-def in_words(spent: Spent) -> str:
-    """Return a cost in words for a person."""
-    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
-    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
-    return f"{rounds}, {spent.tokens:,} tokens, {money}"
-
-
-_PASSING = (
+TEMPORARY_ERRORS = (
     ConnectionFailedError,
     ForgeRateLimitError,
     ForgeUnavailableError,
     OverloadedError,
-    RateLimitError,
     RemoteUnavailableError,
 )
+"""Errors of servers that pass within minutes, apart from quotas."""
+
+TASK_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError, InvalidRequestError, ToolError)
+"""Errors of the model or the task, which may not occur with another task."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return the outcome of a cycle that an error ended. Temporary errors are pauses."""
+    """Return the outcome of a cycle that an error ended. Temporary errors and used-up quotas are pauses."""
     if isinstance(error, asyncio.CancelledError):
         return Outcome.INTERRUPTED
-    return Outcome.PAUSED if isinstance(error, _PASSING) else Outcome.FAILED
+    return Outcome.PAUSED if isinstance(error, (*TEMPORARY_ERRORS, RateLimitError)) else Outcome.FAILED
 
 
 _LONGEST_PATH_CHARS = 300
 
 
 def shown_path(path: str) -> str:
-    """Return the path on one line, with invisible characters escaped. Unchanged paths can be used by the model."""
+    """Return the path on one line, with invisible characters escaped. Ordinary paths stay as they are."""
     return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
@@ -295,7 +282,6 @@ class Guards:
         protect: returns why the change to a path waits for a person, or None.
         size: returns why a change is too large, or None.
         tests: lists what a change does to tests, judged by its text.
-        wording: for text that goes to the forge.
     """
 
     words: Callable[[str], Cleaned]
@@ -311,57 +297,52 @@ class Guards:
     wording: OutgoingWording
 
 
-_REPORTED = 20
+_MOST_REPORTED = 20
 
 
 class Sanitizer:
-    """Sanitizes text for the model of one session, and emits once for each file or name that something was hidden."""
+    """Sanitizes text for the model of one session, and emits an event about hidden characters."""
 
     def __init__(self, guards: Guards, emit: Emit) -> None:
         self._guards, self._emit = guards, emit
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def text(self, where: str, text: str) -> str:
         """Return text of files and programs without secrets and with hidden characters made visible."""
         cleaned = self._guards.output(text)
         if cleaned.removed:
-            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
-            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
+            self._report(f"hidden characters in {where} are shown", cleaned)
         return self._guards.redact(cleaned.text)
 
-    def words(self, text: str) -> str:
-        """Return a name or line without what a reader would not see."""
+    def line(self, text: str) -> str:
+        """Return a name or line without what a reader would not see. Each is reported once."""
         cleaned = self._guards.names(text)
-        if cleaned.removed and text not in self._told:
-            self._told.add(text)
-            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
-            self._emit(
-                Guarded(Defence.HIDDEN_TEXT, "hidden characters in a name or a subject are left out", found)
-            )
+        if cleaned.removed and text not in self._reported:
+            self._reported.add(text)
+            self._report("hidden characters in a name or a subject are left out", cleaned)
         return self._guards.redact(cleaned.text)
 
     def paths(self, paths: Iterable[str]) -> list[str]:
         """Return file names, sorted."""
-        return [self.words(shown_path(path)) for path in sorted(paths)]
+        return [self.line(shown_path(path)) for path in sorted(paths)]
+
+    def _report(self, message: str, cleaned: Cleaned) -> None:
+        details = tuple(str(one) for one in cleaned.removed[:_MOST_REPORTED])
+        self._emit(Guarded(Defence.HIDDEN_TEXT, message, details))
 
 
-Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
-MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
 MakeForeignTools: TypeAlias = Callable[["Path", Callable[[str, str], str], "Emit"], "ForeignTools"]
-RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
-
-
 SAVING_SECONDS = 20.0
-"""The time that service managers commonly wait before they kill a stopped program."""
+"""How long an immediate stop waits for saved work. A service manager kills a program that takes much longer."""
 
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
 """Waits for an event or for so many seconds. Returns whether the event happened."""
 
 
-def no_wait(wish: threading.Event, _seconds: float) -> bool:
+def no_wait(stop: threading.Event, _seconds: float) -> bool:
     """Return without waiting, for tests and demonstrations."""
-    return wish.is_set()
+    return stop.is_set()
 
 
 class Stop:
@@ -403,9 +384,9 @@ class Stop:
         """
         if not self._wait(self._at_once, seconds):
             return
-        # Work that is being saved is waited for, whether the end was wanted before or is only now.
         if self.now():
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
+        # Work is being saved: continue to wait, but not for long.
         self._wait(threading.Event(), min(seconds, SAVING_SECONDS))
 
     def __call__(self) -> bool:
@@ -420,9 +401,8 @@ class CycleOptions:
     Attributes:
         dry_run: push nothing and write nothing to the forge.
         context_characters: most characters of file text in the first prompt.
-        author_email: the author of our commits on a task's branch.
-        require_tests: propose only what was tested with success; without a test command, nothing after which
-            tests are removed or skipped.
+        require_tests: propose only what was tested with success; without a test command, no change that
+            removes or skips tests.
         other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
@@ -430,7 +410,6 @@ class CycleOptions:
         context_window: size of the model's context window in tokens; None uses the known size.
         compaction: when the conversation is compacted; None never does.
         system_prompt: the user's own instructions for every cycle; may be empty.
-        max_subagents, subagent_timeout_seconds: see `SessionConfig`.
     """
 
     dry_run: bool
@@ -462,25 +441,24 @@ class CycleParts:
     Attributes:
         run: the run's id; `folder` is its folder, with the journal and saved work.
         repository: its name in messages and journals.
-        verifier: runs the tests of a clone; None without a test command.
-        memory: learned facts about the repository; None without memory.
-        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
-            listener; None without such servers.
-        download: downloads files attached to a task; None downloads nothing.
-        skills: the available skills; None for none.
-        recorded_tests: the test results of the run that is replayed, in which nothing is run.
-        records: the hidden refs of the remote; None in a dry run.
-        kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a new folder below the given one.
         environment: creates the environment of tools, for a working tree and its submodules.
         profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
             (the last is None if no tests are run), and the tools of MCP servers.
-        reply_tokens: the longest possible reply of the model.
         price: the cost of a reply in USD, or None if the model's price is unknown.
-        stop: returns whether a stop was requested.
-        tasks: the source of tasks; `claimer` claims them, and is None in a dry run.
-        recovery: repairs what killed runs left; None in a dry run.
-        budget: what may be spent; `least` is the highest cost of one request.
+        reply_tokens: the longest possible reply of the model.
+        records: the hidden refs of the remote; None in a dry run.
+        kept: unfinished work of the repository that only this machine has; None in a dry run.
+        claimer: claims tasks; None in a dry run.
+        recover: saves what killed runs of this machine left, and returns the runs whose claims are free;
+            raises `WorkspaceError`. None in a dry run.
+        budget: what may be spent; no cycle starts with less than `least`, the cost of its smallest request.
+        verifier: runs the tests of a clone; None without a test command.
+        recorded_tests: the test results of the run that is replayed, in which nothing is run.
+        memory: learned facts about the repository; None without memory.
+        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
+            listener; None without such servers.
+        download: downloads files attached to a task; None downloads nothing.
         operator: a person who works in place of the model's loop; None if nobody does.
     """
 
@@ -506,7 +484,7 @@ class CycleParts:
     stop: Stop
     tasks: TaskSource
     claimer: Claimer | None
-    recovery: RunRecovery | None
+    recover: Callable[[], Collection[str]] | None
     budget: CycleBudget
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
@@ -521,11 +499,13 @@ class CycleParts:
 class ProposeChange(Protocol):
     """Verifies and proposes the changes in a clone, and returns the result as text."""
 
-    def __call__(self, title: str, body: str, *, is_begun: bool = False) -> Awaitable[str]:
+    def __call__(self, title: str, body: str, *, ignore_doubts: bool = False) -> Awaitable[str]:
         """Verify and propose the changes.
 
         Args:
-            is_begun: whether single refusals are skipped: see `Proposer.prepare`.
+            ignore_doubts: whether objections that are made only once are left out: to files that can no
+                longer be parsed, and to tests that pass only because they were changed. Either they were
+                made in an earlier cycle, or nobody can answer them.
 
         Raises:
             ToolError: the change or its tests must not be proposed.
@@ -538,7 +518,7 @@ class Operator(Protocol):
     """A person who works on a task in place of the model's loop."""
 
     @property
-    def brings(self) -> Earlier | None:
+    def prepared_work(self) -> Earlier | None:
         """Work that is proposed unchanged, without a model. A copy of it stays where it was made.
 
         None continues an earlier unfinished cycle.
@@ -546,7 +526,7 @@ class Operator(Protocol):
 
     @property
     def spent(self) -> Spent:
-        """The cost of the work in `brings`."""
+        """The cost of the work in `prepared_work`."""
 
     async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
         """Work until the person is done, and return how the session ended.
@@ -589,9 +569,8 @@ class CycleStart:
     """What is needed to start a cycle, before the repository is read.
 
     Attributes:
-        parts: builds the cycle's parts, given the text of the repository's rules file, and returns them with
-            notes on it. It opens the hidden refs.
-        assignment: decided before the cycle; None leaves the choice to it.
+        parts: opens the hidden refs and builds the cycle's parts, given the text of the repository's rules
+            file. It returns them with notes on that file.
     """
 
     run: str
@@ -604,25 +583,12 @@ class CycleStart:
     assignment: Assignment = Assignment()
 
 
-class RunRecovery(Protocol):
-    """Repairs what killed runs of this machine left."""
-
-    def recover(self) -> Collection[str]:
-        """Save their work, close their journals, and return the runs whose claims are free.
-
-        Raises:
-            WorkspaceError: the remote refused, or nothing can be saved now.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """The values shared by all parts of one cycle on its task.
 
     Attributes:
-        clone: contains the change.
         ledger: which files tools have touched, and which the model has seen.
-        sanitizer: sanitizes texts and names for the model.
         result: the cycle's result, filled in step by step.
     """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import BegunProposal
 from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
-from orchestrator.bot.cycle.repository_rules import fill_template
+from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -25,39 +25,38 @@ from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.act import ModelCommits, SessionEvidence
+    from orchestrator.bot.cycle.act import SessionEvidence
     from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
-    from orchestrator.bot.cycle.repository_rules import RepositoryRules
+    from orchestrator.bot.cycle.pending import ModelCommits
     from orchestrator.bot.cycle.verify import Verification
-    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.core.changes import FileChange
-    from orchestrator.core.events import Emit
     from orchestrator.engine.policy.file_syntax import Unreadable
 
 
-# A pushed commit without a pull request has these words alone.
 _MESSAGE_CHARACTERS = 10_000
-# GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
+"""Most characters of the body in a commit message, from which a later cycle can restore it."""
+# GitHub accepts 65,536 characters in a body. With 40,000 of the model's text and 50 findings, all of these fit.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _MOST_TODOS = 20
 _MOST_NOTES = 5
 _MOST_UNREADABLE = 5
 _MOST_LOST = 10
-# Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
 _RULE = "\n\n***\n"
+"""Separates the program's text at the top of a pull request from the model's: see `pull_request_body.md`."""
 _OWNER_CHARACTERS = 100
-_ELSEWHERE = (
+_STASH_HINT = (
     " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
     "(git stash pop, git switch)."
 )
 
 
-class UnfitWordsError(ToolError):
+class UnfitTextError(ToolError):
     """The title or body must not be published; the change itself was not checked."""
 
 
@@ -67,12 +66,12 @@ class PreparedChange:
 
     Attributes:
         title, body: the text as it will be published.
-        said: the body as the model wrote it.
+        model_body: the body as the model wrote it.
     """
 
     title: str
     body: str
-    said: str
+    model_body: str
     staged: Staged
 
 
@@ -81,11 +80,8 @@ class Proposer:
     """Creates the cycle's pull request, and updates it at each further request of the model.
 
     Attributes:
-        evidence: facts about the session, for the pull request.
-        verification: the tests of the proposed change.
         rules: the repository's rules for contributions, read before the session.
-        cost: the task's cost so far, in words.
-        commits: messages of the model's own commits.
+        cost: returns the task's cost so far, in words.
         lease: the claim, which is updated with every push; None if nothing is claimed.
         found_branch: the task's branch, if an earlier cycle pushed it and opened no pull request.
         pushed: the commit that we pushed to the remote's branch, if any.
@@ -96,28 +92,24 @@ class Proposer:
     attempt: Attempt
     evidence: SessionEvidence
     verification: Verification
-    rules: RepositoryRules
     cost: Callable[[], str]
     commits: ModelCommits
-    draft: bool
     lease: Lease | None = None
+    rules: RepositoryRules = RepositoryRules()  # noqa: RUF009  a frozen value
+    draft: bool = field(init=False)
     found_branch: str = ""
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
     _tests: TestListing = field(default_factory=TestListing)
-    _took_tests: bool = False
+    _lost_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
-    _named_unreadable: set[str] = field(default_factory=set)
-    _attachments: Attachments = field(init=False)
+    _reported_unreadable: set[str] = field(default_factory=set)
+    _annotations: PullRequestAnnotations = field(init=False)
 
     def __post_init__(self) -> None:
-        self._attachments = Attachments(
-            self.attempt.parts.forge,
-            self._guards,
-            self.attempt.emit,
-            self.attempt.result.run or "",
-        )
+        self.draft = self.attempt.parts.options.draft
+        self._annotations = PullRequestAnnotations(self.attempt)
 
     @property
     def _guards(self) -> Guards:
@@ -138,13 +130,12 @@ class Proposer:
         """Whether the task's pull request is known to exist, so that people see what is pushed."""
         return self.attempt.task.pull is not None or self.attempt.result.pull_request is not None
 
-    async def prepare(self, title: str, body: str, *, is_begun: bool = False) -> PreparedChange:
+    async def prepare(self, title: str, body: str, *, ignore_doubts: bool = False) -> PreparedChange:
         """Make the text harmless, and stage the files that tools touched.
 
         Args:
             body: the model's text, without the parts that are added here.
-            is_begun: whether refusals that happen only once are skipped: they happened in an earlier cycle
-                that reached the push, or nobody can answer them.
+            ignore_doubts: see `ProposeChange`.
 
         Raises:
             ToolError: nothing has changed, or the change must not be published; the model can repair it.
@@ -153,7 +144,7 @@ class Proposer:
         line, text = self._harmless(title, body)
         if self.attempt.ledger.shell_used:
             await self.commits.look()
-        return PreparedChange(line, text, body, await self._stage(is_begun=is_begun))
+        return PreparedChange(line, text, body, await self._stage(ignore_doubts=ignore_doubts))
 
     async def propose(self, change: PreparedChange) -> str:
         """Commit, push, and create or update the pull request. Return the answer for the model.
@@ -165,7 +156,7 @@ class Proposer:
         attempt, result = self.attempt, self.attempt.result
         title, body = change.title, change.body
         attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(change.staged, self._message_with_commits(title, change.said))
+        outcome = await self._commit(change.staged, self._message_with_commits(title, change.model_body))
         diff = await asyncio.to_thread(attempt.clone.diff)
         result.changed = diff_stat(diff)
         paths = [file.path for file in outcome.changes]
@@ -174,18 +165,14 @@ class Proposer:
             full = self._body(body, paths, attempt.clone.head_commit)
             result.pull_request = PullRequestResult(title, full, self._is_draft)
             result.diff = diff
-            words = "Dry run: the pull request would be opened now."
+            answer = "Dry run: the pull request would be opened now."
         else:
             attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit, diff))
-            words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
-        return self._answer(words, outcome)
+            answer = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+        return self._answer(answer, outcome)
 
-    async def _stage(self, *, is_begun: bool) -> Staged:
-        """Stage what will be committed.
-
-        Raises:
-            ToolError: it must not be committed.
-        """
+    async def _stage(self, *, ignore_doubts: bool) -> Staged:
+        """Stage what will be committed, and check that it may be."""
         staged = await asyncio.to_thread(
             self.attempt.clone.stage,
             set(self.attempt.ledger.touched),
@@ -193,7 +180,9 @@ class Proposer:
             screen=CommitScreen(
                 lambda diff: places_of_secrets(diff, self._guards.holds_secret),
                 self._guards.protect,
-                lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
+                lambda changes: (
+                    self._refusal(changes) or self._unreadable_once(changes, ignore_doubts=ignore_doubts)
+                ),
             ),
         )
         for note in staged.outcome.notes:
@@ -206,7 +195,7 @@ class Proposer:
         outcome = await asyncio.to_thread(self.attempt.clone.commit_staged, staged, message)
         self.is_committed |= outcome.commit is not None
         if outcome.commit is not None:
-            self.commits.told()
+            self.commits.mark_committed()
         return outcome
 
     @property
@@ -214,17 +203,15 @@ class Proposer:
         return self.draft or self.verification.is_red
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
-        """Return the text as it may be published. Its parts are checked again together: removals may form a secret."""
+        """Return title and body as they may be published. They are checked again: removals may form a secret."""
         wording = self._guards.wording
         line = wording.title(title)
         text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
             if any(map(self._guards.holds_secret, texts)):
-                self.attempt.emit(
-                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
-                )
-                raise UnfitWordsError(
+                self._report(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
+                raise UnfitTextError(
                     f"The {name} holds something that looks like a secret. Write it without."
                 )
         if not line:
@@ -234,28 +221,26 @@ class Proposer:
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Return why the whole change must not be proposed. Changes that were proposed before are included."""
         if too_much := self._guards.size(changes):
-            self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
+            self._report(Defence.CHANGE_SIZE, too_much)
             return too_much
         self._tests = self._guards.tests(changes)
         if self._tests.notes:
-            said = tuple(self._tests.lines())
-            self.attempt.emit(
-                Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said)
-            )
+            message = "a person has to check how the change affects tests"
+            self._report(Defence.TEST_INTEGRITY, message, self._tests.lines())
         if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
             lost = "; ".join(self._tests.lost[:_MOST_LOST])
             return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
         return None
 
-    def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
+    def _unreadable_once(self, changes: Sequence[FileChange], *, ignore_doubts: bool) -> str | None:
         """Return why the change is refused because files can no longer be parsed. Each file is reported once.
 
         A file may be broken on purpose, as in tests of a parser; then the second call proposes it.
         """
         self._unreadable = unreadable_files(changes)
-        fresh = [found for found in self._unreadable if found.path not in self._named_unreadable]
-        self._named_unreadable |= {found.path for found in fresh}
-        if is_begun or not fresh:
+        fresh = [found for found in self._unreadable if found.path not in self._reported_unreadable]
+        self._reported_unreadable |= {found.path for found in fresh}
+        if ignore_doubts or not fresh:
             return None
         more = f"; and {len(fresh) - _MOST_UNREADABLE} more files" if len(fresh) > _MOST_UNREADABLE else ""
         return (
@@ -267,45 +252,53 @@ class Proposer:
         outcome = staged.outcome
         if outcome.held_back:
             where = ", ".join(outcome.held_back)
-            self.attempt.emit(
-                Guarded(Defence.SECRETS, "the change adds what looks like a secret", tuple(outcome.held_back))
-            )
+            self._report(Defence.SECRETS, "the change adds what looks like a secret", outcome.held_back)
             raise ToolError(
                 f"The change adds something that looks like a secret, at {where}. Take it out first."
             )
         if outcome.refused:
             raise ToolError(outcome.refused)
         if outcome.held:
-            held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
-            self.attempt.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
+            held = [f"{item.path}: {item.reason}" for item in outcome.held]
+            self._report(Defence.PROTECTED_PATHS, "changes wait for a person", held)
         if not (self.is_committed or staged.is_new):
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
             )
-            elsewhere = _ELSEWHERE if self.attempt.ledger.shell_used else ""
-            raise ToolError(f"Nothing has changed that may be proposed.{left_out}{elsewhere}")
+            hint = _STASH_HINT if self.attempt.ledger.shell_used else ""
+            raise ToolError(f"Nothing has changed that may be proposed.{left_out}{hint}")
+
+    def _report(self, defence: Defence, message: str, details: Iterable[str] = ()) -> None:
+        self.attempt.emit(Guarded(defence, message, tuple(details)))
 
     def _message_with_commits(self, title: str, body: str) -> str:
         """Return the commit message with those of the model's own commits, unless the result contains a secret."""
-        message = self._message(title, body, self.commits.words(title))
+        message = self._message(title, body, self.commits.as_list(title))
         if self._guards.holds_secret(message):
-            self.attempt.emit(
-                Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
-            )
+            self._report(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             return self._message(title, body)
         return message
 
     def _message(self, title: str, body: str, commits: str = "") -> str:
-        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
-        said = (body[:_MESSAGE_CHARACTERS], commits)
-        return self._guards.wording.message(title, said, (closing, "\n".join(self.rules.trailers)))
+        paragraphs = (body[:_MESSAGE_CHARACTERS], commits)
+        return self._guards.wording.message(
+            title, paragraphs, (self._closing, "\n".join(self.rules.trailers))
+        )
+
+    @property
+    def _closing(self) -> str:
+        """The line of a commit message that closes the task's issue; empty without an issue."""
+        return f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
         if self.rules.template is not None:
-            # Together, for a template may turn what is code in the body into words, and the other way round.
+            # Checked again as a whole: a template may turn code of the body into text, and text into code.
             filled = fill_template(self.rules.template, body)
             body = self._guards.wording.text(filled, issue=self.attempt.task.number)
         commands, todos = self.evidence.commands, self.evidence.todos
+        verdict = self.verification.verdict
+        # If tests were run, only those effects on tests are listed that the runs do not show.
+        listed = self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
         full = render(
             "cycle/pull_request_body",
             body=body,
@@ -318,10 +311,10 @@ class Proposer:
             failed=sum(not command.passed for command in commands),
             tests_warning=self.verification.warning,
             tests=self.verification.report(head),
-            listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
-            took_tests=self._took_tests and not self._tests.lost,
+            listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in listed],
+            took_tests=self._lost_tests and not self._tests.lost,
             todos=[
-                (item.status, todo_words(self._guards.wording, self._guards.redact(item.content)))
+                (item.status, todo_line(self._guards.wording, self._guards.redact(item.content)))
                 for item in todos[:_MOST_TODOS]
             ],
             todos_done=done_in_words(todos),
@@ -337,61 +330,39 @@ class Proposer:
         )
         return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
 
-    def _listed(self) -> list[str]:
-        """List the change's effect on tests, judged by its text; after test runs, only what they do not show."""
-        verdict = self.verification.verdict
-        return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
-
     def _notes(self) -> list[str]:
         """Return the model's notes to remember if this is merged, as Markdown: from now and from earlier proposals."""
         if self.attempt.parts.memory is None:
             return []
         before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
-        words = (self._guards.redact(note) for note in self.evidence.notes)
-        return list(dict.fromkeys([*before, *(todo_words(self._guards.wording, one) for one in words)]))[
-            :_MOST_NOTES
-        ]
-
-    async def _remember(self, pull: PullRequest, outcome: CommitOutcome, commit: str) -> None:
-        """Store the notes of the pull request, with the files that they are about."""
-        memory, notes = self.attempt.parts.memory, self._notes()
-        if memory is None or not notes:
-            return
-        paths = [file.path for file in outcome.changes]
-        cited = await asyncio.to_thread(self.attempt.clone.blobs, paths, commit)
-        await memory.note(notes, pull, cited)
+        new = [todo_line(self._guards.wording, self._guards.redact(note)) for note in self.evidence.notes]
+        return list(dict.fromkeys([*before, *new]))[:_MOST_NOTES]
 
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
         branch = self.branch
         commit = await self._push(branch)
         proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
         pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
-        self.attempt.result.pull_request = as_result(pull)
+        self.attempt.result.pull_request = PullRequestResult.of(pull)
         self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
         if self._tests.lost or self.verification.is_doubtful:
-            self._took_tests |= bool(self._tests.lost)
-            await self._attachments.label(pull.number, REVIEW_LABEL)
-        await self._attachments.fails(pull, is_red=self.verification.is_red)
-        await self._attachments.comment(pull.number, outcome)
-        await self._remember(pull, outcome, commit)
+            self._lost_tests |= bool(self._tests.lost)
+            await self._annotations.label(pull.number, REVIEW_LABEL)
+        await self._annotations.mark_failing(pull, is_red=self.verification.is_red)
+        await self._annotations.comment(pull.number, outcome)
+        if (memory := self.attempt.parts.memory) is not None and (notes := self._notes()):
+            paths = [file.path for file in outcome.changes]
+            await memory.note(notes, pull, await asyncio.to_thread(self.attempt.clone.blobs, paths, commit))
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
 
     async def _push(self, branch: str) -> str:
-        """Push, check the claim once more, and return the commit that the remote has.
-
-        Raises:
-            ClaimLostError: another worker holds the task. The branch is unchanged, or the pull request is
-                left to that worker.
-        """
+        """Push, check the claim once more, and return the commit that the remote has."""
         try:
             commit = await self._push_once(branch)
         except PushRejectedError:
             # Checked only here: most branches are new, and the check takes a request.
-            if (
-                self.pushed is not None
-                or not self.attempt.task.is_retry
-                or not await self._may_replace(branch)
-            ):
+            is_retry = self.pushed is None and self.attempt.task.is_retry
+            if not is_retry or not await self._may_replace(branch):
                 raise
             commit = await self._push_once(branch)
         self.pushed = commit
@@ -412,7 +383,7 @@ class Proposer:
             ToolError: the change must not be published any more.
             WorkspaceError: git failed.
         """
-        return PreparedChange(pull.title, "", "", await self._stage(is_begun=True))
+        return PreparedChange(pull.title, "", "", await self._stage(ignore_doubts=True))
 
     async def replay(self, pull: PullRequest, change: PreparedChange) -> str:
         """Push the pull request's own change on the moved base, without a model. Return what was done.
@@ -427,7 +398,7 @@ class Proposer:
         if not attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [file.path for file in outcome.changes], commit)
-            attempt.result.pull_request = as_result(pull)
+            attempt.result.pull_request = PullRequestResult.of(pull)
             attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
         return f"pull request #{pull.number} is on top of {attempt.clone.base_branch} again"
 
@@ -446,7 +417,7 @@ class Proposer:
             pull.draft or self._is_draft,
         )
         found, _ = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
-        await self._attachments.fails(found, is_red=self.verification.is_red)
+        await self._annotations.mark_failing(found, is_red=self.verification.is_red)
         return found
 
     async def _may_replace(self, branch: str) -> bool:
@@ -462,27 +433,21 @@ class Proposer:
         self.pushed = tip.commit
         return True
 
-    def words_of(self, message: str) -> BegunProposal:
+    def read_message(self, message: str) -> BegunProposal:
         """Return title and body from a commit message of `_message`, as far as it contains them."""
         text = message.strip()
-        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
-        for last in ("\n".join(self.rules.trailers), closing):
+        for last in ("\n".join(self.rules.trailers), self._closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
         return BegunProposal(title, body.strip(), self.branch)
 
     @staticmethod
-    def _answer(words: str, outcome: CommitOutcome) -> str:
+    def _answer(result: str, outcome: CommitOutcome) -> str:
         files = f"Committed: {', '.join(outcome.files)}." if outcome.files else "No further change to commit."
         left_out = "".join(f"\nLeft out: {item.path} ({item.reason})." for item in outcome.left_out)
         left_out += "".join(f"\nWaits for a person: {item.path} ({item.reason})." for item in outcome.held)
         notes = "".join(f"\n{note}" for note in outcome.notes)
-        return f"{words}\n{files}{left_out}{notes}\nIf the task is done, call finish."
-
-
-def as_result(pull: PullRequest) -> PullRequestResult:
-    """Convert a pull request of the forge for the cycle's result."""
-    return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
+        return f"{result}\n{files}{left_out}{notes}\nIf the task is done, call finish."
 
 
 _NOTES_HEADING = "## What the model wants to remember"
@@ -496,10 +461,10 @@ def notes_in(body: str) -> list[str]:
     return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 
 
-def todo_words(wording: OutgoingWording, content: str) -> str:
-    """Return a todo item as one line of Markdown.
+def todo_line(wording: OutgoingWording, content: str) -> str:
+    """Return a todo item or a note as one line of Markdown.
 
-    A pull request's body may become a commit message, so an item may contain no more than a title.
+    A pull request's body may become a commit message, so this may contain no more than a title may.
     """
     return wording.inline(wording.title(content).replace("`", "")) or "(nothing that can be shown)"
 
@@ -516,29 +481,22 @@ _PATCH_CHARACTERS = 50_000
 _MOST_LISTED = 20
 
 
-@dataclass(slots=True)
-class Attachments:
-    """Adds labels and comments to an existing pull request. A failure is a warning.
+class PullRequestAnnotations:
+    """Adds labels and comments to an existing pull request. A failure is a warning."""
 
-    Attributes:
-        run: the run's id, in whose folder a person finds the whole patch.
-    """
-
-    forge: Forge
-    guards: Guards
-    emit: Emit
-    run: str
-    _has_comment: bool = False
-    _is_marked: bool = False
+    def __init__(self, attempt: Attempt) -> None:
+        self._forge, self._guards, self._emit = attempt.parts.forge, attempt.parts.guards, attempt.emit
+        self._run = attempt.result.run or ""
+        self._has_comment = self._is_marked = False
 
     async def label(self, number: int, label: str) -> None:
         """Add a label to a pull request."""
         try:
-            await asyncio.to_thread(self.forge.ensure_label, number, label)
+            await asyncio.to_thread(self._forge.ensure_label, number, label)
         except ForgeError as error:
-            self.emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+            self._emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
 
-    async def fails(self, pull: PullRequest, *, is_red: bool) -> None:
+    async def mark_failing(self, pull: PullRequest, *, is_red: bool) -> None:
         """Add the label of failing tests to a pull request, or remove it."""
         if is_red:
             self._is_marked = True
@@ -546,41 +504,39 @@ class Attachments:
         elif self._is_marked or FAILING_LABEL in pull.labels:
             self._is_marked = False
             try:
-                await asyncio.to_thread(self.forge.remove_label, pull.number, FAILING_LABEL)
+                await asyncio.to_thread(self._forge.remove_label, pull.number, FAILING_LABEL)
             except ForgeError as error:
-                self.emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
+                self._emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
-        body = self.guards.redact(self._text(outcome))
+        body = self._guards.redact(self._text(outcome))
         try:
-            await asyncio.to_thread(self.forge.ensure_comment, number, _HELD_KEY, body)
+            await asyncio.to_thread(self._forge.ensure_comment, number, _HELD_KEY, body)
             self._has_comment = True
         except ForgeError as error:
             names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
-            self.emit(
-                Warned(
-                    f"pull request #{number} has no comment that says what waits for a person ({names}): {error}"
-                )
+            self._emit(
+                Warned(f"pull request #{number} has no comment on what waits for a person ({names}): {error}")
             )
 
     def _text(self, outcome: CommitOutcome) -> str:
         patch = outcome.held_patch.decode("utf-8", "replace")
         return render(
             "cycle/held_changes",
-            # A reason may name other files, and a file may have any name.
+            # A reason may contain names of files, which are untrusted.
             held=[
-                (shown_path(item.path), self.guards.wording.inline(item.reason))
+                (shown_path(item.path), self._guards.wording.inline(item.reason))
                 for item in outcome.held[:_MOST_LISTED]
             ],
             more=max(len(outcome.held) - _MOST_LISTED, 0),
-            patch=quoted_patch(patch) if self._survives(patch, outcome.held_patch) else None,
-            run=self.run,
+            patch=quoted_patch(patch) if self._is_shown_unchanged(patch, outcome.held_patch) else None,
+            run=self._run,  # a person finds the whole patch in the run's folder
         )
 
-    def _survives(self, patch: str, raw: bytes) -> bool:
+    def _is_shown_unchanged(self, patch: str, raw: bytes) -> bool:
         """Return whether a comment shows the patch unchanged. A cut or changed patch does not apply."""
         return (
             bool(patch)
@@ -588,8 +544,8 @@ class Attachments:
             and patch.encode() == raw
             and patch.splitlines() == patch.removesuffix("\n").split("\n")
             and "<!--" not in patch
-            and not self.guards.output(patch).removed
-            and self.guards.redact(patch) == patch
+            and not self._guards.output(patch).removed
+            and self._guards.redact(patch) == patch
         )
 
 

@@ -6,7 +6,7 @@ import heapq
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -80,7 +80,7 @@ def split_identifier(identifier: str) -> tuple[str, ...]:
     return tuple(word for word in words if len(word) >= _SHORTEST_WORD and word not in _STOP_WORDS)
 
 
-def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
+def named_files(query: Query, paths: Iterable[str]) -> dict[str, float]:
     """Return the files that a task names, and the tests of modules that it names, with weights."""
     names = _Names(paths)
     scores: dict[str, float] = {}
@@ -100,20 +100,15 @@ def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
     return scores
 
 
-@dataclass(slots=True)
 class _Names:
     """Index of a repository's files by name."""
 
-    paths: Sequence[str]
-    all: frozenset[str] = field(init=False)
-    by_name: dict[str, list[str]] = field(init=False)
-    by_stem: dict[str, list[str]] = field(init=False)
-    tests_of: dict[str, list[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.all = frozenset(self.paths)
-        self.by_name, self.by_stem, self.tests_of = defaultdict(list), defaultdict(list), defaultdict(list)
-        for path in self.paths:
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.all = frozenset(paths)
+        self.by_name: dict[str, list[str]] = defaultdict(list)
+        self.by_stem: dict[str, list[str]] = defaultdict(list)
+        self.tests_of: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(self.all):
             name = path.rpartition("/")[2]
             stem = PurePosixPath(name).stem
             self.by_name[name].append(path)
@@ -137,22 +132,19 @@ class _Names:
         for length in range(len(parts), 1, -1):
             tail = "/".join(parts[:length])
             same = [
-                path for path in self.by_stem.get(parts[length - 1].lower(), ()) if _is_module(path, tail)
+                path
+                for path in self.by_stem.get(parts[length - 1].lower(), ())
+                if f"/{PurePosixPath(path).with_suffix('')}".endswith(f"/{tail}")
             ]
             if same:
-                return _raise_to(scores, same, _FOR_NAME)
-        return None
+                _raise_to(scores, same, _FOR_NAME)
+                return
 
 
-def _is_module(path: str, tail: str) -> bool:
-    without_suffix = path.removesuffix(PurePosixPath(path).suffix)
-    return f"/{without_suffix}".endswith(f"/{tail}")
-
-
-def _raise_to(scores: dict[str, float], paths: Iterable[str], weight: float) -> None:
-    same = list(paths)
-    weight = weight if len(same) <= _COMMON else _FOR_COMMON_NAME
-    for path in same:
+def _raise_to(scores: dict[str, float], paths: Sequence[str], weight: float) -> None:
+    """Raise the scores of files to a weight, or to a low one if there are too many of them to be meant."""
+    weight = weight if len(paths) <= _COMMON else _FOR_COMMON_NAME
+    for path in paths:
         scores[path] = max(scores.get(path, 0.0), weight)
 
 
@@ -208,8 +200,8 @@ def _defining(query: Query, texts: Mapping[str, str]) -> set[str]:
 
 NAMES = "the names of files"
 """Files that are judged by their names, because they have no text."""
-_CANDIDATES = 300
-_CANDIDATE_CHARS = 1_000_000
+_MOST_SCORED = 300
+_MOST_SCORED_CHARS = 1_000_000
 _HEADING_CHARS = 20
 """Most characters that the template adds around a file's path and text."""
 _WORTH_SHOWING = 0.25
@@ -243,7 +235,7 @@ class Library:
     """The files that can be shown. Each is read once.
 
     Args:
-        brought: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
+        restored: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
     """
 
     def __init__(
@@ -252,13 +244,13 @@ class Library:
         read: Callable[[str, int], Awaitable[bytes]],
         documents: Sequence[str],
         visible: Callable[[str, str], str],
-        brought: Collection[str] = (),
+        restored: Collection[str] = (),
     ) -> None:
         shown = _plainly_named([file for file in files if may_show(file)], visible)
         suffixes = tuple(f"/{name}" for name in documents)
         self.documents = documents
         instructing = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
-        self.instructions = instructing.difference(brought)
+        self.instructions = instructing.difference(restored)
         self.files = {file.path: file for file in shown if file.path not in instructing}
         self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}
@@ -292,17 +284,17 @@ def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], s
 
 
 async def most_likely(title: str, body: str, source: str, library: Library) -> list[str]:
-    """Return the files that a task names, then the best matches of its words. `source` is the task's own file, if any."""
+    """Return the files that a task names, then the best matches of its words. `source` may be the task's own file."""
     query = query_of(title, body)
-    scores = named_files(query, list(library.files))
+    scores = named_files(query, library.files)
     if source in library.files:
         scores[source] = _FOR_SOURCE
     texts: dict[str, str] = {}
-    left = _CANDIDATE_CHARS
+    left = _MOST_SCORED_CHARS
     by_name = sorted(
         library.files, key=lambda path: (-scores.get(path, 0.0), -path_overlap(query, path), path)
     )
-    for path in by_name[:_CANDIDATES]:
+    for path in by_name[:_MOST_SCORED]:
         if left <= 0:
             break
         if (text := await library.text(path)) is not None:
@@ -389,84 +381,77 @@ def repository_map(files: Sequence[TrackedFile], limit_chars: int) -> tuple[str,
     Returns:
         The lines, at most `limit_chars` characters together, and the number of files without a line.
     """
-    tree = _Tree(files)
-    page = _MapPage(limit_chars)
+    tree = _Map(files, limit_chars)
     # Folders near the root are opened first, and of those the ones with the fewest files.
     waiting = [(0, 0, "")]
     too_large: list[str] = []
     while waiting:
         _, _, folder = heapq.heappop(waiting)
-        if not page.replace(folder, tree.opened(folder)):
+        if not tree.open(folder):
             too_large.append(folder)
             continue
         for child in tree.folders[folder]:
             heapq.heappush(waiting, (child.count("/"), tree.count[child], child))
     for folder in too_large:
-        page.fill(tree.opened(folder))
-    return page.text(), len(files) - page.files
+        tree.fill(folder)
+    return "\n".join(tree.lines[path] for path in sorted(tree.lines)), len(files) - tree.listed
 
 
-class _MapPage:
-    """The lines of a map, by path, and the number of characters left."""
+class _Map:
+    """The files of a repository by folder, and the lines of its map.
 
-    def __init__(self, limit_chars: int) -> None:
-        self.files = 0
-        self._lines: dict[str, str] = {}
-        self._left = limit_chars
+    Attributes:
+        folders: the folders in each folder. The path of the root is empty, others end with `/`.
+        count: the number of files below each folder.
+        lines: the map's lines, by path.
+        listed: the number of files with a line.
+    """
 
-    def replace(self, folder: str, opened: dict[str, str]) -> bool:
-        """Replace a folder's line by its content, if all of it fits."""
-        own = len(self._lines.get(folder, "")) + 1 if folder in self._lines else 0
-        cost = sum(len(line) + 1 for line in opened.values()) - own
-        if cost > self._left:
-            return False
-        self._lines.pop(folder, None)
-        self._left -= cost
-        self._lines.update(opened)
-        self.files += sum(not path.endswith("/") for path in opened)
-        return True
-
-    def fill(self, opened: dict[str, str]) -> None:
-        """Add as much of a folder's content as fits, below the folder's own line."""
-        for path, line in opened.items():
-            if len(line) + 1 > self._left:
-                return
-            self._lines[path] = line
-            self._left -= len(line) + 1
-            self.files += not path.endswith("/")
-
-    def text(self) -> str:
-        """Return the lines, sorted by path."""
-        return "\n".join(self._lines[path] for path in sorted(self._lines))
-
-
-class _Tree:
-    """Folders by path (the root is empty, others end with `/`): lines of their files, subfolders and totals."""
-
-    def __init__(self, files: Iterable[TrackedFile]) -> None:
-        self.file_lines: dict[str, dict[str, str]] = defaultdict(dict)
+    def __init__(self, files: Iterable[TrackedFile], limit_chars: int) -> None:
         self.folders: dict[str, dict[str, None]] = defaultdict(dict)
         self.count: dict[str, int] = defaultdict(int)
+        self.lines: dict[str, str] = {}
+        self.listed = 0
+        self._left = limit_chars
+        self._files: dict[str, dict[str, str]] = defaultdict(dict)
         self._size: dict[str, int] = defaultdict(int)
         for file in files:
-            self._add(file)
+            folder = file.path[: file.path.rfind("/") + 1]
+            note = size_words(file.size) if file.kind == "file" else file.kind
+            self._files[folder][file.path] = f"{shown_path(file.path)} ({note})"
+            while folder:
+                self.count[folder] += 1
+                self._size[folder] += file.size
+                above = folder[: folder.rfind("/", 0, -1) + 1]
+                self.folders[above][folder] = None
+                folder = above
 
-    def _add(self, file: TrackedFile) -> None:
-        cut = file.path.rfind("/") + 1
-        folder = file.path[:cut]
-        note = size_words(file.size) if file.kind == "file" else file.kind
-        self.file_lines[folder][file.path] = f"{shown_path(file.path)} ({note})"
-        while folder:
-            self.count[folder] += 1
-            self._size[folder] += file.size
-            above = folder[: folder.rfind("/", 0, -1) + 1]
-            self.folders[above][folder] = None
-            folder = above
+    def open(self, folder: str) -> bool:
+        """Replace a folder's line by its content, if all of it fits."""
+        content = self._content(folder)
+        own = len(self.lines[folder]) + 1 if folder in self.lines else 0
+        cost = sum(len(line) + 1 for line in content.values()) - own
+        if cost > self._left:
+            return False
+        self.lines.pop(folder, None)
+        self.lines.update(content)
+        self._left -= cost
+        self.listed += len(self._files[folder])
+        return True
 
-    def opened(self, folder: str) -> dict[str, str]:
-        """Return one line for each file and each subfolder of a folder."""
-        return {**self.file_lines[folder], **{child: self._line(child) for child in self.folders[folder]}}
+    def fill(self, folder: str) -> None:
+        """Add as much of a folder's content as fits, below the folder's own line."""
+        for path, line in self._content(folder).items():
+            if len(line) + 1 > self._left:
+                return
+            self.lines[path] = line
+            self._left -= len(line) + 1
+            self.listed += not path.endswith("/")
 
-    def _line(self, folder: str) -> str:
-        files = "1 file" if self.count[folder] == 1 else f"{self.count[folder]} files"
-        return f"{shown_path(folder)} ({files}, {size_words(self._size[folder])})"
+    def _content(self, folder: str) -> dict[str, str]:
+        """Return one line for each file and each folder in a folder."""
+        lines = dict(self._files[folder])
+        for child in self.folders[folder]:
+            files = "1 file" if self.count[child] == 1 else f"{self.count[child]} files"
+            lines[child] = f"{shown_path(child)} ({files}, {size_words(self._size[child])})"
+        return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -137,9 +137,8 @@ def _word(model: str) -> str:
 
 
 def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
-    """Return the owners of these paths, in the order of the file.
+    """Return the owners of these paths, in the order of the file. Of several matching lines the last one counts.
 
-    The last matching line counts, even one without owners:
     https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
     """
     from pathspec import GitIgnoreSpec
@@ -147,7 +146,7 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
     rules: list[tuple[GitIgnoreSpec, list[str]]] = []
     for line in codeowners.splitlines():
         pattern, *owners = line.partition("#")[0].split() or [""]
-        with suppress(ValueError):  # what is no pattern owns nothing
+        with suppress(ValueError):  # an invalid pattern matches nothing
             rules.append((GitIgnoreSpec.from_lines([pattern]), owners))
     found: dict[str, None] = {}
     for path in paths:
@@ -177,10 +176,9 @@ def find_template(paths: list[str]) -> str | None:
 
 
 def fill_template(template: str, body: str) -> str:
-    """Put the body under the template's describing heading, and keep its other sections.
+    """Put the body under the template's heading for descriptions, and keep the other sections.
 
-    A body with all headings of the template is taken as the filled-in template. Comments, which instruct
-    authors, are dropped.
+    A body with all headings of the template is returned unchanged. Comments, which instruct authors, are dropped.
     """
     plain = _COMMENT.sub("", template).strip()
     headings = list(_headings(plain))
@@ -218,14 +216,14 @@ class RepositoryRules:
     """The repository's rules for contributions.
 
     Attributes:
-        etiquette: the rules of its guides, with the user's decisions applied.
+        forbids: see `Etiquette`.
         trailers: the trailers of every commit message.
         codeowners: the text of the CODEOWNERS file.
         starts_no_checks: whether our pull request will start no workflow.
     """
 
     template: str | None = None
-    etiquette: Etiquette = field(default_factory=Etiquette)
+    forbids: str | None = None
     trailers: tuple[str, ...] = ()
     codeowners: str = ""
     starts_no_checks: bool = False
@@ -260,7 +258,7 @@ async def read_repository_rules(
     owners = next((path for path in _OWNERS if path in paths), None)
     return RepositoryRules(
         template=await text(find_template(list(paths))),
-        etiquette=etiquette,
+        forbids=etiquette.forbids,
         trailers=etiquette.trailers(options.author_name, options.author_email, model),
         codeowners=await text(owners) or "",
         starts_no_checks=options.starts_no_checks,
@@ -271,8 +269,7 @@ class RulesFile:
     """The repository's configuration of this program, cached until something changes on the forge.
 
     Args:
-        forge: of the repository.
-        path: the file, on the default branch.
+        path: the file on the default branch.
     """
 
     def __init__(self, forge: Forge, path: str) -> None:
@@ -281,9 +278,6 @@ class RulesFile:
 
     def text(self, fingerprint: str) -> str | None:
         """Return the file's text; None if there is none.
-
-        Args:
-            fingerprint: the current `Forge.fingerprint`.
 
         Raises:
             ForgeError: it could not be read.

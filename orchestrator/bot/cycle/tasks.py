@@ -1,4 +1,4 @@
-"""Tasks: what a cycle works on, the names that identify a task, and questions about it."""
+"""Tasks: what a cycle works on, the names that identify a task, and questions about it with their answers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.bot.forge.base import Issue, PullRequest
+    from orchestrator.bot.forge.base import Comment, Issue, PullRequest
 
 BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
-"""Folders of our branches. The first one is used, unless the remote has a branch of that name, below which git can
-create none. Our pull requests are recognized in all of them.
+"""Folders of our branches. Our pull requests are recognized in all of them.
+
+The first one is used, unless the remote has a branch called `pullwright`: git creates no branch below a branch.
 """
 
 ONBOARDING = tuple(f"{folder}onboarding" for folder in BRANCH_FOLDERS)
@@ -238,3 +239,49 @@ def is_ours(body: str) -> bool:
     """Return whether a text ends with our marker. People who quote it write more after it."""
     lines = body.strip().splitlines()
     return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None
+
+
+_MOST_ANSWER_CHARACTERS = 10_000
+
+_CHOSEN_NUMBER = re.compile(
+    r"\s*(?:option |choice )?\(?#?(?P<number>[1-9])[.):]?(?:\s+(?P<rest>\S.*))?", re.DOTALL | re.IGNORECASE
+)
+
+
+def find_answer(
+    comments: Sequence[Comment],
+    question: str,
+    question_url: str,
+    may: Callable[[str], bool],
+    clean: Callable[[str, str], str],
+) -> Remark | None:
+    """Return the first comment after the question by somebody with write permission; None if there is none.
+
+    Args:
+        comments: of the issue, oldest first.
+        question: the question with its numbered choices.
+        question_url: the address of its comment. Its text does not identify it: anybody can write that.
+        may: returns whether a person has permission to cause work.
+        clean: removes what people do not see from a text, given its author.
+    """
+    asked = next((comment for comment in comments if comment.url == question_url), None)
+    if asked is None:
+        return None
+    for comment in comments:
+        later = (comment.created_at, comment.id) > (asked.created_at, asked.id)
+        if not later or is_ours(comment.body) or not may(comment.author):
+            continue
+        text = clean(comment.body, comment.author).strip()[:_MOST_ANSWER_CHARACTERS]
+        if text:
+            return Remark(comment.author, with_choice(text, question), trusted=True)
+    return None
+
+
+def with_choice(answer: str, question: str) -> str:
+    """Return an answer in which the number of a choice is followed by the choice's text."""
+    choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
+    named = _CHOSEN_NUMBER.fullmatch(answer.strip())
+    if named is None or named["number"] not in choices:
+        return answer
+    chosen = f"{named['number']}. {choices[named['number']]}"
+    return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen

@@ -38,21 +38,14 @@ _SECONDS_A_MINUTE = 60.0
 _REASON_CHARACTERS = 500
 
 
-def tell_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None], None]:
-    """Return the callback that a verifier calls when a run starts, with None, and when it has ended.
+def report_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None], None]:
+    """Return the callback that a verifier calls when a run of `command` starts, with None, and when it has ended."""
 
-    Args:
-        command: the test command.
-    """
+    def report_run(kind: RunKind, result: RunResult | None) -> None:
+        started = TestRunStarted(kind, one_line(command, limit=_ID_CHARACTERS))
+        emit(started if result is None else _ended(result))
 
-    def tell(kind: RunKind, result: RunResult | None) -> None:
-        emit(
-            TestRunStarted(kind, one_line(command, limit=_ID_CHARACTERS))
-            if result is None
-            else _ended(result)
-        )
-
-    return tell
+    return report_run
 
 
 def _ended(run: RunResult) -> TestRunEnded:
@@ -103,13 +96,12 @@ def _shown(message: str, *, brief: bool) -> str:
 
 @dataclass(slots=True)
 class Verification:
-    """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
+    """Runs the tests of one cycle and judges its change by them. Each tree is tested once.
 
-    The runs of a tree are made once. As a context manager it closes the verifier.
+    As a context manager it closes the verifier.
 
     Attributes:
-        verifier: None without a test command, and in a replay, where nothing is run and the pull request says
-            so.
+        verifier: None without a test command, and in a replay: nothing is run, and the pull request says so.
         may_go_on: returns whether the model will be asked again, so that it can repair failures.
         minutes_left: returns the minutes that the cycle may still take; None without a limit.
         is_brief: whether the model is a small one, which receives shorter texts.
@@ -125,8 +117,8 @@ class Verification:
     verdict: ChangeVerdict | None = None
     refused: tuple[str, str] | None = None
     _judged: dict[str, ChangeVerdict] = field(default_factory=dict)
-    _asked_about: set[str] = field(default_factory=set)
-    _is_over: bool = False
+    _reported_doubts: set[str] = field(default_factory=set)
+    _is_final: bool = False
     _refused_tree: str = ""
     _before: RunResult | None = None
 
@@ -156,12 +148,12 @@ class Verification:
         """Whether the model may run the tests."""
         return self.verifier is not None or (self.recorded is not None and self.recorded.has_any)
 
-    async def words(self, *, has_tool: bool = True, brief: bool = False) -> str:
-        """Return the text about the tests for the first prompt; empty if none are run.
+    async def describe_base(self, *, has_tool: bool, brief: bool) -> str:
+        """Run the base's tests, and return the text about them for the first prompt; empty if none are run.
 
         Args:
             has_tool: whether the model can call `run_tests`.
-            brief: for a small model, which is easily distracted by long output.
+            brief: for a small model, which is easily distracted by long output: show only the errors.
 
         Raises:
             WorkspaceError: the tests cannot be run, and they are required.
@@ -184,7 +176,10 @@ class Verification:
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
-                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
+                (
+                    one_line(case.id, limit=_ID_CHARACTERS),
+                    fenced(_shown(case.message, brief=brief)),
+                )
                 for case in named[:most]
             ],
             more=max(len(named) - most, 0),
@@ -209,7 +204,7 @@ class Verification:
                 self.attempt.emit(_ended(self._before))
             problem = one_line(self._before.problem, limit=_REASON_CHARACTERS)
         if problem:
-            self.attempt.emit(Warned(f"the repository's tests say nothing: {problem}"))
+            self.attempt.emit(Warned(f"the repository's tests cannot be used: {problem}"))
         self.attempt.emit(PhaseEntered(Phase.PLAN))
         return problem
 
@@ -218,14 +213,15 @@ class Verification:
 
     def _named(self, before: RunResult) -> list[CaseResult]:
         """Return the tests that fail on the base and that the task names."""
-        change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
+        change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_text)
         names = judge_runs(self._runs(before), change).of(FindingKind.NAMED)
         return [before.cases[name] for name in names if name in before.cases]
 
     @property
-    def _task_words(self) -> str:
-        said = (remark.text for remark in self.attempt.task.remarks if remark.trusted)
-        return "\n\n".join((self.attempt.task.title, self.attempt.task.body, *said))
+    def _task_text(self) -> str:
+        """The task's text with the remarks of people who may cause work."""
+        remarks = (remark.text for remark in self.attempt.task.remarks if remark.trusted)
+        return "\n\n".join((self.attempt.task.title, self.attempt.task.body, *remarks))
 
     async def run_tests(self, ids: Sequence[str]) -> str:
         """Run the tests on the present files, for the model.
@@ -246,28 +242,28 @@ class Verification:
         run = await self.verifier.run_tests(tree, tuple(ids))
         failing = {case.id for case in run.failures}
         known = failing.intersection(case.id for case in (self._before.failures if self._before else ()))
-        told = render(
+        answer = render(
             "cycle/tests_run",
             run=describe_run(run),
             known=[one_line(name, limit=_ID_CHARACTERS) for name in sorted(known)[:_MOST_LISTED]],
             more=max(len(known) - _MOST_LISTED, 0),
         )
         if run.is_green or (failing and failing == known and not run.problem):
-            return told
-        raise ToolError(told)
+            return answer
+        raise ToolError(answer)
 
-    async def check(self, change: PreparedChange, *, is_begun: bool) -> None:
+    async def check(self, change: PreparedChange, *, ignore_doubts: bool) -> None:
         """Verify a change that is about to be proposed.
 
         Args:
-            is_begun: whether doubts are ignored, because nobody can answer them.
+            ignore_doubts: see `ProposeChange`.
 
         Raises:
             ToolError: the change goes back to the model, with the reason.
         """
         tree = change.staged.tree
-        if self._is_over and tree != self._refused_tree:
-            raise ToolError("the files are others by now")
+        if self._is_final and tree != self._refused_tree:
+            raise ToolError("the files have changed since this change was refused")
         self.refused = None
         if self.recorded is not None:
             refusal = self.recorded.refusal()
@@ -276,27 +272,24 @@ class Verification:
         else:
             self.verdict = verdict = await self._judge(self.verifier, tree, change.staged.outcome.changes)
             self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
-            refusal = self._refusal(verdict, is_begun=is_begun)
+            refusal = self._refusal(verdict, ignore_doubts=ignore_doubts)
             self.attempt.emit(
                 Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
             )
         if refusal:
-            self.refused, self._refused_tree = (change.title, change.said), tree
+            self.refused, self._refused_tree = (change.title, change.model_body), tree
             raise ToolError(refusal)
 
     async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> ChangeVerdict:
         if (known := self._judged.get(tree)) is not None:
             return known
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
-        change = Change(self.attempt.clone.base_commit, tree, files, self._task_words)
+        change = Change(self.attempt.clone.base_commit, tree, files, self._task_text)
         runs = await verifier.verify(change)
         verdict = await asyncio.to_thread(judge_runs, runs, change)
         if verdict.is_doubtful and verdict.reasons:
-            self.attempt.emit(
-                Guarded(
-                    Defence.TEST_INTEGRITY, "tests pass only by what was done to them", self._lines(verdict)
-                )
-            )
+            message = "tests pass only because they were changed"
+            self.attempt.emit(Guarded(Defence.TEST_INTEGRITY, message, self._lines(verdict)))
         if not runs.problem:  # a problem such as a full disk may have passed by the next time
             self._judged[tree] = verdict
         return verdict
@@ -308,30 +301,27 @@ class Verification:
         )
 
     @contextmanager
-    def last_time(self) -> Iterator[None]:
-        """Within the block, return nothing to the model, and refuse changes that were not verified before."""
-        self._is_over = True
+    def final_attempt(self) -> Iterator[None]:
+        """Within the block, return nothing to the model, and accept only the change that was refused before."""
+        self._is_final = True
         try:
             yield
         finally:
-            self._is_over = False
+            self._is_final = False
 
-    def _refusal(self, verdict: ChangeVerdict, *, is_begun: bool) -> str:
+    def _refusal(self, verdict: ChangeVerdict, *, ignore_doubts: bool) -> str:
         """Return why the change goes back to the model; empty if it does not."""
-        goes_on = not self._is_over and self.may_go_on()
+        goes_on = not self._is_final and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
             return verdict.for_model(brief=self.is_brief)
-        if self._is_new_doubt(verdict) and goes_on and not is_begun:
+        # Each test that passes only because tests were changed is reported once.
+        new_doubts = set(verdict.doubts) - self._reported_doubts
+        self._reported_doubts |= new_doubts
+        if new_doubts and goes_on and not ignore_doubts:
             return verdict.for_model(brief=self.is_brief)
         if self.is_required and (verdict.reasons or verdict.problem):
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
-
-    def _is_new_doubt(self, verdict: ChangeVerdict) -> bool:
-        """Return whether a test passes only because the tests were changed. Each test is reported once."""
-        fresh = set(verdict.doubts) - self._asked_about
-        self._asked_about |= fresh
-        return bool(fresh)
 
     @property
     def is_red(self) -> bool:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.cycle.claim import Choice
+from orchestrator.bot.cycle.claim import Candidate, Choice
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     RETRY_LABEL,
@@ -23,7 +23,6 @@ from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
-    ReadyTask,
     SeenPulls,
     TaskSearch,
     TextFilter,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 LONGEST = timedelta(hours=1)
-"""How long an empty result stays valid: the forge's fingerprint does not show everything, such as permissions."""
+"""How long a result without a task stays valid: the forge's fingerprint does not show all, such as permissions."""
 _NAMED_REASONS = 3
 
 
@@ -54,10 +53,10 @@ class LastSearch:
     """The last search without a result. It stays valid while nothing changes on the forge, for a limited time.
 
     Attributes:
-        told: names of the warnings that were emitted already.
+        warned: names of the warnings that were emitted already.
     """
 
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     _fingerprint: str = ""
     _until: datetime | None = None
     _choice: Choice | None = None
@@ -87,8 +86,7 @@ class TaskSelection:
     """What a person selected: an issue, a text, or a backlog item by its key. Without any, the whole backlog.
 
     Attributes:
-        conversation: the first run of the conversation whose changes are proposed, and the title of the
-            proposal.
+        conversation: the first run of the conversation whose changes are proposed, and the proposal's title.
     """
 
     issue: int | None = None
@@ -111,18 +109,15 @@ class Backlog:
     """Finds the next task: our own pull requests first, then new tasks. See `TaskSource` for its methods.
 
     Attributes:
-        attempted: names of the attempts that this process does not repeat.
+        attempted: the attempts that this process does not repeat: see `Candidate.attempt`.
         allow_actors: logins that may cause work whatever permissions the forge reports.
         comments_policy: whose comments on an issue become remarks of its task.
-        clean: returns a text as people see it.
-        clean_name: returns a title as people see it.
-        in_flight: keys of the tasks that other workers hold now.
-        has_conflict: whether a pull request, by number, has a merge conflict with its base.
-        unfinished: keys of the tasks on which a cycle left unfinished work.
-        asked_again: the claim by which a person asked for another try of a task, by its key; empty if nobody
-            did.
-        only: the key of the only task that is considered; empty for all. Unlike `selection`, no person chose
-            it.
+        clean: returns a text as people see it; `clean_name` does the same for a title.
+        in_flight: returns the keys of the tasks that other workers hold now.
+        has_conflict: returns whether a pull request, by number, has a merge conflict with its base.
+        unfinished: returns the keys of the tasks on which a cycle left unfinished work.
+        retry_request: returns the claim by which a person asked for another try of a task; empty if nobody did.
+        only: the key of the only task that is considered; empty for all. No person chose it.
     """
 
     forge: Forge
@@ -137,62 +132,62 @@ class Backlog:
     in_flight: Callable[[], Collection[str]] = tuple
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
-    asked_again: Callable[[str], str] = lambda _key: ""
+    retry_request: Callable[[str], str] = lambda _key: ""
     only: str = ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
-    _noticed: list[Event] = field(default_factory=list, init=False)
+    _events: list[Event] = field(default_factory=list, init=False)
     _fingerprint: str = field(default="", init=False)
     _current_search: TaskSearch | None = field(default=None, init=False)
     _no_task: Choice | None = field(default=None, init=False)
     _last_attempt: str = field(default="", init=False)
 
-    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
-        """Yield the tasks that may be taken, the best first."""
+    def candidates(self, fingerprint: str) -> Iterator[Candidate]:
+        """Yield the tasks that may be claimed, the best first."""
         self._fingerprint, self._no_task = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
         if self._no_task is not None:
             return
         search = self._current_search = self._begin_search()
-        if (waits := why_not_set_up(search.pulls)) is not None:
-            search.note(waits)
+        if (reason := why_not_set_up(search.pulls)) is not None:
+            search.note(reason)
             return
         for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
-            ready: ReadyTask | str = ""
+            candidate: Candidate | str = ""
             with search.reading(name_of(found.task)):
-                ready = search.with_issue_text(found)
-            if isinstance(ready, str):
-                search.note(ready)
+                candidate = search.with_issue_text(found)
+            if isinstance(candidate, str):
+                search.note(candidate)
             else:
-                yield ready
+                yield candidate
         full = search.why_no_new_task(search.pulls, self.in_flight)
         if full is not None:
             search.note(full.reason, full.until, first=True)
         else:
             yield from self._new_tasks(search)
 
-    def confirm(self, candidate: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def confirm(self, candidate: Candidate, lease: Lease) -> Candidate | str:
         """Return the candidate's present state, read after the claim, or why it is not to be done any more."""
-        still: ReadyTask | str = ""
+        confirmed: Candidate | str = ""
         with self._search.reading(name_of(candidate.task)):
-            still = self._check_again(candidate, lease)
-        return still  # noqa: RET504  the block ends some errors
+            confirmed = self._check_again(candidate, lease)
+        return confirmed  # noqa: RET504  `reading` ends some errors
 
-    def pass_over(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
         """Note why a candidate was not taken: another worker holds it, or it was done meanwhile."""
         if reason:
             self._search.note(reason, self._search.now + CLAIMS_LOOK_AGAIN)
 
-    def begin(self, candidate: ReadyTask) -> None:
+    def begin(self, candidate: Candidate) -> None:
         """Mark the candidate as attempted, so that this process does not choose it again."""
         self._last_attempt = candidate.attempt
         self.attempted.add(candidate.attempt)
         self.last_search.forget()
 
     def put_back(self) -> None:
-        """Let the task that was begun last be chosen again."""
+        """Allow the last begun task to be chosen again."""
         self.attempted.discard(self._last_attempt)
 
     def why_none(self) -> Choice:
@@ -211,9 +206,9 @@ class Backlog:
 
     def notices(self) -> list[Event]:
         """Return the events about the tasks that were read, and clear them."""
-        noticed = list(self._noticed)
-        self._noticed.clear()
-        return noticed
+        events = list(self._events)
+        self._events.clear()
+        return events
 
     @property
     def _search(self) -> TaskSearch:
@@ -228,7 +223,7 @@ class Backlog:
             self.allow_actors,
             self.limits,
             self.clock.now(),
-            TextFilter(self.clean, self.clean_name, self._noticed),
+            TextFilter(self.clean, self.clean_name, self._events),
             self.has_conflict,
             self.unfinished,
             self._warn,
@@ -238,12 +233,12 @@ class Backlog:
         )
 
     def _warn(self, name: str, text: str) -> None:
-        """Note a warning, once per name."""
-        if name not in self.last_search.told:
-            self.last_search.told.add(name)
-            self._noticed.append(Warned(text))
+        """Record a warning, once per name."""
+        if name not in self.last_search.warned:
+            self.last_search.warned.add(name)
+            self._events.append(Warned(text))
 
-    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:
         search = self._search
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
@@ -252,37 +247,37 @@ class Backlog:
         asked = lease.previous is not None and lease.previous.outcome == RETRY
         before = lease.previous.new_pull(search.now) if lease.previous and not asked else None
         if before is not None and before not in {pull.number for pull in pulls}:
-            gone = f"if there is none: {self.commands.retry(ready.task.key)}"
             return (
-                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; {gone}"
+                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; "
+                f"if it does not exist: {self.commands.retry(ready.task.key)}"
             )
         done, _ = why_not_again(
-            ready.task, pulls, ready.labels, search.is_asked, by_hand=asked, commands=self.commands
+            ready.task, pulls, ready.labels, search.is_label_trusted, by_hand=asked, commands=self.commands
         )
         full = search.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
-    def _new_tasks(self, search: TaskSearch) -> Iterator[ReadyTask]:
+    def _new_tasks(self, search: TaskSearch) -> Iterator[Candidate]:
         named = self.selection
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             if self.only not in {"", task.key}:
                 continue
-            found: ReadyTask | str = ""
+            found: Candidate | str = ""
             with search.reading(name_of(task)):
                 found = self._judge(task, issue, search)
-            if isinstance(found, ReadyTask):
+            if isinstance(found, Candidate):
                 yield found
             else:
                 search.note(found)
 
-    def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> ReadyTask | str:
-        """Return a task that may be taken, or the reason why not."""
+    def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> Candidate | str:
+        """Return a task that may be claimed, or the reason why not."""
         labels = issue.labels if issue else ()
-        asked = self.asked_again(task.key)
+        asked = self.retry_request(task.key)
         reason, retried = why_not_again(
-            task, search.pulls, labels, search.is_asked, by_hand=bool(asked), commands=self.commands
+            task, search.pulls, labels, search.is_label_trusted, by_hand=bool(asked), commands=self.commands
         )
         attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
         if reason is None and attempt in self.attempted:
@@ -293,50 +288,47 @@ class Backlog:
         if reason is not None:
             return reason
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
-        return ReadyTask(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
+        return Candidate(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
 
 
 @dataclass(slots=True)
 class ConversationTasks(Backlog):
     """Finds the one task of a conversation's changes: a new pull request, or the open one that has them."""
 
-    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
-        """Yield the conversation's task if it may be taken."""
+    def candidates(self, fingerprint: str) -> Iterator[Candidate]:
+        """Yield the conversation's task if it may be claimed."""
         self._fingerprint, self._no_task = fingerprint, None
         search = self._current_search = self._begin_search()
-        ready = self._judged(search, search.pulls)
-        if isinstance(ready, str):
-            search.note(ready)
+        candidate = self._present_task(search, search.pulls)
+        if isinstance(candidate, str):
+            search.note(candidate)
         else:
-            yield ready
+            yield candidate
 
-    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:
         del ready, lease
-        return self._judged(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
+        return self._present_task(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
 
-    def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+    def _present_task(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> Candidate | str:
         """Return the task in its present state on the forge, or why it is not to be done."""
         task = self._next_part(pulls)
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
-                return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
-        asked = self.asked_again(task.key)
+                return Candidate(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+        asked = self.retry_request(task.key)
         reason, _ = why_not_again(
-            task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
+            task, pulls, (), search.is_label_trusted, by_hand=bool(asked), commands=self.commands
         )
         full = None if reason else search.why_no_new_task(pulls, self.in_flight)
-        return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
+        return reason or (full.reason if full else Candidate(replace(task, is_retry=bool(asked)), task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
         """Return the first part of the conversation's work that is not merged."""
         if self.selection.conversation is None:
             raise AssertionError("a conversation was named")
         merged = [pull.branch for pull in pulls if pull.state is PullRequestState.MERGED]
-        for part in count(1):
-            task = from_conversation(*self.selection.conversation, part)
-            if not any(map(task.has_branch, merged)):
-                return task
-        raise AssertionError("numbers do not end")
+        tasks = (from_conversation(*self.selection.conversation, part) for part in count(1))
+        return next(task for task in tasks if not any(map(task.has_branch, merged)))
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.bot.cycle.claim import Candidate
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     REBASE_LABEL,
@@ -53,7 +54,7 @@ class SeenPulls:
     """What the search for a task has read: all our pull requests, and the feedback on some, by number."""
 
     pulls: Sequence[PullRequest] = ()
-    said: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
+    feedback: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
 
 
 class VisibleText(NamedTuple):
@@ -74,8 +75,7 @@ class TextFilter:
     """Removes from texts what people do not see, and records events about what was removed or refused.
 
     Attributes:
-        clean: returns a text as people see it.
-        clean_name: returns a title or a name as people see it.
+        clean: returns a text as people see it; `clean_name` does the same for a title or a name.
         noticed: the recorded events.
     """
 
@@ -86,23 +86,22 @@ class TextFilter:
     def text(self, text: str, place: str) -> str:
         """Return a text as people see it. The event about what they do not see names the place."""
         seen = self.clean(text)
-        self.tell(place, seen.hidden, seen.kept)
+        self.report_hidden(place, seen.hidden, seen.kept)
         return seen.text
 
     def line(self, text: str) -> str:
         """Return a title or a name as people see it."""
         seen = self.clean_name(text)
-        self.tell("a title or a name", seen.hidden)
+        self.report_hidden("a title or a name", seen.hidden)
         return seen.text
 
-    def tell(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
+    def report_hidden(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
         """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
-        if hidden:
-            message = f"{place}: the model would have seen this; you did not"
-            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(hidden)))
-        if kept:
-            message = f"{place}: the model sees this; the page does not show it as it stands"
-            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(kept)))
+        removed = "the model would have seen this; you did not"
+        shown = "the model sees this; the page does not show it as it stands"
+        for message, details in ((removed, hidden), (shown, kept)):
+            if details:
+                self._notice(Guarded(Defence.HIDDEN_TEXT, f"{place}: {message}", tuple(details)))
 
     def refused(self, reason: str) -> None:
         """Record that a person's request was refused."""
@@ -114,18 +113,13 @@ class TextFilter:
 
 
 def filter_answers(
-    clean: Callable[[str], VisibleText],
-    clean_name: Callable[[str], VisibleText],
-    emit: Callable[[Event], None],
+    clean: Callable[[str], VisibleText], emit: Callable[[Event], None]
 ) -> Callable[[str, str], str]:
-    """Return a function that takes an answer and its author, and returns the answer as people see it.
-
-    The function emits events about what people do not see.
-    """
+    """Return a function of an answer and its author that emits what people do not see, and returns the rest."""
 
     def shown(text: str, author: str) -> str:
         noticed: list[Event] = []
-        seen = TextFilter(clean, clean_name, noticed).text(text, f"comment by {author or _GONE}")
+        seen = TextFilter(clean, clean, noticed).text(text, f"comment by {author or _GONE}")
         for event in noticed:
             emit(event)
         return seen
@@ -133,35 +127,16 @@ def filter_answers(
     return shown
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyTask:
-    """A task that may be taken.
-
-    Attributes:
-        attempt: the name under which this process remembers that it attempted the task.
-        after: what to do on the forge once the task is taken.
-        labels: the labels of its issue.
-    """
-
-    task: Task
-    attempt: str
-    after: tuple[Callable[[], None], ...] = ()
-    labels: tuple[str, ...] = ()
-
-
-def _warn_nobody(name: str, text: str) -> None:
-    del name, text
-
-
 @dataclass(slots=True)
 class TaskSearch:
     """Asks the forge for candidates, and caches the answers while a task is chosen.
 
     Attributes:
-        unfinished: keys of tasks with unfinished work; called at most once, and only if needed.
+        unfinished: returns the keys of tasks with unfinished work; called at most once.
         warn: receives warnings for a person, each with a name under which it is emitted once.
         skips: whether what cannot be read is left out; else its error ends the search.
         pulls: all our pull requests, as listed at the start.
+        me: the login of our account; None if the forge does not tell it.
         reasons: why tasks are not done, for people.
         times: when some of these tasks may be done.
     """
@@ -174,7 +149,7 @@ class TaskSearch:
     texts: TextFilter
     has_conflict: Callable[[int], bool]
     unfinished: Callable[[], Collection[str]] = tuple
-    warn: Callable[[str, str], None] = _warn_nobody
+    warn: Callable[[str, str], object] = lambda _name, _text: None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     comments_policy: CommentsPolicy = "writers"
     skips: bool = True
@@ -238,7 +213,7 @@ class TaskSearch:
 
     # Our pull requests.
 
-    def upkeep(self, key: str | None = None) -> Iterator[ReadyTask]:
+    def upkeep(self, key: str | None = None) -> Iterator[Candidate]:
         """Yield the tasks of our open pull requests, the oldest first; with `key`, only those of that task."""
         for pull in reversed(self.pulls):
             about = (key_of(pull.branch) or ("", None))[0]
@@ -256,7 +231,7 @@ class TaskSearch:
                 if found.warning:
                     self.warn("checks", found.warning)
 
-    def upkeep_again(self, ready: ReadyTask, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+    def upkeep_again(self, ready: Candidate, pulls: Sequence[PullRequest]) -> Candidate | str:
         """Return the present task of the candidate's pull request, or why there is none any more."""
         from orchestrator.bot.worker.upkeep import Upkeep
 
@@ -269,23 +244,23 @@ class TaskSearch:
             return self._ready(found, pull)
         return f"pull request #{pull.number} was handled by another worker just now"
 
-    def _ready(self, task: Task, pull: PullRequest) -> ReadyTask:
+    def _ready(self, task: Task, pull: PullRequest) -> Candidate:
         if task.kind is TaskKind.UNFINISHED:  # attempted once per process, like the new task that it was
-            return ReadyTask(task, task.key)
+            return Candidate(task, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
         if task.pull is None or not has_label(task.pull.labels, REBASE_LABEL):
-            return ReadyTask(task, attempt)
+            return Candidate(task, attempt)
         # A person may ask for the same rebase twice. Each labelling changes `updated_at`.
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
-        return ReadyTask(task, f"{attempt} {pull.updated_at}", after)
+        return Candidate(task, f"{attempt} {pull.updated_at}", after)
 
-    def is_asked(self, number: int, label: str) -> bool:
+    def is_label_trusted(self, number: int, label: str) -> bool:
         """Return whether a label on an issue or pull request was put there by an account that may cause work."""
         if (number, label) not in self._asked:
             # A local folder knows no logins: the disk's permissions decide who may write.
-            named = self.me is not None or any(pull.author for pull in self.pulls)
-            is_nameless = not named and self.forge.token_kind() is TokenKind.NONE
-            refusal = None if is_nameless else self.authorization.why_label_refused(number, label)
+            has_logins = self.me is not None or any(pull.author for pull in self.pulls)
+            is_folder = not has_logins and self.forge.token_kind() is TokenKind.NONE
+            refusal = None if is_folder else self.authorization.why_label_refused(number, label)
             self._asked[number, label] = refusal is None
             if refusal is not None:
                 self.note(refusal)
@@ -309,7 +284,7 @@ class TaskSearch:
         return key in self._unfinished
 
     def trusted_checks(self, pull: PullRequest, failed: Sequence[Check]) -> list[Check]:
-        """Return the failed checks whose text the model may see. Of the others it learns only their number."""
+        """Return the failed checks whose text the model may see. Of the others it is told only the number."""
         configured = self.forge.configured_checks(failed, pull.commit, pull.base)
         if self.comments_policy == "quoted":
             return list(failed)
@@ -318,7 +293,7 @@ class TaskSearch:
             if one in configured or (one.app != ACTIONS_APP and self.authorization.allows_app(one.app)):
                 trusted.append(one)
             else:
-                reason = f"the words of a failed check are left out, because {_why_untrusted(one)}"
+                reason = f"the text of a failed check is left out, because {_why_untrusted(one)}"
                 self.texts.refused(f"pull request #{pull.number}: {reason}")
         return trusted
 
@@ -335,19 +310,17 @@ class TaskSearch:
         return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
 
     def _is_reviewed(self, pull: PullRequest) -> bool:
-        said: list[Feedback] = []
-        with self.reading(f"what is said about pull request #{pull.number}"):
-            said = self.feedback(pull.number)
-        return rules.is_reviewed(said, self.me)
+        feedback: list[Feedback] = []
+        with self.reading(f"the feedback on pull request #{pull.number}"):
+            feedback = self.feedback(pull.number)
+        return rules.is_reviewed(feedback, self.me)
 
     def candidates(self, number: int | None, text: str | None, item: str | None) -> Iterator[Issue | Task]:
         """Yield issues, which still have to be authorized, and tasks, which come from people who may write.
 
         Args:
-            number: the number of the issue that a person selected.
-            text: the text of the task that a person selected.
-            item: the key of the backlog item that a person selected. Without any of the three, the whole
-                backlog.
+            number: the issue that a person selected, or else the `text` of a task, or the key of a backlog
+                `item`. Without any of the three, the whole backlog is read.
 
         Raises:
             ConfigurationError: the selected issue is closed, or the item is not in the backlog.
@@ -363,7 +336,7 @@ class TaskSearch:
             found = next((task for task in self._items() if task.key == item), None)
             if found is None:
                 files = ", ".join(BACKLOG_FILES)
-                raise ConfigurationError(f"{item} is no unticked item of {files}: give its words with --task")
+                raise ConfigurationError(f"{item} is no unticked item of {files}: give its text with --task")
             yield found
         else:
             yield from self.forge.open_issues(self.label)
@@ -379,17 +352,14 @@ class TaskSearch:
                 yield from checklist(file, self.texts.text(text, file))
 
     def why_not(self, issue: Issue) -> str | None:
-        """Return why an issue is left alone, or None.
-
-        Either nobody who may cause work asked for it, or somebody else does it.
-        """
+        """Return why an issue is left alone, or None: nobody who may cause work wants it, or somebody else does it."""
         refusal = self.authorization.why_refused(issue)
         if refusal is not None:
             self.texts.refused(refusal)
             return refusal
         ours = [pull.number for pull in self.pulls]
         linked = partial(self.forge.linked_pull_requests, issue.number)
-        return rules.why_somebody_elses(issue, linked, ours, self.me)
+        return rules.why_taken_by_others(issue, linked, ours, self.me)
 
     def task_of(self, issue: Issue) -> Task:
         """Return the task of an authorized issue. Its text is the one that was judged: it is not read again."""
@@ -406,27 +376,26 @@ class TaskSearch:
         comments = [] if self.comments_policy == "none" else self.forge.comments(issue.number)
         may = self.authorization.may_cause_work
         remarks = rules.choose_remarks(comments, self.comments_policy, may, clean)
-        self.texts.tell(f"issue #{issue.number}", hidden, kept)
+        self.texts.report_hidden(f"issue #{issue.number}", hidden, kept)
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
-    def with_issue_text(self, ready: ReadyTask) -> ReadyTask | str:
+    def with_issue_text(self, candidate: Candidate) -> Candidate | str:
         """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.
 
         Other tasks are returned unchanged.
         """
-        task = ready.task
+        task = candidate.task
         if task.kind is not TaskKind.UNFINISHED or task.number is None:
-            return ready
+            return candidate
         try:
             issue = self.forge.issue(task.number)
         except ForgeNotFoundError as error:
             return f"its pull request is open, but {error}"
         if not issue.is_open:
             return f"issue #{issue.number} is closed"
-        reason = self.why_not(issue)
-        if reason is not None:
+        if (reason := self.why_not(issue)) is not None:
             return reason
-        return replace(ready, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
+        return replace(candidate, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
 
 
 def _why_untrusted(check: Check) -> str:

@@ -20,7 +20,7 @@ from orchestrator.bot.coordination.repository_memory import (
 from orchestrator.bot.cycle.propose import notes_in
 from orchestrator.bot.cycle.tasks import is_ours, key_of
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.worker.task_rules import is_somebody_elses, is_us
+from orchestrator.bot.worker.task_rules import id_of, is_another_person, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
@@ -81,8 +81,7 @@ class Lessons:
         recalls_own: whether this machine's own memories are recalled too.
         recalls_documents: whether pieces of indexed documents are recalled too.
         seen: returns what the search for a task has read.
-        at_reference: returns the refs that were seen on the remote for the facts; None means to ask the
-            remote.
+        at_reference: returns the remote's ref of the facts, as seen before; None means to ask the remote.
         clean: returns a comment as people see it, without secrets.
         writes: whether facts may be stored.
     """
@@ -100,7 +99,7 @@ class Lessons:
     writes: bool
     _facts: RepositoryFacts = field(default_factory=RepositoryFacts)
     _pulls: dict[int, PullRequest] = field(default_factory=dict)
-    _said: dict[int, Sequence[Feedback]] = field(default_factory=dict)
+    _feedback: dict[int, Sequence[Feedback]] = field(default_factory=dict)
     _reported: set[str] = field(default_factory=set)
 
     # What is learned.
@@ -119,21 +118,21 @@ class Lessons:
         me = self.forge.own_login()
         ours = (one for one in seen.pulls if key_of(one.branch) is not None and is_us(one.author, me))
         self._pulls = {pull.number: pull for pull in ours}
-        self._said = {number: said for number, said in seen.said.items() if number in self._pulls}
+        self._feedback = {number: said for number, said in seen.feedback.items() if number in self._pulls}
         self._facts = shared.read(self.at_reference())
-        over = self._not_looked_at()
-        for pull in over:
-            if pull.number not in self._said:
-                self._said[pull.number] = self.forge.feedback(pull.number)
-        fresh = [fact for number in self._said for fact in self._taught_by(self._pulls[number])]
-        self._store(shared, fresh, [pull.number for pull in over])
+        ended = self._unread_ended_pulls()
+        for pull in ended:
+            if pull.number not in self._feedback:
+                self._feedback[pull.number] = self.forge.feedback(pull.number)
+        facts = [fact for number in self._feedback for fact in self._facts_from(self._pulls[number])]
+        self._store(shared, facts, [pull.number for pull in ended])
 
-    def _store(self, shared: RepositoryMemory, fresh: Sequence[Fact], looked_at: Sequence[int]) -> None:
+    def _store(self, shared: RepositoryMemory, found: Sequence[Fact], looked_at: Sequence[int]) -> None:
         merged = {pull.number for pull in self._pulls.values() if pull.state is PullRequestState.MERGED}
 
         def change(facts: RepositoryFacts) -> RepositoryFacts:
             known = facts.by_key
-            new = [fact for fact in fresh if not _is_known(fact, known.get(fact.key))]
+            new = [fact for fact in found if not _is_known(fact, known.get(fact.key))]
             after = facts.with_facts(new, (number for number in looked_at if number not in facts.looked_at))
             confirmed = (
                 one.confirm() if one.pull in merged and not one.confirmed else one for one in after.facts
@@ -144,10 +143,10 @@ class Lessons:
             return
         self._facts = shared.change(change) if self.writes else after.bounded(self.clock.now())
 
-    def _not_looked_at(self) -> list[PullRequest]:
+    def _unread_ended_pulls(self) -> list[PullRequest]:
         """Return recently ended pull requests whose feedback no cycle has read since, the newest first."""
         now, known = self.clock.now(), set(self._facts.looked_at)
-        over = [
+        ended = [
             pull
             for pull in self._pulls.values()
             if pull.state is not PullRequestState.OPEN
@@ -155,60 +154,54 @@ class Lessons:
             and pull.updated_at is not None
             and now - pull.updated_at < RECENT
         ]
-        return sorted(over, key=lambda pull: pull.number, reverse=True)[:MOST_READ]
+        return sorted(ended, key=lambda pull: pull.number, reverse=True)[:MOST_READ]
 
-    def _taught_by(self, pull: PullRequest) -> Iterator[Fact]:
+    def _facts_from(self, pull: PullRequest) -> Iterator[Fact]:
         """Yield a fact for each remark of a person who may write on a pull request.
 
         The last remark on a pull request that was closed unmerged counts as the reason.
         """
-        taught = [(one, words) for one in self._said[pull.number] if (words := self._words(one))]
-        for at, (one, words) in enumerate(taught, 1):
-            is_reason = pull.state is PullRequestState.CLOSED and at == len(taught)
+        remarks = [(one, text) for one in self._feedback[pull.number] if (text := self._own_text(one))]
+        for number, (one, text) in enumerate(remarks, 1):
+            is_reason = pull.state is PullRequestState.CLOSED and number == len(remarks)
             yield Fact(
                 FactKind.CLOSED if is_reason else FactKind.CORRECTION,
-                words[:MOST_WORDS],
+                text[:MOST_WORDS],
                 one.author,
                 pull.number,
-                _name(one),
+                id_of(one),
                 one.url[:_PATH_CHARS],
                 one.created_at,
                 self.clock.now() + LIFETIME,
                 one.path[:_PATH_CHARS],
             )
 
-    def _words(self, one: Feedback) -> str:
-        """Return the text that a remark teaches; empty unless its author is a person who may write."""
-        is_person = is_somebody_elses(one.author, self.forge.own_login()) and not is_ours(one.body)
+    def _own_text(self, one: Feedback) -> str:
+        """Return a remark's own text; empty unless its author is a person who may write."""
+        is_person = is_another_person(one.author, self.forge.own_login()) and not is_ours(one.body)
         if not is_person or one.state in {"approved", "dismissed"}:
             return ""
-        words = own_words(self.clean(one.body))
-        return words if words and self.forge.permission(one.author).may_write else ""
+        text = own_words(self.clean(one.body))
+        return text if text and self.forge.permission(one.author).may_write else ""
 
     async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
-        """Store the model's notes, which its pull request shows too. A failure becomes a warning.
-
-        A note is recalled only after the pull request is merged.
-
-        Args:
-            cited: files that the notes may be about, each with its blob in the pull request.
-        """
+        """Store the model's notes: see `CycleMemory`. A failure becomes a warning."""
         if self.shared is None or not self.writes or not notes:
             return
         now, shared = self.clock.now(), self.shared
         facts = [
             Fact(
                 FactKind.NOTE,
-                words[:MOST_WORDS],
+                text[:MOST_WORDS],
                 "",
                 pull.number,
                 "",
                 pull.url[:_PATH_CHARS],
                 now,
                 now + LIFETIME,
-                cited=_cited_by(words, cited),
+                cited=_cited_by(text, cited),
             )
-            for words in notes
+            for text in notes
         ]
         try:
             await asyncio.to_thread(shared.change, lambda known: known.with_facts(facts))
@@ -220,16 +213,7 @@ class Lessons:
     async def recall(
         self, message: str, files: Collection[str], blobs: Callable[[Sequence[str]], Mapping[str, str]]
     ) -> str:
-        """Return the memories that are relevant to a message, as Markdown; empty if there are none.
-
-        Args:
-            files: the files that the task is about.
-            blobs: returns the blobs of files on the base; files that do not exist are left out.
-
-        Raises:
-            MemoryStoreError: this machine's file cannot be used.
-            ModelError: there is no vector for a new fact.
-        """
+        """Return the memories that are relevant to a message, as Markdown: see `CycleMemory`."""
         indices = [*([REPOSITORY] if self._facts.facts else []), *([MEMORIES] if self.recalls_own else [])]
         if not indices:
             return ""
@@ -243,15 +227,15 @@ class Lessons:
             is_forced = one.memory.type in ALWAYS_INCLUDED
             if not is_forced and others == RESULTS:
                 continue
-            now = one.memory
-            if now.index == REPOSITORY:
+            memory_now = one.memory
+            if memory_now.index == REPOSITORY:
                 if sum(known.index == REPOSITORY for known in shown) == MOST_RECALLED:
                     continue
-                words = await asyncio.to_thread(self._as_it_is_now, now, blobs)
-                if not words:
+                text = await asyncio.to_thread(self._present_text, memory_now, blobs)
+                if not text:
                     continue
-                now = replace(now, content=words)
-            shown.append(now)
+                memory_now = replace(memory_now, content=text)
+            shown.append(memory_now)
             others += not is_forced
         memory.mark_as_known(shown)
         documents = await memory.document_block(message) if self.recalls_documents else ""
@@ -266,7 +250,7 @@ class Lessons:
                 found.append(memory.id)
         return found[:CANDIDATES]
 
-    def _as_it_is_now(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
+    def _present_text(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
         """Return a fact's present text at its citation; empty if the fact does not hold any more.
 
         The reason is emitted once per fact.
@@ -275,81 +259,59 @@ class Lessons:
         if fact is None:
             return ""
         try:
-            words = self._noted(fact, blobs) if fact.kind is FactKind.NOTE else self._said_now(fact)
+            return self._note_now(fact, blobs) if fact.kind is FactKind.NOTE else self._remark_now(fact)
         except (ForgeError, WorkspaceError) as error:
-            words = _Words(why_not=f"its citation cannot be read: {error}")
-        if words.why_not and fact.key not in self._reported:
+            return self._refuse(fact, f"its citation cannot be read: {error}")
+
+    def _refuse(self, fact: Fact, why: str, defence: Defence = Defence.MEMORY) -> str:
+        """Emit why a fact is not used, once per fact. Return an empty text."""
+        if fact.key not in self._reported:
             self._reported.add(fact.key)
             who = f"of {fact.author}" if fact.author else "of a model"
-            said = f"a remembered {fact.kind} {who} is not used: {words.why_not}"
-            self.emit(Guarded(words.defence, said))
-        return words.text
+            self.emit(Guarded(defence, f"a remembered {fact.kind} {who} is not used: {why}"))
+        return ""
 
-    def _said_now(self, fact: Fact) -> _Words:
+    def _remark_now(self, fact: Fact) -> str:
         pull = self._pulls.get(fact.pull)
         if pull is None:
-            return _Words(why_not=f"#{fact.pull} is no pull request of ours")
+            return self._refuse(fact, f"#{fact.pull} is no pull request of ours")
         if fact.kind is FactKind.CLOSED and pull.state is not PullRequestState.CLOSED:
-            return _Words(why_not=f"#{fact.pull} is not closed without being merged")
-        if fact.pull not in self._said:
-            self._said[fact.pull] = self.forge.feedback(fact.pull)
-        one = next((one for one in self._said[fact.pull] if _name(one) == fact.said), None)
+            return self._refuse(fact, f"#{fact.pull} is not closed without being merged")
+        if fact.pull not in self._feedback:
+            self._feedback[fact.pull] = self.forge.feedback(fact.pull)
+        one = next((one for one in self._feedback[fact.pull] if id_of(one) == fact.said), None)
         if one is None:
-            return _Words(why_not=f"what it cites on #{fact.pull} is not there")
+            return self._refuse(fact, f"what it cites on #{fact.pull} is not there")
         if one.author != fact.author:
-            return _Words(why_not=f"what it cites on #{fact.pull} is somebody else's")
+            return self._refuse(fact, f"what it cites on #{fact.pull} is somebody else's")
         if not self.forge.permission(one.author).may_write:
-            return _Words(why_not=f"{fact.author} may not write any more", defence=Defence.ADMISSION)
-        words = self._words(one)
-        taken_back = "" if words else f"what it cites on #{fact.pull} was taken back"
-        return _Words(words[:MOST_WORDS], taken_back)
+            return self._refuse(fact, f"{fact.author} may not write any more", Defence.ADMISSION)
+        text = self._own_text(one)
+        return text[:MOST_WORDS] or self._refuse(fact, f"what it cites on #{fact.pull} was taken back")
 
-    def _noted(self, fact: Fact, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> _Words:
+    def _note_now(self, fact: Fact, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
         pull = self._pulls.get(fact.pull)
         if pull is None or pull.state is not PullRequestState.MERGED:
-            return _Words()  # not recalled before the merge, and no reason to warn
+            return ""  # not recalled before the merge, and no reason to warn
         if fact.content not in notes_in(pull.body):
-            return _Words(why_not=f"#{fact.pull}, which is merged, does not say it")
+            return self._refuse(fact, f"#{fact.pull}, which is merged, does not say it")
         now = blobs(tuple(fact.cited))
         if changed := sorted(path for path, blob in fact.cited.items() if now.get(path) != blob):
             path = one_line(changed[0], limit=_PATH_CHARS)
-            return _Words(why_not=f"{path} was changed since #{fact.pull}")
-        return _Words(self.clean(fact.content))
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """The text of a fact, or why there is none."""
-
-    text: str = ""
-    why_not: str = ""
-    defence: Defence = Defence.MEMORY
+            return self._refuse(fact, f"{path} was changed since #{fact.pull}")
+        return self.clean(fact.content)
 
 
 def _is_known(fact: Fact, known: Fact | None) -> bool:
     """Return whether an equal fact is stored already; the state of its pull request is not compared."""
-    return known is not None and (known.kind, known.content, known.path) == (
-        fact.kind,
-        fact.content,
-        fact.path,
-    )
+    parts = (fact.kind, fact.content, fact.path)
+    return known is not None and (known.kind, known.content, known.path) == parts
 
 
-def _cited_by(words: str, cited: Mapping[str, str]) -> dict[str, str]:
+def _cited_by(text: str, cited: Mapping[str, str]) -> dict[str, str]:
     """Return the files that a text names; all of them if it names none; at most `MOST_CITED`."""
-    named = {path: blob for path, blob in cited.items() if path in words or path.rpartition("/")[2] in words}
+    named = {path: blob for path, blob in cited.items() if path in text or path.rpartition("/")[2] in text}
     return dict(sorted((named or cited).items())[:MOST_CITED])
-
-
-def _name(one: Feedback) -> str:
-    return f"{one.kind}-{one.id}"
-
-
-_TYPES: Mapping[FactKind, MemoryType] = {
-    FactKind.CORRECTION: MemoryType.CORRECTION,
-    FactKind.CLOSED: MemoryType.FACT,
-    FactKind.NOTE: MemoryType.FACT,
-}
 
 
 def as_items(facts: Iterable[Fact]) -> dict[str, NewItem]:
@@ -361,12 +323,12 @@ def _as_item(fact: Fact) -> NewItem:
     importance = Importance(fact.importance)
     if fact.confirmed and importance is Importance.NORMAL:
         importance = Importance.HIGH
+    reason = _REASONS[fact.kind]
+    citation = {"said": fact.said} if fact.said else {"blobs": fact.cited}
     metadata: dict[str, Any] = {
-        "reason": _reason(fact),
+        "reason": f"{reason}; the pull request is merged" if fact.confirmed else reason,
         "url": fact.url,
-        "citation": {"pull": fact.pull, "said": fact.said}
-        if fact.said
-        else {"pull": fact.pull, "blobs": fact.cited},
+        "citation": {"pull": fact.pull, **citation},
         "path": fact.path,
         "by": fact.author or "a model",
         "confirmed": fact.confirmed,
@@ -374,7 +336,7 @@ def _as_item(fact: Fact) -> NewItem:
     return NewItem(
         fact.content,
         fact.created_at,
-        _TYPES[fact.kind],
+        MemoryType.CORRECTION if fact.kind is FactKind.CORRECTION else MemoryType.FACT,
         _origin(fact),
         importance,
         Author.PERSON if fact.author else Author.MODEL,
@@ -401,8 +363,3 @@ _REASONS: Mapping[FactKind, str] = {
     FactKind.CLOSED: "the pull request was closed without being merged",
     FactKind.NOTE: "a model wrote it, and the pull request shows it",
 }
-
-
-def _reason(fact: Fact) -> str:
-    why = _REASONS[fact.kind]
-    return f"{why}; the pull request is merged" if fact.confirmed else why

@@ -16,7 +16,7 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     files_to_keep,
     pages_of,
-    read_state_pages,
+    read_saved,
     trimmed_events,
 )
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
@@ -60,8 +59,6 @@ class DeadRunSaver:
         reopen: opens the clone of a dead run again; raises `WorkspaceError` if the clone cannot be used.
         open_clone: makes a new clone, for a run whose own is gone.
         run: the run that saves, for the record.
-        redact: removes secrets from a text.
-        holds_secret: whether a text has a secret.
     """
 
     records: Records
@@ -86,8 +83,8 @@ class DeadRunSaver:
             The key `saved` or `patch` of a cycle's result; empty if there is nothing to save.
 
         Raises:
-            WorkspaceError: nothing can be saved now: the remote does not answer, no clone can be made, or the
-                end was requested. The work stays where it is.
+            WorkspaceError: nothing can be saved now: the remote does not answer, no clone can be made, or a
+                stop was requested. The work stays where it is.
         """
         clone = self._reopened(run)
         if clone is None:
@@ -96,7 +93,7 @@ class DeadRunSaver:
             try:
                 return {"saved": self._save_on_remote(run, lease, clone, events)}
             except WorkspaceError as error:
-                if self._may_pass(error):
+                if self._is_temporary(error):
                     clone.leave()
                     raise
                 self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
@@ -105,13 +102,12 @@ class DeadRunSaver:
     def _save_conversation(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
         """Save the conversation of a run whose files are gone: it is in the journal, and was paid for.
 
-        The calls that wrote the files are not repeated. The journal's texts lack what looked like a secret,
-        it does not tell what commands changed in between, and the base may have moved. The model would take
-        the result for its own work, which it might not be. It sees its earlier calls instead.
+        The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
+        on another base, the result could differ from what the model wrote. It sees its earlier calls instead.
         """
         key = lease.record.task
         found = load_wip(self.records, key)
-        pages = _pages_of(found)
+        pages = read_saved(found)
         if pages and pages[0].run == run.id:  # the run had saved its work before it was killed
             return {"saved": wip_ref(key)}
         if not any(isinstance(event, ReplyReceived) for event in events) or _reached_finish(events):
@@ -122,16 +118,14 @@ class DeadRunSaver:
                     _restore_saved_work(clone, found.work, wip_ref(key))
                 return {"saved": self._save_on_remote(run, lease, clone, events, files_lost=True)}
             except WorkspaceError as error:
-                if self._may_pass(error):
+                if self._is_temporary(error):
                     raise
                 self.emit(
-                    Warned(
-                        f"the conversation of run {run.id} could not be saved, it is only in its journal: {error}"
-                    )
+                    Warned(f"the conversation of run {run.id} is only in its journal, not saved: {error}")
                 )
                 return {}
 
-    def _may_pass(self, error: WorkspaceError) -> bool:
+    def _is_temporary(self, error: WorkspaceError) -> bool:
         """Return whether saving may succeed at the next start."""
         return isinstance(error, RemoteUnavailableError) or self.records.remote.cancelled()
 
@@ -181,34 +175,34 @@ class DeadRunSaver:
         *,
         files_lost: bool = False,
     ) -> str:
-        found, touched = load_wip(self.records, lease.record.task), clone.changed_paths()
+        key, touched = lease.record.task, clone.changed_paths()
+        found = load_wip(self.records, key)
+        before = read_saved(found)
         # The journal of a run that continued earlier work lacks the earlier conversation.
-        resumed = run.resumed is not None and run.resumed.turns > 0
-        before = _pages_of(found)
-        pages = before if resumed else None
-        said = [*(pages[1] if pages else ()), *conversation(events)]
-        if pages and pages[0].run == run.id:  # the run had saved its conversation before it was killed
-            said = list(pages[1])
+        continued = before if run.resumed is not None and run.resumed.turns > 0 else None
+        kept = conversation(events)
+        if continued:  # the run may have saved its conversation before it was killed
+            kept = [*continued[1], *(() if continued[0].run == run.id else kept)]
+        start, question = run.start, run.question
         state = UnfinishedState(
             run=run.id,
-            why=str(Outcome.QUESTION) if run.question else CRASHED,
-            model=run.start.model if run.start else "",
-            contract=run.start.contract if run.start else "",
-            profile=run.start.profile if run.start else "",
+            why=str(Outcome.QUESTION) if question else CRASHED,
+            model=start.model if start else "",
+            contract=start.contract if start else "",
+            profile=start.profile if start else "",
             touched=tuple(sorted(touched)),
-            question=run.question.question if run.question else "",
-            question_url=(run.question.url or "") if run.question else "",
-            attempts=(pages[0].attempts if pages else 0) + 1,
+            question=question.question if question else "",
+            question_url=(question.url or "") if question else "",
+            attempts=(continued[0].attempts if continued else 0) + 1,
             files_lost=files_lost,
-            said=(*(before[0].said if before else ()), *words_of_person(run.start, events)),
+            said=(*(before[0].said if before else ()), *_messages_of_person(start, events)),
         )
-        stored = pages_of(state, trimmed_events(said), self.redact)
-        key, replaces = lease.record.task, found.commit if found else None
+        pages, replaces = pages_of(state, trimmed_events(kept), self.redact), found.commit if found else None
         try:
             return save_wip(
                 clone,
                 key,
-                stored,
+                pages,
                 touched=touched,
                 include_commands=False,
                 expected=replaces,
@@ -218,8 +212,8 @@ class DeadRunSaver:
                 lease=lease,
             ).ref
         except WorkspaceError as error:
-            if not self._may_pass(error):
-                self._keep_on_this_machine(key, clone, touched, stored, replaces)
+            if not self._is_temporary(error):
+                self._keep_on_this_machine(key, clone, touched, pages, replaces)
             raise
 
     def _keep_on_this_machine(
@@ -231,39 +225,27 @@ class DeadRunSaver:
             )
             self.kept.write(key, files_to_keep(clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as error:
-            self.emit(
-                Warned(
-                    f"the work could not be kept on this machine, the next cycle starts without it: {error}"
-                )
-            )
+            message = "the work could not be stored on this machine; the next cycle starts without it"
+            self.emit(Warned(f"{message}: {error}"))
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self.holds_secret)
 
 
 def _restore_saved_work(clone: Clone, work: str, reference: str) -> None:
-    """Apply the saved work of an earlier cycle to a new clone.
-
-    Raises:
-        WorkspaceError: the work has conflicts. The record that exists already is then of more use.
-    """
     if clone.apply_work(work, reference=reference).conflicts:
-        raise WorkspaceError("the saved work of the cycle before it now conflicts with the base")
+        # The saved work, without the conversation, is of more use.
+        raise WorkspaceError("the work saved by the cycle before it conflicts with the base")
 
 
-def words_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:
+def _messages_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:
     """Return what a person wrote in a run that was a conversation about a task; empty for other runs."""
-    if start is None or not start.door:
-        return ()
-    return tuple(turn.said for turn in history_of(events) if turn.kind is TurnKind.USER)
-
-
-def _pages_of(found: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
-    return read_state_pages(found.pages) if found is not None and found.fault is None else None
+    is_conversation = start is not None and start.door
+    return tuple(turn.said for turn in history_of(events) if is_conversation and turn.kind is TurnKind.USER)
 
 
 def _reached_finish(events: tuple[Event, ...]) -> bool:
-    """Return whether a run had reached its last phase with a proposed commit. Then it kept its work itself."""
+    """Return whether a run had reached its last phase with a proposed commit. Then it saved its work itself."""
     ended = any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
     return ended and any(isinstance(event, Proposed) and event.commit for event in events)
 
@@ -277,9 +259,7 @@ class Recovery:
 
     Attributes:
         repository: its name in journals; runs on others are not touched.
-        forge: where the "working" label of a task is removed.
         temporary: the folder in which clones are made.
-        redact: removes secrets from a text.
     """
 
     home: Home
@@ -336,17 +316,12 @@ class Recovery:
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
     def _result_without_claim(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
-        """Return the result of a run that does not hold its claim any more.
-
-        Either it released the claim, or another worker has had the task since.
-        """
-        # Releasing a claim by hand keeps the run's name on it and does not touch the clone.
-        there = bool(run.clone_folder) and Path(run.clone_folder).exists()
-        if isinstance(record, ClaimRecord) and record.run == run.id and not there:
+        """Return the result of a run that released its claim, or lost it to another worker."""
+        # If a person released the claim, it still names this run, and the clone is still there.
+        has_clone = bool(run.clone_folder) and Path(run.clone_folder).exists()
+        if isinstance(record, ClaimRecord) and record.run == run.id and not has_clone:
             outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
-            return (
-                {"outcome": outcome, "error": None} if outcome == Outcome.PROPOSED else {"outcome": outcome}
-            )
+            return {"outcome": outcome, **({"error": None} if outcome == Outcome.PROPOSED else {})}
         found = self.saver.as_patch(run)
         why = {"error": "the process was killed, and had lost its claim on the task"}
         return found | why if found else {}
@@ -376,7 +351,7 @@ class Recovery:
         minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
         spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds) + run.uncertain
         total = (run.claim.spent_before if run.claim else Spent()) + spent
-        # The heartbeats recorded a part of this already, and more than this for requests that broke off.
+        # Not less than the heartbeats recorded: they include requests that broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
         if task.number is not None:
             with suppress(ForgeError):  # the label only shows the claim's state
@@ -385,10 +360,7 @@ class Recovery:
 
 
 def _was_completed(events: tuple[Event, ...]) -> bool:
-    """Return whether everything was proposed and the model called `finish` without having been refused.
-
-    `finish` is refused once while changes are not proposed.
-    """
+    """Return whether a commit was proposed and no `finish` was refused, which happens while changes are left."""
     calls = [event for event in events if isinstance(event, ToolCallEnded)]
     refused = any(call.name == "finish" and call.status is not CallStatus.OK for call in calls)
     finished = bool(calls) and calls[-1].name == "finish" and not refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -57,11 +57,11 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """What each field allows: numbers separated by commas, or `*`; weekdays as names.
+    """The fields of a crontab line: numbers separated by commas, or `*`; weekdays as names.
 
     Attributes:
-        either_day: True if neither `day` nor `weekday` begins with a star, so that one match is enough.
-            https://man7.org/linux/man-pages/man5/crontab.5.html
+        either_day: whether one of `day` and `weekday` has to match, not both, because neither begins with a
+            star: https://man7.org/linux/man-pages/man5/crontab.5.html
     """
 
     minute: str
@@ -132,9 +132,11 @@ def _item(field: _Field, item: str) -> range:
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LONGEST = timedelta(days=366)
-_SPREAD = 0.1  # fraction of the time between two rings
+_SPREAD = 0.1
+"""Fraction of the time between two rings by which an alarm may be late."""
 _MOST_SPREAD_SECONDS = 300.0
-_FIRES_LOOKED_AT = 5  # to find the shortest time between two
+_FIRES_COMPARED = 6
+"""Times of a crontab line that are compared to find the shortest time between two."""
 _COMPARE_SECONDS = 60
 """Interval at which the scheduler compares its times with the clock: timers do not count a machine's sleep."""
 _TICK = timedelta(microseconds=1)
@@ -147,8 +149,7 @@ class Schedule:
     Attributes:
         text: as the person wrote it, for messages.
         trigger: an APScheduler trigger, which computes times and reads no clock.
-        spread_seconds: the most that an alarm may ring after its time, so that many machines do not start at
-            once.
+        spread_seconds: the most that an alarm rings late, so that many machines do not start at once.
         begins_at_once: whether the first time is the start itself.
     """
 
@@ -160,8 +161,8 @@ class Schedule:
     def next_fire(self, after: datetime) -> datetime:
         """Return the first time (UTC) after this one.
 
-        A time in the hour that is skipped in spring comes once, as far after midnight; one in the hour that
-        is repeated in autumn comes twice.
+        A time that the clock skips in spring comes once, an hour later on the clock. A time that the clock
+        shows twice in autumn comes twice.
 
         Raises:
             ConfigurationError: there is none.
@@ -187,22 +188,13 @@ def make_schedule(every: str | None, cron: str | None, timezone: str, start: dat
         raise ConfigurationError("every and cron exclude each other: leave one of them out")
     if every is not None:
         return _intervals(every, start)
-    zone = time_zone(timezone)
-    return None if cron is None else _crontab(cron, zone, start)
-
-
-def time_zone(name: str) -> ZoneInfo:
-    """Return the time zone of this name.
-
-    Raises:
-        ConfigurationError: there is no such time zone.
-    """
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):  # OSError if the name is that of a folder
         raise ConfigurationError(
-            f"there is no time zone {name!r}: it takes a name such as UTC or Europe/Berlin"
+            f"there is no time zone {timezone!r}: it takes a name such as UTC or Europe/Berlin"
         ) from None
+    return None if cron is None else _crontab(cron, zone, start)
 
 
 def _intervals(every: str, start: datetime) -> Schedule:
@@ -225,22 +217,18 @@ def _crontab(cron: str, zone: ZoneInfo, start: datetime) -> Schedule:
     from apscheduler.triggers.cron import CronTrigger
 
     fields = read_crontab(cron)
-    day = {"day": fields.day, "day_of_week": fields.weekday}
-    # In one trigger, APScheduler would require both kinds of days.
-    days = [{"day": fields.day}, {"day_of_week": fields.weekday}] if fields.either_day else [day]
+    by_day, by_weekday = {"day": fields.day}, {"day_of_week": fields.weekday}
+    # One trigger requires all of its fields to match.
+    days = [by_day, by_weekday] if fields.either_day else [by_day | by_weekday]
     time_of_day = {"minute": fields.minute, "hour": fields.hour, "month": fields.month, "second": "0"}
-    triggers = [CronTrigger(**time_of_day, **one, timezone=zone) for one in days]
-    schedule = Schedule(
-        f"{cron} {zone.key}",
-        triggers[0] if len(triggers) == 1 else OrTrigger(triggers),
-        0.0,
-        begins_at_once=False,
-    )
-    times = [schedule.next_fire(start)]
-    for _ in range(_FIRES_LOOKED_AT):
+    triggers = [CronTrigger(**time_of_day, **day, timezone=zone) for day in days]
+    trigger = triggers[0] if len(triggers) == 1 else OrTrigger(triggers)
+    schedule = Schedule(f"{cron} {zone.key}", trigger, 0.0, begins_at_once=False)
+    times = [start]
+    while len(times) <= _FIRES_COMPARED:
         times.append(schedule.next_fire(times[-1]))
-    shortest = min(later - earlier for earlier, later in pairwise(times))
-    return Schedule(schedule.text, schedule.trigger, _spread(shortest), begins_at_once=False)
+    shortest = min(later - earlier for earlier, later in pairwise(times[1:]))
+    return replace(schedule, spread_seconds=_spread(shortest))
 
 
 def _spread(between: timedelta) -> float:
@@ -283,7 +271,7 @@ class Alarm:
     async def __aexit__(self, *exc: object) -> None:
         """Stop the scheduler. Nothing rings after this."""
         self._scheduler.shutdown(wait=False)
-        self._ring = _do_not_ring
+        self._ring = lambda: None
         await asyncio.sleep(0)  # the scheduler ends in the loop's next turn
 
     async def _fire(self) -> None:
@@ -293,7 +281,3 @@ class Alarm:
 
 async def _compare_times() -> None:
     """Do nothing. Running a job makes the scheduler compare its times with the clock."""
-
-
-def _do_not_ring() -> None:
-    pass

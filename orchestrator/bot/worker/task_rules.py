@@ -22,8 +22,7 @@ class TaskAuthorization:
     """Decides who may cause work, by the permissions on the forge, never by names. It asks no model.
 
     Args:
-        forge: gives permissions and histories. Its errors pass through, so that an unknown account is not let
-            in.
+        forge: gives permissions and histories. Its errors are not caught: without an answer nobody has permission.
         label: the label that asks for work, as for `Forge.open_issues`.
         allow_actors: logins that are treated as if they could write; a bot's with its `[bot]`.
     """
@@ -46,9 +45,8 @@ class TaskAuthorization:
     def why_refused(self, issue: Issue) -> str | None:
         """Return why an issue is not taken, in one line, or None if it may be.
 
-        The issue must have been read before this call, because the history is read now. An edit between the
-        two is then judged although its text is not used. In the other order, a text that nobody judged could
-        be used.
+        Read the issue before this call, which reads its history. In the other order, an edit between the two
+        could be used without having been judged.
         """
         by_writer = self.may_cause_work(issue.author)
         has_label = self._wanted <= {name.lower() for name in issue.labels}
@@ -57,7 +55,7 @@ class TaskAuthorization:
         history = self._forge.history(issue.number, self._label)
         if not history.is_complete:
             return f"issue #{issue.number} has more edits than can be judged: open a new issue with its text"
-        # A trusted author vouches for the text except others' edits, a trusted labeller for the text at the labelling.
+        # A trusted author answers for all but others' edits, a trusted labeller for the text at that moment.
         refusal = (
             self._why_edited_refused(issue, history.edits)
             if by_writer
@@ -68,12 +66,7 @@ class TaskAuthorization:
         return self._why_edited_since_refused(issue, history)
 
     def why_label_refused(self, number: int, label: str) -> str | None:
-        """Return why a label on an issue or pull request does not count, in one line, or None if it counts.
-
-        Args:
-            number: the number of the issue or pull request that has the label.
-            label: any label, not only the one that asks for work.
-        """
+        """Return why a label on an issue or pull request does not count, in one line, or None if it counts."""
         by = self._forge.labelled_by(number, label)
         if self.may_cause_work(by):
             return None
@@ -86,7 +79,7 @@ class TaskAuthorization:
         )
 
     def _why_edited_refused(self, issue: Issue, edits: Iterable[Edit]) -> str | None:
-        """Return why an issue by a trusted author is refused, which is for edits by others, or None."""
+        """Return why an issue by a trusted author is refused because of others' edits, or None."""
         bad = self._first_untrusted(edits)
         if bad is None:
             return None
@@ -96,11 +89,9 @@ class TaskAuthorization:
         )
 
     def _why_edited_since_refused(self, issue: Issue, history: IssueHistory) -> str | None:
-        """Return why an issue with a trusted labeller is refused, or None.
-
-        The reason is an edit in the second of the labelling or after it.
-        """
+        """Return why an issue with a trusted labeller is refused because of later edits, or None."""
         at = history.labelled_at
+        # An edit in the same second counts as later.
         bad = self._first_untrusted(edit for edit in history.edits if at is None or edit.at >= at)
         if bad is None:
             return None
@@ -110,16 +101,16 @@ class TaskAuthorization:
         )
 
     def _why_untrusted_refused(self, issue: Issue, history: IssueHistory) -> str:
-        """Return why an issue is refused where neither its author nor the labeller is trusted."""
+        """Return why an issue is refused if neither its author nor the labeller is trusted."""
         by = history.labelled_by
         if by is None:
-            said = f"and nobody is known to have put the label {self._label!r} on"
-            return f"{_who(issue)}, who may not write to the repository, {said}: {self._relabel()}"
+            why = f"and nobody is known to have put the label {self._label!r} on"
+            return f"{_who(issue)}, who may not write to the repository, {why}: {self._relabel()}"
         if _comparable(by) == _comparable(issue.author):
-            said = "who put the label on and may not write to the repository"
-            return f"{_who(issue)}, {said}: {self._remedy(issue.author)}"
-        said = f"{_name(by)} put the label on, and neither may write to the repository"
-        return f"{_who(issue)}, {said}: {self._remedy(issue.author)}"
+            why = "who put the label on and may not write to the repository"
+        else:
+            why = f"{_name(by)} put the label on, and neither may write to the repository"
+        return f"{_who(issue)}, {why}: {self._remedy(issue.author)}"
 
     def _first_untrusted(self, edits: Iterable[Edit]) -> Edit | None:
         return next((edit for edit in edits if not self.may_cause_work(edit.editor)), None)
@@ -159,14 +150,14 @@ def choose_remarks(
     may: Callable[[str], bool],
     clean: Callable[[str, str], str],
 ) -> tuple[Remark, ...]:
-    """Return the remarks that the policy lets through, oldest first.
+    """Return the remarks that the policy allows, oldest first.
 
     The program's own comments are left out, because they may contain a model's words under the name of an
     account that may write. If there are too many remarks, the newest stay, and strangers' are dropped first.
 
     Args:
         comments: oldest first.
-        may: whether a login may cause work.
+        may: returns whether a login may cause work.
         clean: takes a text and its author, and returns the text as people see it.
     """
     if policy == "none":
@@ -227,13 +218,13 @@ class NotNow:
 
 def why_not_set_up(pulls: Iterable[PullRequest]) -> str | None:
     """Return why no task at all is done, or None: the pull request that sets up the repository is still open."""
-    waiting = [pull for pull in pulls if pull.branch in ONBOARDING and pull.state is PullRequestState.OPEN]
-    return (
-        f"{waiting[0].url} sets Pullwright up and is open: merge it first, or close it" if waiting else None
-    )
+    for pull in pulls:
+        if pull.branch in ONBOARDING and pull.state is PullRequestState.OPEN:
+            return f"{pull.url} sets Pullwright up and is open: merge it first, or close it"
+    return None
 
 
-def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and how a reason is told
+def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and the commands in the reason
     pulls: Sequence[PullRequest],
     limits: ReviewLimits,
     now: datetime,
@@ -244,8 +235,7 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
     """Return why no new task is begun, or None.
 
     Args:
-        is_reviewed: whether a person gave feedback on a pull request; called for open ones, and only if it
-            matters.
+        is_reviewed: returns whether a person gave feedback on an open pull request; called only if it matters.
         in_flight: tasks that other workers have begun and not proposed yet; each counts as a pull request.
     """
     is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
@@ -276,12 +266,12 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
     )
 
 
-def is_reviewed(said: Iterable[Feedback], me: str | None) -> bool:
+def is_reviewed(feedback: Iterable[Feedback], me: str | None) -> bool:
     """Return whether a person other than us reviewed or commented. A dismissed review counts."""
     return any(
-        is_somebody_elses(one.author, me)
+        is_another_person(one.author, me)
         and (one.body.strip() or (one.kind is FeedbackKind.REVIEW and one.state != "commented"))
-        for one in said
+        for one in feedback
     )
 
 
@@ -290,12 +280,12 @@ def is_us(author: str, me: str | None) -> bool:
     return author.endswith("[bot]") if me is None else author.lower() == me.lower()
 
 
-def is_somebody_elses(author: str, me: str | None) -> bool:
+def is_another_person(author: str, me: str | None) -> bool:
     """Return whether an author is a person other than us. Bots and deleted accounts are not."""
     return bool(author) and not author.endswith("[bot]") and (me is None or author.lower() != me.lower())
 
 
-def why_somebody_elses(
+def why_taken_by_others(
     issue: Issue, linked: Callable[[], Iterable[PullRequest]], ours: Iterable[int], me: str | None
 ) -> str | None:
     """Return why an issue is left to other people, or None.
@@ -316,11 +306,11 @@ def why_somebody_elses(
     return None
 
 
-def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is told
+def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the commands in the reason
     task: Task,
     pulls: Iterable[PullRequest],
     labels: Iterable[str],
-    is_asked: Callable[[int, str], bool],
+    is_label_trusted: Callable[[int, str], bool],
     *,
     by_hand: bool = False,
     commands: Commands = Commands(),  # noqa: B008  a frozen value
@@ -330,8 +320,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
     A pull request that was closed unmerged is a "no", unless it or the issue has the label for another try.
 
     Args:
-        is_asked: whether a label on a number was put there by an account that may cause work; called for
-            labels that are present.
+        is_label_trusted: returns whether an account that may cause work put this label on this number.
         by_hand: whether a person asked for another try by `pullwright retry`.
 
     Returns:
@@ -348,7 +337,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
     labelled = [pull.number for pull in closed if has_label(pull.labels, RETRY_LABEL)]
     if task.number is not None and has_label(labels, RETRY_LABEL):
         labelled.insert(0, task.number)
-    labelled = [number for number in labelled if is_asked(number, RETRY_LABEL)]
+    labelled = [number for number in labelled if is_label_trusted(number, RETRY_LABEL)]
     if closed and not labelled and not by_hand:
         again = commands.retry(task.key)
         return (
@@ -356,6 +345,11 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
             (),
         )
     return None, tuple(labelled)
+
+
+def id_of(feedback: Feedback) -> str:
+    """Return a name of a review, a line comment or a comment that is unique on its pull request."""
+    return f"{feedback.kind}-{feedback.id}"
 
 
 def name_of(task: Task) -> str:

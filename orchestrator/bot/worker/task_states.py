@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
 from orchestrator.bot.coordination.saved_work import WORK, load_wip, wip_ref
-from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES, describe_holder
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
@@ -120,7 +120,7 @@ class TaskState:
     def describe(self) -> str:
         """Return the state and its details, on one line."""
         if self.claim is not None and self.claim.fault is not None:
-            return f"{self.status}, as far as can be told: {self.claim.fault}"
+            return f"{self.status}, but its claim cannot be read: {self.claim.fault}"
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         rest = ""
         match self.status:
@@ -151,13 +151,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """The values by which a claim is judged.
-
-    Attributes:
-        now: the time, UTC.
-        times: how long claims last.
-        dead_runs: runs of this machine that are known to be dead or over.
-    """
+    """The values by which a claim is judged. `dead_runs` are known to be dead or over."""
 
     now: datetime
     times: LeaseTimes
@@ -172,7 +166,7 @@ class ClaimCheck:
         )
 
 
-def state_of(  # noqa: PLR0913  all that is known of a task
+def task_state(  # noqa: PLR0913  all that is known of a task
     key: str,
     claim: ClaimRecord | None,
     wip: UnfinishedWork | None,
@@ -181,23 +175,22 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     *,
     here: UnfinishedState | None = None,
 ) -> TaskState:
-    """Return the state of one task. Only this function decides it.
+    """Return the state of one task.
 
     Args:
         pulls: our pull requests, newest first, including those of other tasks.
-        as_of: the values by which the claim is judged.
         here: the state that only this machine has, or None.
     """
-    pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
+    pages = read_saved(wip)
     left = here or (pages[0] if pages else None)
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
         status = TaskStatus.WORKING
     elif pull is not None:
-        status = _of_proposed(pull, claim, left)
+        status = _status_with_pull(pull, claim, left)
     else:
-        status = _of_unproposed(claim, left, as_of.now)
+        status = _status_without_pull(claim, left, as_of.now)
     return TaskState(key, status, claim, pull, left, wip, here is not None)
 
 
@@ -205,20 +198,18 @@ def _is_retry(claim: ClaimRecord | None) -> bool:
     return claim is not None and claim.outcome == RETRY
 
 
-def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> TaskStatus:
-    """Return the state of a task that has a pull request of ours."""
-    if pull.state is PullRequestState.CLOSED:
-        return (
-            TaskStatus.OPEN
-            if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL)
-            else TaskStatus.DECLINED
-        )
+def _status_with_pull(
+    pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None
+) -> TaskStatus:
+    if pull.state is PullRequestState.CLOSED and (_is_retry(claim) or has_label(pull.labels, RETRY_LABEL)):
+        return TaskStatus.OPEN
     waits = left is not None and left.waits_for_answer and not _is_retry(claim)
     return TaskStatus.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> TaskStatus:
-    """Return the state of a task without a pull request of ours."""
+def _status_without_pull(
+    claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime
+) -> TaskStatus:
     if _is_retry(claim):
         return TaskStatus.OPEN
     if left is not None and left.waits_for_answer:
@@ -250,27 +241,24 @@ def list_states(
     """
     seen = records.list(CLAIMS, WORK)
     known = {record.task: record for record in claims.list(seen)}
-    works = _works(records, seen)
+    works = {
+        ref.removeprefix(WORK): wip
+        for ref in seen
+        if ref.startswith(WORK)
+        and is_task_key(ref.removeprefix(WORK))
+        and (wip := load_wip(records, ref.removeprefix(WORK), seen)) is not None
+    }
     keys = {*known, *works, *here, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
     return [
-        state_of(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
+        task_state(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
         for key in sorted(keys)
     ]
-
-
-def _works(records: Records, seen: Mapping[str, str]) -> dict[str, UnfinishedWork]:
-    found = {}
-    for ref in seen:
-        key = ref.removeprefix(WORK)
-        if key != ref and is_task_key(key) and (wip := load_wip(records, key, seen)) is not None:
-            found[key] = wip
-    return found
 
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 _LEAST_LETTERS = 3
-"""The shortest part of a task's words that may name it: shorter ones match too many tasks."""
+"""The shortest part of a task's text that may name it: shorter ones match too many tasks."""
 _NAMED = 5
 
 
@@ -281,7 +269,6 @@ class DecisionResult:
     Attributes:
         words: what was done, or why nothing was, for people.
         after: the task's state after the decision.
-        changed: whether anything was changed.
     """
 
     words: str
@@ -309,24 +296,17 @@ class TaskDecisions:
     words: Mapping[str, str]
     kept: KeptWork
 
-    def states(self) -> list[TaskState]:
-        """Return every known task, by key.
+    def states(self, *, with_pulls: bool = True) -> list[TaskState]:
+        """Return every known task, sorted by key.
+
+        Args:
+            with_pulls: whether the forge is asked for pull requests; False if it does not answer.
 
         Raises:
             ForgeError: the forge failed.
             WorkspaceError: the remote cannot be reached.
         """
-        return self._states(self.forge.our_pull_requests(BRANCH_FOLDERS))
-
-    def states_without_pulls(self) -> list[TaskState]:
-        """Return the same as `states` without pull requests, for when the forge does not answer.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached.
-        """
-        return self._states(())
-
-    def _states(self, pulls: Sequence[PullRequest]) -> list[TaskState]:
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS) if with_pulls else []
         here = {
             key: state for key in sorted(self.kept.keys()) if (state := self._kept_state(key)) is not None
         }
@@ -345,7 +325,7 @@ class TaskDecisions:
         return ClaimCheck(self.clock.now(), self.times, self.dead_runs)
 
     def find(self, named: str) -> TaskState:
-        """Return the task that a person names by its key, a number, or a part of its words.
+        """Return the task that a person names by its key, a number, or a part of its text.
 
         Raises:
             ConfigurationError: no task or several match; the message names the nearest.
@@ -374,7 +354,7 @@ class TaskDecisions:
         if refusal := self._why_no_retry(state):
             return _unchanged(refusal, state)
         if not state.blocks:
-            return _unchanged(f"{state.key} is not blocked: the next cycle may take it anyway", state)
+            return _unchanged(f"{state.key} is not blocked: the next cycle may take it already", state)
         if self.claims.request_retry(state.key, self.dead_runs) is not None:
             return _unchanged(self._busy_note(self._present_state(state.key)), state)
         after = self._present_state(state.key)
@@ -470,32 +450,22 @@ class TaskDecisions:
         if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
-        number_of = (
-            _NUMBER.fullmatch(state.key.removeprefix("issue-")) if state.key.startswith("issue-") else None
-        )
-        if number_of is not None:
-            try:
-                is_open = self.forge.issue(int(number_of[1])).is_open
-            except ForgeNotFoundError as error:
-                return str(error)
-            return "" if is_open else f"issue #{number_of[1]} is closed: reopen it first"
-        return ""
+        issue = state.key.removeprefix("issue-")
+        if issue == state.key or not _NUMBER.fullmatch(issue):
+            return ""
+        try:
+            is_open = self.forge.issue(int(issue)).is_open
+        except ForgeNotFoundError as error:
+            return str(error)
+        return "" if is_open else f"issue #{issue} is closed: reopen it first"
 
     def _busy_note(self, state: TaskState) -> str:
-        claim = state.claim
-        if claim is None:
+        if state.claim is None:
             return f"{state.key} is being worked on: try again later"
-        free = self.commands.release(state.key)
-        if claim.fault is not None:
-            return f"the claim on {state.key} cannot be read ({claim.fault}); to free it: {free}"
-        until = f"until {claim.expires_at:%H:%M} UTC"
-        return f"{state.key} is being worked on by {claim.owner}, run {claim.run}, {until}; to take it away: {free}"
+        return describe_holder(state.claim, self.commands)
 
     def _present_state(self, key: str, known: PullRequest | None = None) -> TaskState:
-        """Return the present state of one task.
-
-        `known` replaces the listed pull request of the same number.
-        """
+        """Return the present state of one task. `known` replaces the listed pull request of the same number."""
         seen = self.records.list(claim_ref(key), wip_ref(key))
         pulls = [
             pull
@@ -505,14 +475,10 @@ class TaskDecisions:
         if known is not None:
             pulls.insert(0, known)
         wip = load_wip(self.records, key, seen)
-        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
+        return task_state(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
 
     def _own_pull_request(self, number: int) -> PullRequest:
-        """Return the pull request if we opened it: on a branch of ours, and by us or with our marker.
-
-        Raises:
-            ConfigurationError: it is not ours.
-        """
+        """Return the pull request if we opened it: on a branch of ours, and by us or with our marker."""
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         pull = next((one for one in pulls if one.number == number), None)
         found = key_of(pull.branch) if pull is not None else None
@@ -531,13 +497,7 @@ class TaskDecisions:
         return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
 
     def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
-        """Return the key of the task that `12` or `#12` names: that of our pull request, else the issue's.
-
-        None if the text is no number.
-
-        Raises:
-            ConfigurationError: the issue cannot be read.
-        """
+        """Return the key of the task of our pull request or the issue `12` or `#12`; None if this is no number."""
         found = _NUMBER.fullmatch(named)
         if found is None:
             return None
@@ -564,11 +524,7 @@ def _unchanged(why: str, state: TaskState) -> DecisionResult:
 
 
 def _key_named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
-    """Return the key that a person names by a key, a part of one, or a part of a task's words.
-
-    Raises:
-        ConfigurationError: none or several match; the message names them.
-    """
+    """Return the key that a person names by a key, a part of one, or a part of a task's text."""
     text = " ".join(named.split())
     digest = from_text(named).key.removeprefix("text-") if text else ""
     exact = [key for key in (text.lower(), f"text-{digest}", f"item-{digest}") if key in states]

@@ -6,11 +6,11 @@ import json
 import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, is_ours, key_of
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
-from orchestrator.bot.worker.task_rules import NotNow, has_label, is_somebody_elses, is_us
+from orchestrator.bot.worker.task_rules import NotNow, has_label, id_of, is_another_person, is_us
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 
@@ -36,10 +36,10 @@ _UNSEEN = (
 _DESCRIPTION_CHARACTERS = 4000
 _NAME_CHARACTERS = 80
 # A link reference definition is not shown (https://spec.commonmark.org/0.31.2/#link-reference-definitions).
-# `Forge.ensure_comment` takes no HTML comments, because a body may contain a model's words.
+# An HTML comment cannot be used, because `Forge.ensure_comment` refuses them in its body.
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
-# The program's own lines above a description: the model learns these facts in another way.
+# The program's own lines above a description, which a model does not need.
 _OURS = re.compile(
     r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
 )
@@ -69,14 +69,14 @@ class UpkeepState:
         return f"[pullwright:state]: # '{json.dumps({**state, 'rebased': sorted(self.rebased)})}'"
 
 
-def read_state(said: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:
+def read_state(feedback: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:
     """Return the state that our own comments store.
 
     A comment of ours may contain a model's words, and with them a forged marker. Several markers are
-    therefore merged so that everything that stops us counts: a forged one cannot make us do more.
+    therefore merged so that each can only prevent work: a forged one cannot make us do more.
     """
     rounds, acted, checked, rebased = 0, set[str](), set[str](), set[str]()
-    for one in said:
+    for one in feedback:
         if one.kind is not FeedbackKind.COMMENT or not is_me(one.author):
             continue
         for found in _STATE.finditer(one.body):
@@ -103,13 +103,6 @@ def _texts(value: object, form: str) -> set[str]:
     return {text for text in listed if isinstance(text, str) and re.fullmatch(form, text, re.ASCII)}
 
 
-class _Failed(NamedTuple):
-    """The failed checks that the model is told by name, and the number of the others."""
-
-    told: Sequence[Check] = ()
-    untold: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """Judges our open pull requests. It asks no model."""
@@ -122,25 +115,28 @@ class Upkeep:
         Raises:
             ForgeError: the forge failed, or does not tell who may write.
         """
-        nobody_has_a_name = self.search.forge.token_kind() is TokenKind.NONE and not pull.author
-        if not (nobody_has_a_name or self._is_me(pull.author)) or key_of(pull.branch) is None:
+        # A local folder knows no logins.
+        is_ours = (not pull.author and self.search.forge.token_kind() is TokenKind.NONE) or self._is_me(
+            pull.author
+        )
+        if not is_ours or key_of(pull.branch) is None:
             return None
-        said = self.search.feedback(pull.number)
-        state = read_state(said, self._is_me)
+        feedback = self.search.feedback(pull.number)
+        state = read_state(feedback, self._is_me)
         if has_label(pull.labels, REBASE_LABEL):
-            if self.search.is_asked(pull.number, REBASE_LABEL):
+            if self.search.is_label_trusted(pull.number, REBASE_LABEL):
                 return self._rebase(pull, state)
             # The later steps must not read this label as a writer's permission to change people's commits.
             pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
-        return self._judge_unlabelled(pull, said, state)
+        return self._judge_unlabelled(pull, feedback, state)
 
     def _judge_unlabelled(
-        self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
+        self, pull: PullRequest, feedback: Sequence[Feedback], state: UpkeepState
     ) -> Task | NotNow | None:
         """Judge a pull request without the label that asks for a rebase."""
-        review = self._review(pull, said, state)
+        review = self._review(pull, feedback, state)
         if isinstance(review, Task) or (review is not None and review.until is not None):
-            return review  # Pushing while people comment would make them read the change again.
+            return review  # a push while people comment would make them read the change again
         if self.search.has_unfinished((key_of(pull.branch) or ("", None))[0]):
             return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
         checks = self._checks(pull, state)
@@ -156,39 +152,37 @@ class Upkeep:
         return is_us(author, self.search.me)
 
     def _review(
-        self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
+        self, pull: PullRequest, feedback: Sequence[Feedback], state: UpkeepState
     ) -> Task | NotNow | None:
-        words = [one for one in said if self._may_be_task(one) and _name(one) not in state.acted]
-        words = [one for one in words if self.search.authorization.may_cause_work(one.author)]
-        if not words:
+        new = [one for one in feedback if self._may_be_task(one) and id_of(one) not in state.acted]
+        new = [one for one in new if self.search.authorization.may_cause_work(one.author)]
+        if not new:
             return None
         if state.rounds >= self.search.limits.review_rounds:
             return self._wait_for_person(pull)
-        quiet_at = max(one.updated_at for one in words) + timedelta(minutes=self.search.limits.quiet_minutes)
+        quiet_at = max(one.updated_at for one in new) + timedelta(minutes=self.search.limits.quiet_minutes)
         if self.search.now < quiet_at:
-            text = (
-                f"pull request #{pull.number} still gets comments: they become a task at {quiet_at:%H:%M} UTC"
-            )
-            return NotNow(text, quiet_at)
-        shown, remarks = self._remarks(pull, words)
-        acted = state.acted | {_name(one) for one in shown}
-        after = UpkeepState(state.rounds + 1, acted, state.checked, state.rebased)
+            when = f"they become a task at {quiet_at:%H:%M} UTC"
+            return NotNow(f"pull request #{pull.number} still gets comments: {when}", quiet_at)
+        shown, remarks = self._remarks(pull, new)
+        acted = state.acted | {id_of(one) for one in shown}
+        after = replace(state, rounds=state.rounds + 1, acted=acted)
         return self._task(pull, TaskKind.REVIEW, after, remarks) if remarks else None
 
     def _may_be_task(self, one: Feedback) -> bool:
         """Return whether a remark can become a task. Approvals, dismissed reviews and resolved threads cannot."""
         is_settled = one.is_resolved or one.state in {"approved", "dismissed"}
-        is_person = is_somebody_elses(one.author, self.search.me) and not is_ours(one.body)
+        is_person = is_another_person(one.author, self.search.me) and not is_ours(one.body)
         return bool(one.body.strip()) and is_person and not is_settled
 
     def _remarks(
-        self, pull: PullRequest, words: Sequence[Feedback]
+        self, pull: PullRequest, feedback: Sequence[Feedback]
     ) -> tuple[list[Feedback], tuple[Remark, ...]]:
-        """Return the oldest remarks that fit, and what a model is told of them. The others are for the next round."""
+        """Return the oldest feedback that fits, and its remarks. The rest is for the next round."""
         shown: list[Feedback] = []
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
-        for one in words:
+        for one in feedback:
             text = self.search.texts.text(
                 one.body, f"pull request #{pull.number}, {one.kind} by {one.author}"
             ).strip()
@@ -221,16 +215,16 @@ class Upkeep:
             return None
         if state.rounds >= self.search.limits.review_rounds:
             return self._wait_for_person(pull)
-        after = UpkeepState(state.rounds + 1, state.acted, frozenset({pull.commit}), state.rebased)
-        told = self.search.trusted_checks(pull, failed)
-        known = _Failed(told, len(failed) - len(told))
-        return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, told), known)
+        after = replace(state, rounds=state.rounds + 1, checked=frozenset({pull.commit}))
+        trusted = self.search.trusted_checks(pull, failed)
+        remarks = self._outputs(pull, trusted)
+        return self._task(pull, TaskKind.CHECKS, after, remarks, trusted, len(failed) - len(trusted))
 
-    def _reports(self, pull: PullRequest, failed: Sequence[Check]) -> tuple[Remark, ...]:
-        """Return the output of failed checks. Programs wrote it, so none of it is an instruction."""
+    def _outputs(self, pull: PullRequest, checks: Sequence[Check]) -> tuple[Remark, ...]:
+        """Return the output of checks. Programs wrote it, so none of it is an instruction."""
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
-        for check in failed[:MOST_REMARKS]:
+        for check in checks[:MOST_REMARKS]:
             name = self._line(check.name)
             text = self.search.texts.text(check.summary, f"pull request #{pull.number}, check {name}").strip()
             if text and left > 0:
@@ -239,19 +233,19 @@ class Upkeep:
         return tuple(remarks)
 
     def _rebase(self, pull: PullRequest, state: UpkeepState) -> Task:
-        after = UpkeepState(state.rounds, state.acted, state.checked, frozenset({pull.commit}))
-        return self._task(pull, TaskKind.REBASE, after)
+        return self._task(pull, TaskKind.REBASE, replace(state, rebased=frozenset({pull.commit})))
 
-    def _task(
+    def _task(  # noqa: PLR0913, PLR0917  all that a task about a pull request is made of
         self,
         pull: PullRequest,
         kind: TaskKind,
         after: UpkeepState,
         remarks: tuple[Remark, ...] = (),
-        failed: _Failed | None = None,
+        failed: Sequence[Check] = (),
+        untold: int = 0,
     ) -> Task:
+        """Return a task about a pull request. `untold` failed checks are not named to the model."""
         key, issue = key_of(pull.branch) or ("", None)
-        failed = failed or _Failed()
         title = self._line(pull.title, len(pull.title))
         description = self.search.texts.text(
             _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
@@ -262,14 +256,15 @@ class Upkeep:
             number=pull.number,
             url=pull.url,
             base=self._line(pull.base),
-            checks=[f"`{self._line(check.name)}`" for check in failed.told[:MOST_REMARKS]],
-            untold=failed.untold,
+            checks=[f"`{self._line(check.name)}`" for check in failed[:MOST_REMARKS]],
+            untold=untold,
             title=title,
             description=_cut(description, _DESCRIPTION_CHARACTERS),
         )
         source = "issue" if issue is not None else "pull request"
-        marker = after.marker
-        return Task(key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=marker)
+        return Task(
+            key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=after.marker
+        )
 
     def _wait_for_person(self, pull: PullRequest) -> NotNow:
         rounds = self.search.limits.review_rounds
@@ -279,10 +274,6 @@ class Upkeep:
 
     def _line(self, text: str, limit: int = _NAME_CHARACTERS) -> str:
         return _cut(" ".join(self.search.texts.line(text).replace("`", "'").split()), max(1, limit))
-
-
-def _name(one: Feedback) -> str:
-    return f"{one.kind}-{one.id}"
 
 
 def _cut(text: str, limit: int) -> str:

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.bot.cycle.finish import says_no_task
-from orchestrator.bot.cycle.parts import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import TASK_ERRORS, TEMPORARY_ERRORS, CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
     ClaimLostError,
     ConfigurationError,
-    ConnectionFailedError,
-    ContentFilterError,
-    ContextLengthError,
     EmptyRepositoryError,
     ForgeAuthenticationError,
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRateLimitError,
-    ForgeUnavailableError,
     GitMissingError,
-    InvalidRequestError,
     ModelNotFoundError,
-    OverloadedError,
     PermissionDeniedError,
     PullwrightError,
     PushRejectedError,
     RemoteRateLimitError,
     RemoteRefusedError,
-    RemoteUnavailableError,
     ResumableError,
     SpentQuotaError,
-    ToolError,
 )
 
 if TYPE_CHECKING:
@@ -53,52 +44,32 @@ LONGEST_SECONDS = 60.0
 """The longest time between two readings of the clock, so that a set clock or a machine's sleep is noticed."""
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class Waiter:
-    """Waits by the clock. This is the only place where a run is idle."""
+    """Waits by the clock. This is the only place where a run is idle.
+
+    Attributes:
+        is_waiting: whether a wait is in progress.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._woken = asyncio.Event()
-        self._is_waiting = False
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a wait is in progress."""
-        return self._is_waiting
+        self.is_waiting = False
 
     def wake(self) -> None:
         """End the wait in progress, or else the next one."""
         self._woken.set()
 
-    async def wait_until(self, when: datetime | None) -> None:
-        """Wait until the given time or until `wake` is called; if the time is None, until `wake` only.
-
-        Setting the clock back meanwhile does not make the wait longer.
-        """
-        self._is_waiting = True
-        try:
-            begun, longest = self._clock.monotonic(), self._left(when)
-            while not self._woken.is_set():
-                left = min(self._left(when), longest - (self._clock.monotonic() - begun))
-                if left <= 0:
-                    return
-                await self._pass(min(left, LONGEST_SECONDS))
-            self._woken.clear()
-        finally:
-            self._is_waiting = False
-
-    def _left(self, when: datetime | None) -> float:
-        return math.inf if when is None else (when - self._clock.now()).total_seconds()
-
-    async def _pass(self, seconds: float) -> None:
-        both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._woken.wait())]
+    async def wait(self, seconds: float = LONGEST_SECONDS) -> None:
+        """Wait for some seconds, but at most `LONGEST_SECONDS`, or until `wake` is called."""
+        sleep = self._clock.sleep(min(seconds, LONGEST_SECONDS))
+        both = [asyncio.ensure_future(sleep), asyncio.ensure_future(self._woken.wait())]
+        self.is_waiting = True
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.is_waiting = False
+            self._woken.clear()
             for one in both:
                 one.cancel()
             await asyncio.gather(*both, return_exceptions=True)
@@ -111,7 +82,7 @@ LONG_MINUTES = (15.0, 30.0, 60.0, 120.0, 240.0, 360.0)
 TASKS_IN_A_ROW = 3
 """The worker pauses when this many tasks fail in a row, each through its own fault."""
 _LONGEST_DAYS = 32  # quotas renew at least once a month
-_SPREAD = 0.25  # fraction added to waits without a named end, so that machines do not return all at once
+_SPREAD = 0.25  # most that is added to a wait without a named end, so that machines do not return all at once
 _SPREAD_SECONDS = 30.0  # added to the time that a server named
 
 _NEEDS_PERSON = (
@@ -125,23 +96,8 @@ _NEEDS_PERSON = (
     EmptyRepositoryError,
     RemoteRefusedError,
 )
-_PASSING = (
-    OverloadedError,
-    ConnectionFailedError,
-    ForgeRateLimitError,
-    ForgeUnavailableError,
-    RemoteUnavailableError,
-)
-_OF_THE_TASK = (
-    BadReplyError,
-    ContextLengthError,
-    ContentFilterError,
-    InvalidRequestError,
-    PushRejectedError,
-    ClaimLostError,
-    ForgeNotFoundError,
-    ToolError,
-)
+_OWN_FAULTS = (*TASK_ERRORS, PushRejectedError, ClaimLostError, ForgeNotFoundError)
+"""Errors that concern one task, so that another task may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +112,13 @@ def pause_after(
 ) -> Pause | NeedsPerson | None:
     """Return what follows a cycle's error; None means that the next cycle may begin at once.
 
-    =======================================  =====================================================
-    error                                    what follows
-    =======================================  =====================================================
-    quota or rate limit                      a pause until the time that the server names, else
-                                             15 minutes, 30, 60 ... 6 hours
-    quota that only money brings back        `NeedsPerson` overload, connection, GitHub or remote   a pause
-    until the named time, else 1 minute, 2, 4 away, GitHub's rate limit                ... 30 key, token,
-    permission, configuration    `NeedsPerson` one task's own fault                     None; from the third
-    in a row 15 minutes, 30 ... anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
-    =======================================  =====================================================
+    - A quota or rate limit: a pause until the time that the server names, else 15 minutes, 30, 60 ... 6 hours.
+    - A quota that only money renews: `NeedsPerson`.
+    - An overload, no connection, GitHub or the remote unavailable, GitHub's rate limit: a pause until the
+      named time, else 1 minute, 2, 4 ... 30.
+    - Key, token, permission, configuration: `NeedsPerson`.
+    - One task's own fault: None; from the third in a row a pause of 15 minutes, 30 ... 6 hours.
+    - Anything else, such as a full disk: a pause of 15 minutes, 30, 60 ... 6 hours.
 
     A named time never makes a pause shorter than the short waits. Otherwise a server that names useless times
     would be asked more and more often.
@@ -176,30 +129,26 @@ def pause_after(
     """
     if error is None:
         return None
-    said = _line(error)
+    message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, SpentQuotaError) and error.resume_at is None:
         return NeedsPerson(
-            f"the model's quota is used up, and the server does not say when it renews: {said}"
+            f"the model's quota is used up, and the server does not say when it renews: {message}"
         )
     if isinstance(error, _NEEDS_PERSON):
-        return NeedsPerson(said)
-    if isinstance(error, _OF_THE_TASK):
-        return _after_tasks(said, now, failures_in_a_row, jitter)
-    return Pause(_until(error, now, failures_in_a_row, jitter), said)
-
-
-def _after_tasks(said: str, now: datetime, failures_in_a_row: int, jitter: float) -> Pause | None:
-    rest = failures_in_a_row - TASKS_IN_A_ROW + 1
-    if rest < 1:
-        return None
-    several = f"{failures_in_a_row} cycles failed in a row, the last one with: {said}"
-    return Pause(_later(now, LONG_MINUTES, rest, jitter), several)
+        return NeedsPerson(message)
+    if isinstance(error, _OWN_FAULTS):
+        rest = failures_in_a_row - TASKS_IN_A_ROW + 1
+        if rest < 1:
+            return None
+        several = f"{failures_in_a_row} cycles failed in a row, the last one with: {message}"
+        return Pause(_later(now, LONG_MINUTES, rest, jitter), several)
+    return Pause(_until(error, now, failures_in_a_row, jitter), message)
 
 
 def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: float) -> datetime:
     named = error.resume_at if isinstance(error, ResumableError | ForgeRateLimitError) else None
     if named is None:
-        steps = SHORT_MINUTES if isinstance(error, _PASSING) else LONG_MINUTES
+        steps = SHORT_MINUTES if isinstance(error, TEMPORARY_ERRORS) else LONG_MINUTES
         later = _later(now, steps, failures_in_a_row, jitter)
         asked = error.seconds if isinstance(error, RemoteRateLimitError) else 0.0
         return max(later, now + timedelta(seconds=asked))
@@ -211,10 +160,6 @@ def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: 
 def _later(now: datetime, minutes: tuple[float, ...], number: int, jitter: float) -> datetime:
     step = minutes[min(max(number, 1), len(minutes)) - 1]
     return now + timedelta(minutes=step * (1 + _SPREAD * jitter))
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 NOTHING_SECONDS = 10.0
@@ -297,23 +242,16 @@ class NextStepChooser:
 
 
 def _cause(result: CycleResult) -> BaseException:
-    """Return the error that made a cycle fail.
-
-    If the cycle has none, the result is a `BadReplyError` for a failed cycle with a task, so that it counts
-    as the task's own fault, else a plain `PullwrightError`.
-    """
+    """Return the error that made a cycle fail. A failed task without an error counts as the task's own fault."""
     if result.cause is not None:
         return result.cause
-    said = result.error or result.reason or "the cycle ended without a result"
-    of_the_task = result.outcome is Outcome.FAILED and result.task is not None
-    return BadReplyError(said) if of_the_task else PullwrightError(said)
+    message = result.error or result.reason or "the cycle ended without a result"
+    is_own_fault = result.outcome is Outcome.FAILED and result.task is not None
+    return BadReplyError(message) if is_own_fault else PullwrightError(message)
 
 
-class OnPause(Protocol):
-    """Receives every pause before it begins."""
-
-    def __call__(self, pause: Pause, after: CycleResult | None) -> None:
-        """Report a pause and the cycle before it, which is None if an earlier run left the pause."""
+OnPause: TypeAlias = "Callable[[Pause, CycleResult | None], None]"
+"""Receives each pause before it begins, and the cycle before it; None if an earlier run left the pause."""
 
 
 class ScheduleSignal:
@@ -338,7 +276,7 @@ class ScheduleSignal:
         if not self._has_come and not stop():
             self._on_wait()
         while not self._has_come and not stop():
-            await self._waiter.wait_until(None)
+            await self._waiter.wait()
         self._has_come = False
 
 
@@ -358,7 +296,7 @@ class CycleTiming:
     on_pause: OnPause
     signal: ScheduleSignal | None = None
     left_pause: Pause | None = None
-    renew: Callable[[], None] = _do_nothing
+    renew: Callable[[], object] = lambda: None
 
     async def pause(self, pause: Pause, stop: Stop, after: CycleResult | None = None) -> None:
         """Report the pause, and wait until it is over or `stop` is requested."""
@@ -379,8 +317,11 @@ class CycleTiming:
         Setting the clock back meanwhile does not make the wait longer.
         """
         end = self.clock.monotonic() + (when - self.clock.now()).total_seconds()
-        while not stop() and self.clock.now() < when and self.clock.monotonic() < end:
-            await self.waiter.wait_until(when)
+        while not stop():
+            left = min((when - self.clock.now()).total_seconds(), end - self.clock.monotonic())
+            if left <= 0:
+                return
+            await self.waiter.wait(left)
 
 
 async def work(

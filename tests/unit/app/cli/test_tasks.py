@@ -14,7 +14,7 @@ import pytest
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.tasks import claims, write_claims, write_claims_json
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.bot.worker.task_states import ClaimCheck, TaskState, state_of
+from orchestrator.bot.worker.task_states import ClaimCheck, TaskState, task_state
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import Commands
@@ -52,7 +52,7 @@ def typed(repo: Path | None, action: str | None = None, key: str | None = None, 
 
 
 def states(*records: ClaimRecord) -> list[TaskState]:
-    return [state_of(record.task, record, None, (), ClaimCheck(NOW, LeaseTimes())) for record in records]
+    return [task_state(record.task, record, None, (), ClaimCheck(NOW, LeaseTimes())) for record in records]
 
 
 def table(*records: ClaimRecord) -> list[str]:

@@ -13,7 +13,7 @@ from orchestrator.core.errors import FileMissingError, FileUnreadableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.bot.cycle.attachments import Attached
+    from orchestrator.bot.cycle.briefing import Attached
 
 
 def tracked_file(path: str, size: int, kind: FileKind = "file") -> TrackedFile:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.act import Asked, ModelCommits
+from orchestrator.bot.cycle.act import ProposalRequest
+from orchestrator.bot.cycle.pending import ModelCommits
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.unit.bot.git.plants import STATUS, Field
@@ -54,7 +55,7 @@ def commits_of(tree: Path, *messages: str, base: str | None = None) -> tuple[Mod
 async def words(tree: Path, *messages: str) -> str:
     commits, _ = commits_of(tree, *messages)
     await commits.look()
-    return commits.words(TITLE)
+    return commits.as_list(TITLE)
 
 
 async def test_the_oldest_first_each_once_and_without_the_title(tree: Path) -> None:
@@ -81,7 +82,7 @@ async def test_odd_texts(tree: Path, odd: str) -> None:
 async def test_secrets_are_left_out_and_that_is_told_once(tree: Path) -> None:
     commits, told = commits_of(tree, "Plain", "A secret")
     await commits.look()
-    assert commits.words(TITLE) == commits.words(TITLE) == "* Plain"
+    assert commits.as_list(TITLE) == commits.as_list(TITLE) == "* Plain"
     assert [event.defence for event in told if isinstance(event, Guarded)] == [Defence.SECRETS]
 
 
@@ -90,7 +91,7 @@ async def test_what_was_told_is_not_told_again(tree: Path) -> None:
     commits.earlier = ("Before",)
     await commits.look()
     assert commits.messages == ["Before", "One"]
-    commits.told()
+    commits.mark_committed()
     git(tree, "commit", "-q", "--allow-empty", "-m", "Two")
     await commits.look()
     assert commits.messages == ["Two"]
@@ -156,7 +157,7 @@ async def _say(words: str) -> str:
 
 
 async def test_a_call_gets_what_the_cycle_answers() -> None:
-    asked = Asked("Title", "Body", asyncio.get_running_loop().create_future())
+    asked = ProposalRequest("Title", "Body", asyncio.get_running_loop().create_future())
     call = asyncio.create_task(asked.answered())
     await asyncio.sleep(0)
     asked.answer(_say("Pull request #1 is open"))
@@ -166,7 +167,7 @@ async def test_a_call_gets_what_the_cycle_answers() -> None:
 @pytest.mark.parametrize("answered_first", [False, True])
 async def test_work_for_a_call_that_was_stopped_is_not_begun(*, answered_first: bool) -> None:
     """Without a warning that nobody awaited it."""
-    asked = Asked("Title", "Body", asyncio.get_running_loop().create_future())
+    asked = ProposalRequest("Title", "Body", asyncio.get_running_loop().create_future())
     call, work = asyncio.create_task(asked.answered()), _say("nobody hears this")
     await asyncio.sleep(0)
     if answered_first:
@@ -180,7 +181,7 @@ async def test_work_for_a_call_that_was_stopped_is_not_begun(*, answered_first: 
 
 
 async def test_work_ends_with_the_call_that_waits_for_it() -> None:
-    asked, stopped = Asked("Title", "Body", asyncio.get_running_loop().create_future()), []
+    asked, stopped = ProposalRequest("Title", "Body", asyncio.get_running_loop().create_future()), []
 
     async def work() -> str:
         try:

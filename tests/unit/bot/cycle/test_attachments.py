@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
-from orchestrator.bot.cycle.attachments import (
+from orchestrator.bot.cycle.briefing import (
     MAX_FILE_BYTES,
     MAX_IMAGE_BYTES,
     MAX_TEXT_CHARACTERS,
@@ -172,7 +172,7 @@ async def test_images_of_trusted_comments_come_with_those_of_the_issue() -> None
 async def test_who_replies_with_whole_files_is_told_that_there_are_attachments() -> None:
     store = Store(shot=png(), log=b"Error")
     task = _task(f"{HERE}/shot", (Remark("ada", f"{HERE}/log", trusted=True),))
-    found = await store.reader().unfetched(task, "nothing is fetched")
+    found = await store.reader().of(task, "nothing is fetched")
     assert found == [
         Attached("shot", remark="nothing is fetched"),
         Attached("log", remark="nothing is fetched"),

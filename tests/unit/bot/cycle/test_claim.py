@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.cycle.claim import claim_task
+from orchestrator.bot.cycle.claim import Candidate, claim_task
 from orchestrator.bot.cycle.tasks import from_text
 from tests.unit.bot.worker.choosing import FakeClaimer
 
@@ -41,7 +41,7 @@ class Tasks:
         del fingerprint
         self._loop.call_soon_threadsafe(self.began.set)
         self.may_end.wait()
-        yield SimpleNamespace(task=from_text("Fix it"), after=())
+        yield Candidate(from_text("Fix it"), "text-1")
 
     def confirm(self, candidate: Any, lease: Lease) -> Any:
         del lease

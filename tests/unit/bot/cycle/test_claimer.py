@@ -11,15 +11,8 @@ import pytest
 
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.coordination.saved_work import wip_ref
-from orchestrator.bot.cycle.claimer import (
-    MOST_AT_ONCE,
-    Claimer,
-    Pruning,
-    RemoteNames,
-    find_answer,
-    spelled_out,
-)
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, from_text, key_of
+from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning, RemoteNames
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, find_answer, from_text, key_of, with_choice
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.github.token import BranchRule
 from orchestrator.bot.git.remote import in_the_way
@@ -105,7 +98,7 @@ def test_a_copy_of_the_question_elsewhere_is_not_the_question() -> None:
     ],
 )
 def test_a_number_stands_for_its_choice(words: str, said: str) -> None:
-    assert spelled_out(words, QUESTION) == said
+    assert with_choice(words, QUESTION) == said
 
 
 HEADS = "refs/heads/"
@@ -466,9 +459,9 @@ def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:
         named=False,
         may=lambda _who: True,
         clean=lambda text, _who: text,
-        spent_up=lambda _spent: None,
+        why_over_budget=lambda _spent: None,
         kept=KeptWork(old_claims.path.with_name("unfinished")),
-        tell=lambda _text: None,
+        warn=lambda _text: None,
     )
     assert isinstance(claimer.take(from_text("One")), Lease)
     assert key in old_claims.tasks(), "nobody has listed the claims yet"

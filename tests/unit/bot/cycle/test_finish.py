@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.finish import save_unfinished
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import Event, Warned
@@ -33,7 +33,8 @@ class Pending:
 class Session:
     """Of a session, no more than is needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts) -> None:
+        self.attempt = SimpleNamespace(parts=parts, result=CycleResult("run"))
         self.clone = Clone()
         self.pending = Pending()
 
@@ -50,15 +51,15 @@ class Parts:
 
 @pytest.mark.parametrize("ended_by_an_error", [True, False])
 def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> None:
-    parts: Any = Parts()
-    session: Any = Session()
+    parts = Parts()
+    session: Any = Session(parts)
 
     def cycle() -> None:
         try:
             if ended_by_an_error:
                 raise ValueError("the cycle's own")
         finally:
-            save_unfinished(parts, Choice(None), session, CycleResult("run"))
+            save_unfinished(session, None)
 
     with pytest.raises(RecursionError):
         cycle()

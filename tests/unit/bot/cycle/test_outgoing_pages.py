@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.act import CycleCommand
-from orchestrator.bot.cycle.propose import notes_in, quoted_patch, todo_words
+from orchestrator.bot.cycle.propose import notes_in, quoted_patch, todo_line
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
@@ -76,10 +76,10 @@ def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = (), notes: tu
         tests=tests,
         listed=["tests/test_a.py: test_b is gone"],
         took_tests=True,
-        todos=[("pending", todo_words(WORDING, one)) for one in todos],
+        todos=[("pending", todo_line(WORDING, one)) for one in todos],
         todos_done="0 of 3 done",
         more_todos=0,
-        notes=[todo_words(WORDING, one) for one in notes],
+        notes=[todo_line(WORDING, one) for one in notes],
         unreadable=["a.py:1: no Python"],
         cost="3 rounds",
         owners=["@ada"],
@@ -145,7 +145,7 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
     "",
 )
 def test_an_item_of_the_models_list_is_a_line_of_words(items: tuple[str, ...], text: str) -> None:
-    lines = [f"- [ ] {todo_words(WORDING, item)}" for item in items]
+    lines = [f"- [ ] {todo_line(WORDING, item)}" for item in items]
     page = github_page("\n".join(lines))
     assert page.html.count("<li") == len(items)
     assert page.tags <= {"ul", "li", "input", "code", "p"}
@@ -153,7 +153,7 @@ def test_an_item_of_the_models_list_is_a_line_of_words(items: tuple[str, ...], t
     assert not re.search(r"@\w|#[0-9]|GH-[0-9]", page.words)
     assert not re.search(r"\[skip ci\]|\*{3}NO_CI", "\n".join(lines))
     head, whole = body("", ""), body(WORDING.text(text, issue=7), "", items, items)
-    assert notes_in(whole) == [todo_words(WORDING, item) for item in items][:5]
+    assert notes_in(whole) == [todo_line(WORDING, item) for item in items][:5]
     assert github_page(whole).html.startswith(github_page(head.partition(f"\n\n{TASK.marker}")[0]).html)
     assert TASK.is_marked(whole)
 

@@ -61,8 +61,8 @@ def test_what_is_hidden_in_a_name_is_left_out_and_told_once() -> None:
     heard: list[Event] = []
     sanitizer = Sanitizer(GuardMaker(Redactor(["made-up-key-1234"]))(Settings()), heard.append)
     for _ in range(2):
-        assert sanitizer.words("Mend\u200b it") == "Mend it"
-    assert sanitizer.words("Use made-up-key-1234") == "Use [redacted]"
+        assert sanitizer.line("Mend\u200b it") == "Mend it"
+    assert sanitizer.line("Use made-up-key-1234") == "Use [redacted]"
     [event] = heard
     assert isinstance(event, Guarded)
     assert (event.defence, event.details) == (

@@ -24,7 +24,7 @@ TASK: Task = from_text("Fix it")
 
 
 def claimer(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: None) -> Claimer:
-    def spent_up(_spent: Spent) -> None:
+    def why_over_budget(_spent: Spent) -> None:
         meanwhile()  # asked between the first look and the claim
 
     return Claimer(
@@ -36,9 +36,9 @@ def claimer(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda
         named=False,
         may=lambda _who: True,
         clean=lambda text, _who: text,
-        spent_up=spent_up,
+        why_over_budget=why_over_budget,
         kept=KeptWork(path.with_name("unfinished")),
-        tell=lambda _text: None,
+        warn=lambda _text: None,
     )
 
 
@@ -69,7 +69,7 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     lease = first.take(task=TASK.key)
     lease.release("limit", spent=Spent(3.0))
     choosing = claimer(second, path)
-    choosing.spent_up = lambda spent: f"${spent.usd:.2f} are spent"
+    choosing.why_over_budget = lambda spent: f"${spent.usd:.2f} are spent"
     assert choosing.take(TASK) == (
         f"{TASK.key}: $3.00 are spent: raise the cap (--max-usd-per-task and its like)"
     )

@@ -19,7 +19,7 @@ from orchestrator.bot.worker.task_rules import (
     is_reviewed,
     why_no_new_task,
     why_not_again,
-    why_somebody_elses,
+    why_taken_by_others,
 )
 from tests.tables import table
 
@@ -193,23 +193,23 @@ def test_whose_words_are_a_review(one: Feedback, me: str | None, *, counts: bool
         ((), [pull(3, author="eve"), pull(7, author=ME)], None),
     ],
 )
-def test_hands_off_what_is_somebody_elses(
+def test_hands_off_what_is_another_person(
     assignees: tuple[str, ...], linked: list[PullRequest], words: str | None
 ) -> None:
-    found = why_somebody_elses(issue(*assignees), lambda: linked, [3], ME)
+    found = why_taken_by_others(issue(*assignees), lambda: linked, [3], ME)
     assert (found is None) if words is None else (found is not None and words in found)
 
 
 def test_a_branch_that_is_called_as_ours_does_not_make_a_pull_request_ours() -> None:
     stranger = pull(7, author="eve", branch="pullwright/issue-1-x")
-    assert why_somebody_elses(issue(), lambda: [stranger], [], ME) is not None
+    assert why_taken_by_others(issue(), lambda: [stranger], [], ME) is not None
 
 
 def test_who_else_is_at_it_is_not_read_where_somebody_is_assigned() -> None:
     def read() -> list[PullRequest]:
         pytest.fail("read")
 
-    assert why_somebody_elses(issue("ada"), read, [], None) is not None
+    assert why_taken_by_others(issue("ada"), read, [], None) is not None
 
 
 NO = "was declined"

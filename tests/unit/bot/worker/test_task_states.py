@@ -10,7 +10,7 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.coordination.saved_work import UnfinishedWork
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
-from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, state_of, status_of_outcome
+from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, status_of_outcome, task_state
 from orchestrator.core.repositories import Commands
 from tests.tables import table
 
@@ -48,12 +48,18 @@ RETRY = "pullwright retry item-2ba994d5 --repo o/n"
         (HELD, wip("Which?"), (pull(OPEN),), "being worked on", ""),
         (replace(HELD, run="run-dead"), None, (), "unfinished, the next cycle tries again", ""),
         (replace(HELD, run="run-dead"), wip(), (), "unfinished, the next cycle goes on", ""),
-        (replace(HELD, fault="garbage"), None, (), "being worked on, as far as can be told: garbage", ""),
+        (
+            replace(HELD, fault="garbage"),
+            None,
+            (),
+            "being worked on, but its claim cannot be read: garbage",
+            "",
+        ),
         (
             replace(HELD, fault="garbage", run="run-dead"),
             None,
             (),
-            "being worked on, as far as can be told: garbage",
+            "being worked on, but its claim cannot be read: garbage",
             "",
         ),
         (released("failed 1a"), None, (), "failed", RETRY),
@@ -100,7 +106,7 @@ def test_each_state(
     words: str,
     step: str,
 ) -> None:
-    state = state_of(KEY, claim, left, pulls, AS_OF)
+    state = task_state(KEY, claim, left, pulls, AS_OF)
     assert state.describe() == words
     assert words.startswith(str(state.status))
     assert state.next_step(Commands("o/n")) == step

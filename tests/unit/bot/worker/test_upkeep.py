@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.bot.forge.base import Feedback, FeedbackKind
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.bot.worker.candidates import ReadyTask, TaskSearch, TextFilter, VisibleText
+from orchestrator.bot.worker.candidates import TaskSearch, TextFilter, VisibleText
 from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
 from orchestrator.core.events import Guarded, Warned
@@ -28,6 +28,7 @@ from tests.unit.bot.worker.choosing import Backlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.bot.cycle.claim import Candidate
     from tests.doubles.github.state import Pull
     from tests.unit.bot.conftest import World
 
@@ -55,7 +56,7 @@ def search(world: World, **fields: Any) -> TaskSearch:
     return TaskSearch(made.pop("forge", world.memory), "pullwright", made.pop("allow_actors", ()), **made)
 
 
-def wants(world: World, **fields: Any) -> tuple[list[ReadyTask], TaskSearch]:
+def wants(world: World, **fields: Any) -> tuple[list[Candidate], TaskSearch]:
     one = search(world, **fields)
     return list(one.upkeep()), one
 
@@ -318,7 +319,7 @@ def test_what_is_left_out_is_told_to_the_person_with_the_way_to_let_it_in(world:
     check(world.github, world.repo, HEAD, "obey me", "failure", "2 failed.", app=10)
     check(world.github, world.repo, HEAD, "obey me", "failure", is_status=True)
     _, seen = wants(world)
-    left_out = "pull request #1: the words of a failed check are left out, because "
+    left_out = "pull request #1: the text of a failed check is left out, because "
     assert [one.removeprefix(left_out) for one in refused(seen)] == [
         "no rule for the base branch requires it of the app app-10: add one, or pass --allow-actor 'app-10[bot]'",
         "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model",
@@ -439,7 +440,7 @@ def test_a_label_asks_for_a_rebase_and_comes_off(world: World) -> None:
     assert ready.task.remarks == ()
     done(world, pull, ready.task)
     assert len(wants(world)[0]) == 1
-    [action] = ready.after
+    [action] = ready.after_claim
     world.forge.ensure_label(pull.number, REBASE_LABEL)
     action()
     assert pull.labels == []
@@ -457,7 +458,7 @@ def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
     assert one.task.kind is TaskKind.REVIEW
     assert one.task.pull is not None
     assert one.task.pull.labels == ()  # else people's commits on the branch would be merged after all
-    assert one.after == ()
+    assert one.after_claim == ()
     world.label_pull(pull, "ada", "pullwright:rebase")
     assert only(world).kind is TaskKind.REBASE
 

@@ -512,7 +512,7 @@ def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 async def test_it_is_known_whether_somebody_waits() -> None:
     waiting = Waiter(ManualClock(START))
     seen = [waiting.is_waiting]
-    begun = asyncio.ensure_future(waiting.wait_until(None))
+    begun = asyncio.ensure_future(waiting.wait())
     await asyncio.sleep(0)
     seen.append(waiting.is_waiting)
     waiting.wake()
