@@ -437,8 +437,9 @@ def _next_at(member: Member, onward: NextStep, now: datetime, *, once: bool) -> 
 def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
-    if result.pull_request is not None and result.pull_request.url:
-        yield f"{result.pull_request.url}{' (tests do not pass)' if result.tests_fail else ''}"
+    if (pull := result.pull_request) is not None and pull.url:
+        where = pull.url if pull.url.startswith("http") else f"pull request #{pull.number}"
+        yield f"{where}{' (tests do not pass)' if result.tests_fail else ''}"
     elif result.question is not None:
         url = result.question_url or ""
         yield f"asked: {url if url.startswith('http') else result.question}"

@@ -31,7 +31,10 @@ _MOST_COST_PLOTS = 6
 _MOST_CONSIDERED = 1_000
 """Of the newest runs: what needs a person, and what happened in a week. Costs and outcomes a day are of all."""
 _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
-_ACCEPTED = frozenset({"merged"})
+_HAS_PULL = re.compile(
+    r"""(?:issue #\d+|the task (?:'(?:[^'\\]|\\.)*'|"[^"]*")) (?:was done by|has an open pull request,) """
+)
+"""Reasons of `task_rules.why_not_again` for tasks that wait for no cycle: their pull requests are listed."""
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
     ("asked", "warning", frozenset({"question"})),
@@ -94,12 +97,17 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The page's content, from the runs that are known at one time."""
+    """The page's content, from the runs that are known at one time.
+
+    Attributes:
+        is_paused: whether an obstacle caused one of the pauses. An idle worker only waits for the next look.
+    """
 
     now: datetime
     needs: Sequence[WaitingItem]
     working: Sequence[tuple[RunSummary, LiveRun | None]]
     pauses: Mapping[str, Pause]
+    is_paused: bool
     tiles: Sequence[tuple[str, str, str]]
     plots: Sequence[Plot]
     cost_plots: Sequence[Plot]
@@ -122,7 +130,7 @@ class Overview:
         if self.working:
             return "active", f"{counted(len(self.working), 'run')} at work"
         if self.pauses:
-            return "warning", "paused"
+            return ("warning", "paused") if self.is_paused else ("quiet", "waiting")
         return "quiet", "nothing runs"
 
 
@@ -153,6 +161,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         needs=[*_needs(whole), *_set_aside(week)],
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
+        is_paused=_is_paused(newest, now),
         tiles=list(_tiles(week, now, cap, merged)),
         plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
@@ -172,6 +181,11 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
 
 def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
     return [run for run in runs if run.started is not None and (run.ended or run.started) >= since]
+
+
+def _is_paused(newest_first: Sequence[RunSummary], now: datetime) -> bool:
+    last = {repository_key(run.repository): run for run in reversed(newest_first)}
+    return any(run.pause_at(now) or run.outcome == "paused" for run in last.values())
 
 
 def _needs(digest: Digest) -> Iterable[WaitingItem]:
@@ -202,7 +216,8 @@ def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
         for run in week.runs
         if run.task is None and run.outcome == "no_task"
     }
-    return Digest(week.since, now, tuple(newest.values())).skipped[:_MOST_ROWS]
+    skipped = Digest(week.since, now, tuple(newest.values())).skipped
+    return [(reason, times) for reason, times in skipped if not _HAS_PULL.match(reason)][:_MOST_ROWS]
 
 
 def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:

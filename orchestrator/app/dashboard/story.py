@@ -355,9 +355,9 @@ def _outcome(run: RunSummary) -> Iterator[Block]:
 def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
     """Yield what a person can do about a run, and where its work is."""
     commands = Commands(run.repository)
-    if run.question_url:
+    if run.question_url.startswith("http"):  # the files of a local forge are for programs
         yield "answer at", Link(run.question_url, run.question_url)
-    if run.outcome == "question" and run.task is not None and not run.question_url.startswith("http"):
+    elif run.outcome == "question" and run.task is not None:
         yield "answer with", Code(commands.answer(run.task.key))
     if run.outcome == "failed" and run.task is not None:
         yield "another try", Code(commands.retry(run.task.key))

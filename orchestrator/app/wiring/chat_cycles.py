@@ -241,9 +241,6 @@ class RunToTake:
     begun: EarlierConversation
 
 
-_FINISHED = {"proposed": "is over with its pull request", "planned": "was a dry run, which keeps nothing"}
-
-
 def find_run_to_take(home: Home, name: str) -> RunToTake:
     """Find the run of a cycle that made no pull request.
 
@@ -267,12 +264,15 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
         )
         raise ConfigurationError(f"run {folder.name} has no task to continue: {remedy}")
     result = next((event.result for event in reversed(events) if isinstance(event, CycleEnded)), {})
-    commands = Commands(start.repository)
-    if why := _FINISHED.get(str(result.get("outcome", ""))):
-        pull = result.get("pull_request")
-        url = f" {pull['url']}" if isinstance(pull, dict) and pull.get("url") else ""
+    again = f"let a new cycle work: {Commands(start.repository).retry(task.key)}"
+    if result.get("outcome") == "planned":
+        raise ConfigurationError(f"run {folder.name} was a dry run, which keeps nothing: {again}")
+    if result.get("outcome") == "proposed":
+        pull = result.get("pull_request") or {}
+        url = str(pull.get("url"))
+        address = url if url.startswith("http") else f"#{pull.get('number')}"
         raise ConfigurationError(
-            f"run {folder.name} {why}{url}: comment there, or let a new cycle work: {commands.retry(task.key)}"
+            f"run {folder.name} is over with its pull request {address}: comment there, or {again}"
         )
     begun = begun_in(home, folder.name)
     return RunToTake(folder.name, typed_repository(start.repository), task, begun)
@@ -367,7 +367,7 @@ class TaskProposals:
         if session is None:
             raise AssertionError("the person has a session")
         task = session.attempt.task
-        note = f"for {task.key}" if task.pull is None else f"updates {task.pull.url}"
+        note = f"for {task.key}" if task.pull is None else f"updates {task.pull.address}"
         return PullDraft(
             title,
             body,

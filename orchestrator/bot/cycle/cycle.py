@@ -234,7 +234,7 @@ async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None
         return None
     if brought.is_over and pull is not None:
         attempt.result.pull_request = as_result(pull)
-        return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
+        return SessionEnd(EndKind.FINISH, f"{pull.address} has all that was left")
     if question := earlier.unasked(task):
         session.tell_resumed()
         return SessionEnd(EndKind.QUESTION, question)

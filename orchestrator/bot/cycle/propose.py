@@ -373,7 +373,9 @@ class Proposer:
         await self._attachments.fails(pull, is_red=self.verification.is_red)
         await self._attachments.comment(pull.number, outcome)
         await self._remember(pull, outcome, commit)
-        return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
+        # The files of a local forge are for programs.
+        where = f": {pull.url}" if pull.url.startswith("http") else f" on the branch {branch}"
+        return f"Pull request #{pull.number} is {'open' if created else 'updated'}{where}"
 
     async def _push(self, branch: str) -> str:
         """Push, check the claim once more, and return the commit that the remote has.
