@@ -176,8 +176,8 @@ def test_a_worker_is_paused_by_an_obstacle_and_waits_when_it_is_idle(tmp_path: P
     made.add(NOW, [*started("r", None, "o/r"), idle])
     store.refresh()
     assert make_overview(store, NOW, DayCap(), {}).heartbeat == ("quiet", "waiting")
-    failed = [CycleEnded({"outcome": "failed", "error": "no"}), Paused(later, "the quota is spent")]
-    made.add(NOW, [*started("r", TASK, "o/s"), *failed])
+    failed = CycleEnded({"outcome": "failed", "error": "no"})
+    made.add(NOW, [*started("r", TASK, "o/s"), failed, Paused(later, "the quota is spent")])
     store.refresh()
     view = make_overview(store, NOW, DayCap(), {})
     assert view.heartbeat == ("warning", "paused")
