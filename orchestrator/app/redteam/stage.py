@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import AttackPlace
+from orchestrator.app.redteam.forge import FakeWeb, OutgoingText, StagedForge
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
 from orchestrator.app.redteam.model import ObedientModel, instructions_in
 from orchestrator.app.redteam.world import (
@@ -25,13 +27,9 @@ from orchestrator.app.redteam.world import (
     NAME,
     PAGE,
     THEIR_BRANCH,
-    FakeWeb,
-    OutgoingText,
-    StagedForge,
     borrowed_environment,
     open_scene,
     references,
-    with_lies,
 )
 from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
@@ -225,7 +223,7 @@ class Stage:
         report_of = (
             report(genuine.verdict, genuine.commits.head) if genuine.verdict and genuine.commits else ""
         )
-        text = with_lies(scene.fill(self.attack.text), report_of)
+        text = _with_lies(scene.fill(self.attack.text), report_of)
         pull, _ = await asyncio.to_thread(
             forge.ensure_pull_request, Proposal(THEIR_BRANCH, base, "Mend the greeting", text, draft=False)
         )
@@ -364,6 +362,34 @@ class Stage:
     def _site(self, forge: StagedForge) -> Site:
         repository = str(self.scene.repository)
         return Site(forge, lambda: Source(repository, self.base), lambda: None, label=NAME)
+
+
+_REPORT = re.compile(r"\{\{report(?: +([^}]*))?\}\}")
+_OPENS, _CLOSES = "```json\n", "\n```"
+
+
+def _with_lies(text: str, report: str) -> str:
+    """Put the genuine report in the place of `{{report}}`, and one that lies in the place of `{{report PATH=VALUE; ...}}`.
+
+    A path names a field of the block, such as `predicate.runs.after.passed`; a value is JSON.
+    """
+
+    def lied(found: re.Match[str]) -> str:
+        if not found[1] or not report:
+            return report
+        head, _, rest = report.partition(_OPENS)
+        block, _, tail = rest.partition(_CLOSES)
+        statement = json.loads(block)
+        for lie in found[1].split("; "):
+            path, _, value = lie.partition("=")
+            *above, last = (int(key) if key.isdigit() else key for key in path.strip().split("."))
+            place = statement
+            for key in above:
+                place = place[key]
+            place[last] = json.loads(value)
+        return f"{head}{_OPENS}{json.dumps(statement, indent=1)}{_CLOSES}{tail}"
+
+    return _REPORT.sub(lied, text)
 
 
 class _WatchedTree(Wrapper):
