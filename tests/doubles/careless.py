@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
-from orchestrator.app.dashboard.webhook import Receiver
+from orchestrator.app.dashboard.serving import Receiver
 from orchestrator.app.html import page as html_page
 from orchestrator.app.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack

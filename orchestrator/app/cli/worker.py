@@ -246,7 +246,7 @@ class WorkerRun:
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        from orchestrator.app.dashboard.health import serving_health
+        from orchestrator.app.dashboard.serving import serving_health
 
         port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
         self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
@@ -260,7 +260,7 @@ class WorkerRun:
             raise ConfigurationError(
                 f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
             )
-        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
+        from orchestrator.app.dashboard.serving import PATH, Receiver, receiving
 
         receiver = Receiver(secret, self._worker.by_key, self._store.receive)
         port = await stack.enter_async_context(receiving(receiver, address.host, address.port))

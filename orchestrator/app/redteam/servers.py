@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from orchestrator.app.dashboard.desk import Desk
-from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.actions import TaskActions
+from orchestrator.app.dashboard.fleet import FleetActions
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import DayCap
 from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import Dashboard, make_app
-from orchestrator.app.dashboard.webhook import Receiver, receiving_app
+from orchestrator.app.dashboard.serving import Receiver, receiving_app
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.world import NAME
 from orchestrator.bot.journal.folders import Home, create_run_folder
@@ -145,12 +145,12 @@ class Served:
         _write_run(home, self.scene.fill(self.attack.text))
         page = Dashboard(
             RunStore(home),
-            _NotingDesk(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
+            _RecordingActions(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
             self.parts.pages(self.known.form, str(home.runs)),
             self.known,
             clock,
             DayCap(),
-            FleetDesk(_no_fleet, clock),
+            FleetActions(_no_fleet, clock),
         )
         return self.parts.gate(make_app(page), frozenset({_HOST}), self.known)
 
@@ -185,7 +185,7 @@ class _Queue:
 
 
 @dataclass(slots=True)
-class _NotingDesk(Desk):
+class _RecordingActions(TaskActions):
     """Records actions and does nothing."""
 
     evidence: Evidence = field(kw_only=True)
