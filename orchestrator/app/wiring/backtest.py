@@ -21,9 +21,9 @@ from orchestrator.app.wiring.guards import (
     runs_commands,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.profiles import cycle_contract_name, cycle_profile_name
 from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assemble
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
+from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import checklist
 from orchestrator.bot.evidence.cases import CaseSearch, TestsOfChange

@@ -31,17 +31,17 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.profiles import (
+from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
+from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
     chat_contract,
     chat_profile_name,
     known_of,
     policy_of,
+    skills_at,
     tools_of_memory,
 )
-from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
-from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused

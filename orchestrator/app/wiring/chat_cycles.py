@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
 from orchestrator.app.wiring.program import EventBus, Program, RunRequest, select_task, typed_repository
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Operator
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.folder_change import FolderChange
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Emit
     from orchestrator.engine.session.session import Session
 
 _SHORT = 10
+ChangeT = TypeVar("ChangeT", "FolderChange", "TaskChange")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,7 @@ class FolderProposals:
         is_here = site.is_local and site.label == here.label
         base = await asyncio.to_thread(self._base, branch, is_here=is_here)
         make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
-        change, body = await asyncio.to_thread(make), ""
-        if not title:
-            title, body = await conversation.describe(change.diff)
-            change = await asyncio.to_thread(make)  # the model may have changed something
+        change, title, body = await _with_title(conversation, title, make)
         self._target = site, base
         note = ""
         if base.commit != base.head:
@@ -205,6 +204,17 @@ class FolderProposals:
         if url or operator.refusal:
             conversation.proposed(url, operator.refusal)
         return result
+
+
+async def _with_title(
+    conversation: Conversation, title: str, make: Callable[[], ChangeT]
+) -> tuple[ChangeT, str, str]:
+    """Make a change, and return it with its title and text. The model writes both if there is no title."""
+    change = await asyncio.to_thread(make)
+    if title:
+        return change, title, ""
+    title, body = await conversation.describe(change.diff)
+    return await asyncio.to_thread(make), title, body  # the model may have changed something
 
 
 def _require_same(tree: str, draft: PullDraft) -> None:
@@ -359,10 +369,7 @@ class TaskProposals:
                 "the task's pull request goes to the task's repository: leave --repo out"
             )
         make = partial(self._operator.change, everything=everything)
-        change, body = await asyncio.to_thread(make), ""
-        if not title:
-            title, body = await conversation.describe(change.diff)
-            change = await asyncio.to_thread(make)
+        change, title, body = await _with_title(conversation, title, make)
         self._change, session = change, self._operator.session
         if session is None:
             raise AssertionError("the person has a session")

@@ -16,16 +16,16 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
-from orchestrator.app.wiring.profiles import (
+from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
+from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
     cycle_contract,
     cycle_profile,
     cycle_profile_name,
     first_text,
     policy_of,
+    skill_options,
 )
-from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
-from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
