@@ -125,15 +125,15 @@ class TaskActions:
         now, is_local = self.clock.now(), self.is_local(repository)
         try:
             with self._open(repository, writes=False) as tasks:
-                by_hand = tasks.by_hand
+                decisions = tasks.decisions
                 try:
-                    states = by_hand.states()
+                    states = decisions.states()
                 except ForgeError:
-                    states = by_hand.states_without_pulls()
+                    states = decisions.states_without_pulls()
                 pulls = [state.pull for state in states if state.pull is not None]
                 is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
-                shown = tuple(_pull_state(by_hand.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])
-                held = tuple(state.key for state in states if state.claim and by_hand.is_held(state.claim))
+                shown = tuple(_pull_state(decisions.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])
+                held = tuple(state.key for state in states if state.claim and decisions.is_held(state.claim))
             return Look(repository, now, tuple(states), shown, held, is_local=is_local)
         except PullwrightError as error:
             return Look(repository, now, error=str(error), is_local=is_local)
@@ -142,7 +142,7 @@ class TaskActions:
         return open_tasks(repository, self.flags, self.environ, self.cwd, writes=writes)
 
     def _release(self, tasks: OpenTasks, task: str) -> str:
-        claims = tasks.by_hand.claims
+        claims = tasks.decisions.claims
         shown = claims.show(task)
         released = claims.release(task, _BY_HAND, shown) if shown is not None else None
         if released is None:
@@ -289,13 +289,13 @@ class TaskActions:
                 return self._answer(repository, task, fields.get("answer", ""))
             case "retry":
                 with self._open(repository, writes=True) as tasks:
-                    return _noted(tasks, tasks.by_hand.retry(tasks.by_hand.find(task)))
+                    return _noted(tasks, tasks.decisions.retry(tasks.decisions.find(task)))
             case "close":
                 number = fields.get("number", "")
                 if not (number.isascii() and number.isdigit()):
                     raise ConfigurationError(f"{short_line(number, 40)!r} is not a pull request's number")
                 with self._open(repository, writes=True) as tasks:
-                    return _noted(tasks, tasks.by_hand.close(int(number[:20])))
+                    return _noted(tasks, tasks.decisions.close(int(number[:20])))
             case "release":
                 with self._open(repository, writes=True) as tasks:
                     return self._release(tasks, task)

@@ -15,7 +15,6 @@ from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.journal.tail import JournalTail, read_line
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.app.words import EventLine
@@ -42,13 +41,11 @@ class LiveRun:
 
     Attributes:
         lines: the last lines about its events. The tuple is replaced, never changed, because other threads read it.
-        last_at: time of the last read record.
     """
 
     tail: JournalTail
     progress: RunProgress = field(default_factory=lambda: RunProgress("starting"))
     lines: tuple[EventLine, ...] = ()
-    last_at: datetime | None = None
     _narrator: Narrator = field(default_factory=Narrator)
 
     def read_on(self) -> bool:
@@ -68,7 +65,6 @@ class LiveRun:
         record = read_line(line, seq)
         if record is None or isinstance(record.event, UnknownRecord):
             return
-        self.last_at = record.at
         self.progress.take(record.event)
         if (told := self._narrator.line(record.event)) is not None:
             self.lines = (*self.lines, told)[-_SHOWN_LINES:]

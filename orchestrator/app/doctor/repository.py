@@ -34,7 +34,7 @@ from orchestrator.app.wiring.guards import (
     run_options,
     sandbox_options,
 )
-from orchestrator.app.wiring.repository import make_by_hand, new_nonce, open_hidden_refs, owner_name
+from orchestrator.app.wiring.repository import make_decisions, new_nonce, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.saved_work import list_wip
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
@@ -213,12 +213,12 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> ProbeFinding:
-        by_hand = make_by_hand(self._site, self._records(), self._context)
-        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._context.environ)
-        held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
+        decisions = make_decisions(self._site, self._records(), self._context)
+        clock, times, owner = self._context.clock, decisions.times, owner_name(self._context.environ)
+        held = [claim for claim in decisions.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
-            fix = by_hand.commands.release(broken[0])
+            fix = decisions.commands.release(broken[0])
             return warned(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,
@@ -226,7 +226,7 @@ class RemoteProbes:
         ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
         if ours:
             return warned(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
-        live = [claim for claim in held if by_hand.is_held(claim)]
+        live = [claim for claim in held if decisions.is_held(claim)]
         return ok(f"{len(live)} held" if live else "none held")
 
     def _unfinished(self) -> ProbeFinding:
@@ -235,8 +235,8 @@ class RemoteProbes:
 
     def _tasks(self) -> ProbeFinding:
         """Return the states of the tasks, and the next command for the first one that waits for a person."""
-        by_hand = make_by_hand(self._site, self._records(), self._context)
-        states = by_hand.states()
+        decisions = make_decisions(self._site, self._records(), self._context)
+        states = decisions.states()
         told = [
             f"{kind}: {_some(keys)}"
             for kind in TaskStatus
@@ -248,7 +248,7 @@ class RemoteProbes:
             if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
         ]
         if waiting:
-            return warned("; ".join(told), waiting[0].next_step(by_hand.commands))
+            return warned("; ".join(told), waiting[0].next_step(decisions.commands))
         return ok("; ".join(told) or "none is known")
 
 
