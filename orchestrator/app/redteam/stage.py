@@ -130,7 +130,7 @@ class StagedProgram(Program):
 
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
 
-    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
+    def parts(self, run: str, folder: Path, settings: Settings, only: str) -> CycleParts:
         """Return the user's parts, changed by `change`."""
         return self.change(super().parts(run, folder, settings, only))
 
