@@ -35,13 +35,14 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
-from orchestrator.app.dashboard.webhook import Receiver
+from orchestrator.app.dashboard.serving import Receiver
 from orchestrator.app.html import page as html_page
+from orchestrator.app.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.servers import WebParts
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
-from orchestrator.app.redteam.world import NAME, FakeWeb, StagedForge, title_of
+from orchestrator.app.redteam.world import NAME
 from orchestrator.app.wiring.mcp import McpMaker
 from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.verify_pr import VerifyProgram

@@ -198,9 +198,9 @@ def test_a_name_that_is_none_or_several_is_one_line_with_the_candidates(
 def test_a_task_goes_by_every_name_that_a_person_sees(local: Stage, repository: Path) -> None:
     local.script(FIX_IT)
     local.run()
-    with open_tasks(str(repository), {}, os.environ, repository, writes=False) as desk:
+    with open_tasks(str(repository), {}, os.environ, repository, writes=False) as tasks:
         for named in (ITEM, "item-2ba", "Fix add() in calc.py", "fix  ADD()", "1", "#1"):
-            assert desk.by_hand.find(named).key == ITEM
+            assert tasks.decisions.find(named).key == ITEM
 
 
 def test_only_our_own_pull_requests_are_closed(local: Stage, repository: Path) -> None:

@@ -193,7 +193,7 @@ def test_what_cannot_be_taken_up_is_said_in_one_line(stage: Stage, at: Path, mon
     for run, flags, code, words in (
         ("20200101-000000-aaaaaaa", (), FAILED, "there is no run"),
         (talk, (), USAGE, f"chat --resume {talk}"),
-        (proposed["run"], (), USAGE, "is over with its pull request file:"),
+        (proposed["run"], (), USAGE, "is over with its pull request #1: comment there"),
         (proposed["run"], ("--repo", "."), USAGE, "leave out --repo"),
         (proposed["run"], ("--dry-run",), USAGE, "leave out --dry-run"),
         (proposed["run"], ("--resume", "last"), USAGE, "leave out --resume"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import Request
 
-from orchestrator.app.dashboard.webhook import Receiver
+from orchestrator.app.dashboard.serving import Receiver
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, FoundTask, Outcome, Stop
 from orchestrator.bot.cycle.tasks import TaskKind, from_text
 from orchestrator.bot.fleet.engine import EngineOptions, FleetEngine

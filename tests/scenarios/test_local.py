@@ -87,8 +87,22 @@ def test_the_same_task_is_not_taken_twice(stage: Stage, repository: Path) -> Non
     again = stage.run("--repo", str(repository), *TASK)
     assert again.code == 3
     assert again.result["outcome"] == "no_task"
-    assert "open pull request" in again.result["reason"]
+    assert "open pull request, #1 (branch pullwright/" in again.result["reason"]
     assert len(stage.model.requests) == 1
+
+
+def test_the_files_of_the_local_forge_are_named_to_nobody(stage: Stage, repository: Path) -> None:
+    stage.script(FIX_IT)
+    done = stage.run("--repo", str(repository), *TASK)
+    again = stage.run("--repo", str(repository), *TASK)
+    page = repository.parent / "run.html"
+    shown = stage.command("show", "--verbose", done.result["run"]).out
+    assert stage.command("show", "--html", str(page), done.result["run"]).code == 0
+    digest = stage.command("digest").out
+    assert "#1" in digest
+    for text in (shown, page.read_text(encoding="utf-8"), again.result["reason"], digest):
+        assert done.result["branch"] in text or text is digest
+        assert "file://" not in text
 
 
 def test_a_closed_pull_request_means_no(stage: Stage, repository: Path) -> None:

@@ -132,13 +132,13 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
     assert (str(done.outcome), done.saved, place.branches) == ("paused", None, {})
     assert "+    return a + b" in Path(str(done.patch)).read_text()
     place.github.faults.clear()
-    with place.tasks("other") as desk:
-        assert desk.by_hand.find("#1").has_work is False
-    with place.tasks("first") as desk:
-        (state,) = desk.by_hand.states()
+    with place.tasks("other") as tasks:
+        assert tasks.decisions.find("#1").has_work is False
+    with place.tasks("first") as tasks:
+        (state,) = tasks.decisions.states()
         assert (str(state.status), state.is_here, state.wip) == ("unfinished", True, None)
-        assert "(2 changed files) and its conversation" in desk.by_hand.would_lose(state)
-        decided = desk.by_hand.forget(state)
+        assert "(2 changed files) and its conversation" in tasks.decisions.would_lose(state)
+        decided = tasks.decisions.forget(state)
     assert (decided.changed, decided.after.has_work) == (True, False)
     assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
 
@@ -146,8 +146,8 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
 @slow
 async def test_a_branch_that_was_pushed_is_named_by_who_forgets_its_task(place: Place) -> None:
     await broken_off(place)
-    with place.tasks("first") as desk:
-        decided = desk.by_hand.forget(desk.by_hand.find("#1"))
+    with place.tasks("first") as tasks:
+        decided = tasks.decisions.forget(tasks.decisions.find("#1"))
     push, _, deleted = shlex.split(decided.words.partition("to drop that: git ")[2])
     assert (push, deleted) == ("push", f":refs/heads/{BRANCH}")
     git(place.repo.path, "push", ".", deleted)

@@ -15,6 +15,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -193,9 +194,9 @@ class Night:
         self.camera.pages["desktop"].get_by_role("link", name=self.tasks[6].title).first.wait_for(
             timeout=_LONGEST_SECONDS * 1000
         )
-        self.camera.pages["desktop"].locator("#part-now .badge", has_text="paused").wait_for(
-            timeout=_LONGEST_SECONDS * 1000
-        )
+        self.camera.pages["desktop"].locator(
+            "#part-now .badge", has_text=re.compile("paused|waiting")
+        ).wait_for(timeout=_LONGEST_SECONDS * 1000)
         self.review()
         take(
             "repository",

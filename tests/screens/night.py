@@ -208,190 +208,236 @@ TRIES = 5
 """So often a request is sent to a server that is overloaded, before the worker pauses."""
 
 
+def refunds() -> Task:
+    """A task that goes well, with a test."""
+    return Task(
+        "Refunds are added to the balance",
+        "`balance()` adds refunds. They have to be subtracted.",
+        [
+            does(
+                "Look at how the balance is made, and at its tests.",
+                read("ledger/book.py"),
+                read("tests/test_book.py"),
+            ),
+            does(
+                "Subtract entries of the kind refund, and add a test of it.",
+                REFUND,
+                TEST_REFUND,
+                tokens=11_000,
+            ),
+            does(
+                "Propose it.",
+                propose("Subtract refunds from the balance", "Refunds were added like payments."),
+                FINISH,
+                tokens=12_000,
+            ),
+        ],
+    )
+
+
+def bank_amounts() -> Task:
+    """A task on which the model asks a question, and goes on with the answer."""
+    return Task(
+        "1.234,50 is read as an error",
+        "Our bank writes amounts as `1.234,50`.",
+        [
+            does("Look at how amounts are read.", read("ledger/money.py"), read("tests/test_money.py")),
+            does(
+                "Both ways of writing exist; what 1.234 means is for people to say.",
+                (
+                    "ask_question",
+                    {
+                        "question_text": "The amount 1.234 can mean one thousand two hundred thirty-four, or a bit "
+                        "more than one. Which is it, if nothing else in the text tells?",
+                        "choices": ["1.234 is more than a thousand", "1.234 is a bit more than one"],
+                    },
+                ),
+                tokens=11_000,
+            ),
+            does(
+                "The last separator is the decimal one.",
+                EUROPE,
+                TEST_EUROPE,
+                propose("Read amounts such as 1.234,50", "The last separator is taken for the decimal one."),
+                FINISH,
+                tokens=12_000,
+            ),
+        ],
+    )
+
+
+def entries_of_one_day() -> Task:
+    """A task whose model server is overloaded at first."""
+    return Task(
+        "Entries of one day change their order",
+        "Two entries of the same day should always come in the same order.",
+        [
+            *[OVERLOADED] * TRIES,
+            does(
+                "Sort by the text too.",
+                KEEPS,
+                propose("Keep the order of entries of one day", "By their text."),
+                FINISH,
+            ),
+        ],
+    )
+
+
+def half_a_cent() -> Task:
+    """A task whose first change does not pass the tests."""
+    return Task(
+        "Half a cent is rounded to the even one",
+        "0.125 should become 0.13.",
+        [
+            does(
+                "Round half a cent up.",
+                IMPORT,
+                edit("ledger/money.py", HALF, ROUNDED[0]),
+                TEST_HALF,
+                propose("Round half a cent up", "By `ROUND_HALF_UP`."),
+                FINISH,
+            ),
+            does(
+                "The tests say that cents are lost: the quantum has to be a cent.",
+                edit("ledger/money.py", ROUNDED[0], ROUNDED[1]),
+                propose("Round half a cent up", "By `ROUND_HALF_UP`."),
+                FINISH,
+                tokens=12_000,
+            ),
+        ],
+    )
+
+
+def months() -> Task:
+    """A task that is interrupted, and done by a later cycle."""
+    return Task(
+        "Group entries by month faster",
+        "`months()` takes minutes for a large book.",
+        [
+            does("Look at the function.", read("ledger/book.py")),
+            does("One pass is enough.", FAST, tokens=10_000),
+            does(
+                "One pass is enough.",
+                FAST,
+                propose("Group entries by month in one pass", "It was one pass for each entry."),
+                FINISH,
+                tokens=11_000,
+            ),
+        ],
+    )
+
+
+def python_version() -> Task:
+    """A task with a change to a protected path."""
+    return Task(
+        "Test on Python 3.14 too",
+        "In the workflow and in the README.",
+        [
+            does(
+                "Name the version in both files.",
+                edit(".github/workflows/tests.yml", "ubuntu-24.04", "ubuntu-24.04 # Python 3.14"),
+                edit("README.md", "is left.\n", "is left. For Python 3.11 to 3.14.\n"),
+                propose("Say that Python 3.14 is supported", "In the README; the workflow waits for you."),
+                FINISH,
+            )
+        ],
+    )
+
+
+def amounts_in_words() -> Task:
+    """A task on which the model never replies with a plan."""
+    return Task(
+        "Write amounts in words",
+        "As on a cheque.",
+        [reply("I think this needs a library."), reply("One thousand..."), reply("Sorry.")],
+    )
+
+
+def api_token() -> Task:
+    """A task in which the model writes a secret at first."""
+    return Task(
+        "Use the token of the API",
+        "The site should send the token that is in the vault.",
+        [
+            does(
+                "Put the token into the settings.",
+                write("settings.py", f'API = "https://api.example.org"\nTOKEN = "{TOKEN}"\n'),
+                propose("Send the token", "It is in the settings."),
+                FINISH,
+                tokens=5_000,
+            ),
+            does(
+                "A token does not belong into the repository: read it from the environment.",
+                write(
+                    "settings.py",
+                    'import os\n\nAPI = "https://api.example.org"\nTOKEN = os.environ["API_TOKEN"]\n',
+                ),
+                propose("Send the token", "It comes from the environment."),
+                FINISH,
+                tokens=6_000,
+            ),
+        ],
+        "octo/website",
+    )
+
+
+def logo_text() -> Task:
+    """A task whose pull request gets a conflict."""
+    return Task(
+        "The logo has no text for screen readers",
+        "",
+        [
+            does(
+                "Name what the picture shows.",
+                edit("index.html", "<img src=logo.svg>", '<img src=logo.svg alt="Ledger">'),
+                propose("Give the logo a text", "Screen readers say it."),
+                FINISH,
+                tokens=4_000,
+            ),
+            does(
+                "Keep the new size, and the text.",
+                write(
+                    "index.html",
+                    "<!doctype html>\n<title>Ledger</title>\n<h1>Ledger</h1>\n"
+                    '<img src=logo.svg width=64 alt="Ledger">\n',
+                ),
+                propose("Give the logo a text", "Screen readers say it."),
+                FINISH,
+                tokens=5_000,
+            ),
+        ],
+        "octo/website",
+    )
+
+
+def old_news() -> Task:
+    """A task with nothing to do."""
+    return Task(
+        "Remove the old news",
+        "",
+        [
+            does(
+                "There is none.",
+                ("finish", {"reason": "The file has no old news: 1.2 is the newest version."}),
+            )
+        ],
+        "octo/website",
+    )
+
+
 def tonight() -> list[Task]:
     """The ten tasks, in the order of their issues."""
     return [
-        Task(
-            "Refunds are added to the balance",
-            "`balance()` adds refunds. They have to be subtracted.",
-            [
-                does(
-                    "Look at how the balance is made, and at its tests.",
-                    read("ledger/book.py"),
-                    read("tests/test_book.py"),
-                ),
-                does(
-                    "Subtract entries of the kind refund, and add a test of it.",
-                    REFUND,
-                    TEST_REFUND,
-                    tokens=11_000,
-                ),
-                does(
-                    "Propose it.",
-                    propose("Subtract refunds from the balance", "Refunds were added like payments."),
-                    FINISH,
-                    tokens=12_000,
-                ),
-            ],
-        ),
-        Task(
-            "1.234,50 is read as an error",
-            "Our bank writes amounts as `1.234,50`.",
-            [
-                does("Look at how amounts are read.", read("ledger/money.py"), read("tests/test_money.py")),
-                does(
-                    "Both ways of writing exist; what 1.234 means is for people to say.",
-                    (
-                        "ask_question",
-                        {
-                            "question_text": "The amount 1.234 can mean one thousand two hundred thirty-four, or a bit "
-                            "more than one. Which is it, if nothing else in the text tells?",
-                            "choices": ["1.234 is more than a thousand", "1.234 is a bit more than one"],
-                        },
-                    ),
-                    tokens=11_000,
-                ),
-                does(
-                    "The last separator is the decimal one.",
-                    EUROPE,
-                    TEST_EUROPE,
-                    propose(
-                        "Read amounts such as 1.234,50", "The last separator is taken for the decimal one."
-                    ),
-                    FINISH,
-                    tokens=12_000,
-                ),
-            ],
-        ),
-        Task(
-            "Entries of one day change their order",
-            "Two entries of the same day should always come in the same order.",
-            [
-                *[OVERLOADED] * TRIES,
-                does(
-                    "Sort by the text too.",
-                    KEEPS,
-                    propose("Keep the order of entries of one day", "By their text."),
-                    FINISH,
-                ),
-            ],
-        ),
-        Task(
-            "Half a cent is rounded to the even one",
-            "0.125 should become 0.13.",
-            [
-                does(
-                    "Round half a cent up.",
-                    IMPORT,
-                    edit("ledger/money.py", HALF, ROUNDED[0]),
-                    TEST_HALF,
-                    propose("Round half a cent up", "By `ROUND_HALF_UP`."),
-                    FINISH,
-                ),
-                does(
-                    "The tests say that cents are lost: the quantum has to be a cent.",
-                    edit("ledger/money.py", ROUNDED[0], ROUNDED[1]),
-                    propose("Round half a cent up", "By `ROUND_HALF_UP`."),
-                    FINISH,
-                    tokens=12_000,
-                ),
-            ],
-        ),
-        Task(
-            "Group entries by month faster",
-            "`months()` takes minutes for a large book.",
-            [
-                does("Look at the function.", read("ledger/book.py")),
-                does("One pass is enough.", FAST, tokens=10_000),
-                does(
-                    "One pass is enough.",
-                    FAST,
-                    propose("Group entries by month in one pass", "It was one pass for each entry."),
-                    FINISH,
-                    tokens=11_000,
-                ),
-            ],
-        ),
-        Task(
-            "Test on Python 3.14 too",
-            "In the workflow and in the README.",
-            [
-                does(
-                    "Name the version in both files.",
-                    edit(".github/workflows/tests.yml", "ubuntu-24.04", "ubuntu-24.04 # Python 3.14"),
-                    edit("README.md", "is left.\n", "is left. For Python 3.11 to 3.14.\n"),
-                    propose(
-                        "Say that Python 3.14 is supported", "In the README; the workflow waits for you."
-                    ),
-                    FINISH,
-                )
-            ],
-        ),
-        Task(
-            "Write amounts in words",
-            "As on a cheque.",
-            [reply("I think this needs a library."), reply("One thousand..."), reply("Sorry.")],
-        ),
-        Task(
-            "Use the token of the API",
-            "The site should send the token that is in the vault.",
-            [
-                does(
-                    "Put the token into the settings.",
-                    write("settings.py", f'API = "https://api.example.org"\nTOKEN = "{TOKEN}"\n'),
-                    propose("Send the token", "It is in the settings."),
-                    FINISH,
-                    tokens=5_000,
-                ),
-                does(
-                    "A token does not belong into the repository: read it from the environment.",
-                    write(
-                        "settings.py",
-                        'import os\n\nAPI = "https://api.example.org"\nTOKEN = os.environ["API_TOKEN"]\n',
-                    ),
-                    propose("Send the token", "It comes from the environment."),
-                    FINISH,
-                    tokens=6_000,
-                ),
-            ],
-            "octo/website",
-        ),
-        Task(
-            "The logo has no text for screen readers",
-            "",
-            [
-                does(
-                    "Name what the picture shows.",
-                    edit("index.html", "<img src=logo.svg>", '<img src=logo.svg alt="Ledger">'),
-                    propose("Give the logo a text", "Screen readers say it."),
-                    FINISH,
-                    tokens=4_000,
-                ),
-                does(
-                    "Keep the new size, and the text.",
-                    write(
-                        "index.html",
-                        "<!doctype html>\n<title>Ledger</title>\n<h1>Ledger</h1>\n"
-                        '<img src=logo.svg width=64 alt="Ledger">\n',
-                    ),
-                    propose("Give the logo a text", "Screen readers say it."),
-                    FINISH,
-                    tokens=5_000,
-                ),
-            ],
-            "octo/website",
-        ),
-        Task(
-            "Remove the old news",
-            "",
-            [
-                does(
-                    "There is none.",
-                    ("finish", {"reason": "The file has no old news: 1.2 is the newest version."}),
-                )
-            ],
-            "octo/website",
-        ),
+        refunds(),
+        bank_amounts(),
+        entries_of_one_day(),
+        half_a_cent(),
+        months(),
+        python_version(),
+        amounts_in_words(),
+        api_token(),
+        logo_text(),
+        old_news(),
     ]
 
 

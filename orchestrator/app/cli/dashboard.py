@@ -31,8 +31,8 @@ def dashboard(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: an option is wrong, or the port is in use.
     """
-    from orchestrator.app.dashboard.desk import Desk
-    from orchestrator.app.dashboard.fleet import FleetDesk
+    from orchestrator.app.dashboard.actions import TaskActions
+    from orchestrator.app.dashboard.fleet import FleetActions
     from orchestrator.app.dashboard.gate import BrowserSecrets
     from orchestrator.app.dashboard.overview import DayCap
     from orchestrator.app.dashboard.pages import Pages
@@ -45,12 +45,12 @@ def dashboard(options: argparse.Namespace) -> int:
     known = BrowserSecrets()
     page = Dashboard(
         RunStore(home),
-        Desk(home, flags, os.environ, Path.cwd(), clock),
+        TaskActions(home, flags, os.environ, Path.cwd(), clock),
         Pages(known.form, str(home.runs), environment_redactor().redact),
         known,
         clock,
         DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),
-        FleetDesk(partial(find_fleet, options.config, os.environ), clock),
+        FleetActions(partial(find_fleet, options.config, os.environ), clock),
     )
     with listen(_HOST, options.port) as bound:
         port = bound.getsockname()[1]

@@ -294,7 +294,7 @@ _MOST_CHARS = 300
 _PLAN_LINES = 40
 _MOST_FILES = 30
 # A link that Markdown, a terminal and a chat show unchanged.
-_LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+_LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,34 +46,34 @@ def claims(options: argparse.Namespace) -> int:
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     writes = options.action == "release"
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as desk:
-        by_hand = desk.by_hand
+    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as tasks:
+        decisions = tasks.decisions
         if options.action == "release":
-            return release(by_hand.claims, options.key, sys.stdout, as_json=options.json)
+            return release(decisions.claims, options.key, sys.stdout, as_json=options.json)
         wanted = options.key if options.action == "show" else None
-        states = _claimed(by_hand, wanted)
+        states = _claimed(decisions, wanted)
         now = SystemClock().now()
         if options.json:
-            write_claims_json(states, now, by_hand.times, sys.stdout)
+            write_claims_json(states, now, decisions.times, sys.stdout)
         elif wanted is not None and not states:
             print(f"nobody ever claimed {short_line(wanted)}")
         else:
-            write_claims(states, now, by_hand.times, by_hand.commands, sys.stdout)
+            write_claims(states, now, decisions.times, decisions.commands, sys.stdout)
         return DONE
 
 
-def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
+def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
     """Return the tasks that were ever claimed. If the forge does not answer, only claims are read.
 
     Raises:
         WorkspaceError: the remote cannot be reached, or the wanted key is not valid.
     """
-    if wanted is not None and by_hand.claims.show(wanted) is None:
+    if wanted is not None and decisions.claims.show(wanted) is None:
         return []
     try:
-        states = by_hand.states()
+        states = decisions.states()
     except ForgeError:
-        states = by_hand.states(with_pulls=False)
+        states = decisions.states(with_pulls=False)
     return [state for state in states if state.claim is not None and wanted in {None, state.key}]
 
 
@@ -177,7 +177,7 @@ def retry(options: argparse.Namespace) -> int:
         ForgeError: the forge failed.
         WorkspaceError: the remote cannot be reached, or refused the change.
     """
-    return _decide(options, lambda desk: desk.by_hand.retry(desk.by_hand.find(options.task)))
+    return _decide(options, lambda tasks: tasks.decisions.retry(tasks.decisions.find(options.task)))
 
 
 def close(options: argparse.Namespace) -> int:
@@ -188,7 +188,7 @@ def close(options: argparse.Namespace) -> int:
         ForgeError: the forge failed.
         WorkspaceError: the remote cannot be reached.
     """
-    return _decide(options, lambda desk: desk.by_hand.close(options.number))
+    return _decide(options, lambda tasks: tasks.decisions.close(options.number))
 
 
 def forget(options: argparse.Namespace) -> int:
@@ -199,29 +199,29 @@ def forget(options: argparse.Namespace) -> int:
         ForgeError: the forge failed.
         WorkspaceError: the remote cannot be reached, or refused the change.
     """
-    return _decide(options, lambda desk: _forget(desk, options))
+    return _decide(options, lambda tasks: _forget(tasks, options))
 
 
-def _forget(desk: OpenTasks, options: argparse.Namespace) -> DecisionResult:
-    by_hand = desk.by_hand
-    state = by_hand.find(options.task)
-    lost = by_hand.would_lose(state)
+def _forget(tasks: OpenTasks, options: argparse.Namespace) -> DecisionResult:
+    decisions = tasks.decisions
+    state = decisions.find(options.task)
+    lost = decisions.would_lose(state)
     if lost and not options.yes and not agreed(f"{state.key}: this drops {lost}"):
-        again = f"{by_hand.commands.forget(state.key)} --yes"
+        again = f"{decisions.commands.forget(state.key)} --yes"
         raise ConfigurationError(f"{state.key} was not forgotten: this drops {lost}; to do so: {again}")
-    decided = by_hand.forget(state)
+    decided = decisions.forget(state)
     if decided.changed:
-        desk.close_dead_runs(state.key)
+        tasks.close_dead_runs(state.key)
     return decided
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionResult]) -> int:
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:
-        decided = decide(desk)
+    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as tasks:
+        decided = decide(tasks)
         if decided.changed:
-            desk.note(decided)
+            tasks.note(decided)
     write_decision(decided, options.command, sys.stdout, as_json=options.json)
     return DONE if decided.changed else NOTHING
 

@@ -245,7 +245,7 @@ class WorkerRun:
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        from orchestrator.app.dashboard.health import serving_health
+        from orchestrator.app.dashboard.serving import serving_health
 
         port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
         self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
@@ -259,7 +259,7 @@ class WorkerRun:
             raise ConfigurationError(
                 f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
             )
-        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
+        from orchestrator.app.dashboard.serving import PATH, Receiver, receiving
 
         receiver = Receiver(secret, self._worker.by_key, self._store.receive)
         port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
@@ -436,8 +436,9 @@ def _next_at(member: Member, onward: NextStep, now: datetime, *, once: bool) -> 
 def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
-    if result.pull_request is not None and result.pull_request.url:
-        yield f"{result.pull_request.url}{' (tests do not pass)' if result.tests_fail else ''}"
+    if (pull := result.pull_request) is not None and pull.url:
+        where = pull.url if pull.url.startswith("http") else f"pull request #{pull.number}"
+        yield f"{where}{' (tests do not pass)' if result.tests_fail else ''}"
     elif result.question is not None:
         url = result.question_url or ""
         yield f"asked: {url if url.startswith('http') else result.question}"

@@ -1,4 +1,4 @@
-"""The fleet on the page: read from its database when somebody looks, and steered by the verbs of `pullwright fleet`."""
+"""The fleet on the page: reads its database when a browser asks, and carries out the actions of `pullwright fleet`."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 T = TypeVar("T")
-PREFIX = "fleet-"
-"""Of the verbs, in forms."""
-VERBS = tuple(f"{PREFIX}{name}" for name in ("add", "pause", "resume", "cancel", "drain"))
-LOOK_SECONDS = 1.5
-"""So long a look at the database counts."""
-ANSWER_SECONDS = 5.0
-"""A page waits so long for a database that does not answer."""
+_PREFIX = "fleet-"
+"""The beginning of the names of actions in forms."""
+VERBS = tuple(f"{_PREFIX}{name}" for name in ("add", "pause", "resume", "cancel", "drain"))
+_LOOK_SECONDS = 1.5
+"""Time for which a reading of the database is used again."""
+_ANSWER_SECONDS = 5.0
+"""Time that a page waits for the database."""
 _BY_HAND = "by hand"
 _SENTENCES = {
     "add": "This has the repository looked at now.",
-    "pause": "This lets nothing more begin there. What runs goes on to its end.",
-    "resume": "This goes on with the repository.",
-    "cancel": "This ends what the repository runs or waits for, and goes on with another task. Work is kept.",
-    "drain": "This lets the worker end after the rounds that it runs.",
+    "pause": "No new cycle begins on the repository. Cycles that run go on to their end.",
+    "resume": "New cycles may begin on the repository again.",
+    "cancel": "This ends the repository's current or next cycle, and goes on with another task. Work is kept.",
+    "drain": "The worker ends after the rounds that it runs.",
 }
 
 
 @dataclass(frozen=True)
 class FleetView:
-    """What the page shows.
+    """The content of the fleet's page.
 
     Attributes:
-        error: why there is nothing to show, or nothing newer.
+        snapshot: the last successful reading of the database; None if there was none.
+        error: why the database could not be read; empty if it could.
     """
 
     now: datetime
@@ -59,14 +60,14 @@ class FleetView:
 
     @property
     def plots(self) -> list[Plot]:
-        """What each repository cost a day."""
+        """The cost of each repository per day."""
         if self.snapshot is None:
             return []
         return cost_plots(self._costs(), self.now, None)
 
     @property
     def plot(self) -> Plot:
-        """What all of them cost a day, against the cap."""
+        """The total cost per day, with the cap."""
         return cost_plot(self._costs(), self.now, self.snapshot.day_cap if self.snapshot else None)
 
     def _costs(self) -> dict[tuple[str, date], Spent]:
@@ -74,7 +75,7 @@ class FleetView:
         return {(one.repository, one.day): Spent(usd=one.usd) for one in found}
 
     def total(self, repository: str) -> tuple[int, float]:
-        """Cycles and cost of a repository over all days that are shown, with what is set aside."""
+        """Return a repository's number of cycles and cost, including reservations, over all shown days."""
         return self._sums.get(repository, (0, 0.0))
 
     def today(self, repository: str) -> tuple[int, float]:
@@ -100,27 +101,27 @@ def _sums(costs: Iterable[DailyCost]) -> dict[str, tuple[int, float]]:
 
 
 @dataclass(slots=True)
-class FleetDesk:
-    """Looks at a fleet and steers it. What the database needs is loaded with the first look.
+class FleetActions:
+    """Reads a fleet's database and carries out actions. The database library is imported at the first use.
 
-    One thread of its own asks the database, so that one that does not answer holds nothing else up.
+    The database is used in separate threads, so that a database without an answer delays nothing else.
 
     Attributes:
-        find: the database's URL; raises `ConfigurationError` where there is none.
+        find: returns the database's URL; raises `ConfigurationError` if there is none.
     """
 
     find: Callable[[], str]
     clock: Clock
-    answer_seconds: float = ANSWER_SECONDS
+    answer_seconds: float = _ANSWER_SECONDS
     _store: FleetStore | None = None
     _seen: FleetView | None = None
     _looking: asyncio.Future[FleetView] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def view(self) -> FleetView:
-        """Return the content of the database, now or a moment ago, or why there is none."""
+        """Return the content of the database, not older than `_LOOK_SECONDS`, or why it cannot be read."""
         now = self.clock.now()
-        if self._seen is not None and (now - self._seen.now).total_seconds() < LOOK_SECONDS:
+        if self._seen is not None and (now - self._seen.now).total_seconds() < _LOOK_SECONDS:
             return self._seen
         if self._looking is None or self._looking.done():
             self._looking = self._in_thread(self._look)
@@ -158,10 +159,10 @@ class FleetDesk:
         return self._store
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Return the effect of a verb in a sentence, and the equivalent command.
+        """Return the effect of an action in a sentence, and the equivalent command.
 
         Raises:
-            ConfigurationError: the verb does not exist.
+            ConfigurationError: the action does not exist.
         """
         name = _name(verb)
         words = [PROGRAM, "fleet", name, *_subject(name, fields)]
@@ -173,7 +174,7 @@ class FleetDesk:
         return sentence, shlex.join(words)
 
     async def do(self, verb: str, fields: Mapping[str, str]) -> str:
-        """Do it, and say what was done.
+        """Carry out an action, and return what was done, in words.
 
         Raises:
             PullwrightError: it could not be done.
@@ -187,7 +188,7 @@ class FleetDesk:
         return said
 
     def forget(self) -> None:
-        """Have the next look ask the database."""
+        """Discard the last reading."""
         self._seen = None
 
     def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
@@ -207,7 +208,7 @@ class FleetDesk:
                 return steering.drain(store, subject)
 
     def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Do something in a thread, one at a time, for which the end of the program does not wait."""
+        """Call a function in a daemon thread. Only one call runs at a time."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -224,7 +225,7 @@ class FleetDesk:
             with self._lock:
                 try:
                     result = call()
-                except Exception as error:  # noqa: BLE001  it is raised where somebody waits
+                except Exception as error:  # noqa: BLE001  the awaiting code raises it
                     caught = error
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(tell, result, caught)
@@ -233,19 +234,19 @@ class FleetDesk:
         return future
 
     def close(self) -> None:
-        """Let go of the database, unless it is being asked: then it goes with the program."""
+        """Close the database, unless a thread is using it."""
         if self._lock.acquire(blocking=False) and self._store is not None:
             self._store.close()
 
 
 def _name(verb: str) -> str:
     if verb not in VERBS:
-        raise ConfigurationError(f"there is no verb {short_line(verb, 40)!r}")
-    return verb.removeprefix(PREFIX)
+        raise ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
+    return verb.removeprefix(_PREFIX)
 
 
 def _subject(name: str, fields: Mapping[str, str]) -> list[str]:
-    """Return the subject of a verb: a worker, or a repository and perhaps a task."""
+    """Return the object of an action: a worker, or a repository and perhaps a task."""
     if name == "drain":
         return [fields.get("worker", "")]
     task = fields.get("task", "") if name == "add" else ""

@@ -1,4 +1,4 @@
-"""Who may ask the page for something: programs of this machine that know the token, by names of this machine only."""
+"""Access control of the page: for browsers that know the token, and only under names of this machine."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _TOKEN_FIELD = "token"  # noqa: S105  the name of a field
 
 @dataclass(frozen=True, slots=True)
 class BrowserSecrets:
-    """What a browser has to know.
+    """The secrets that a browser must have.
 
     Attributes:
-        token: in the address that the command prints; it opens the page in any browser of this machine's.
-        session: in the cookie that the address is exchanged for.
+        token: part of the printed address; it opens the page in any browser of this machine.
+        session: value of the cookie that the address with the token sets.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES), repr=False)
@@ -50,7 +50,7 @@ class BrowserSecrets:
 
     @property
     def form(self) -> str:
-        """What each form of ours sends along. A page of somebody else cannot read it."""
+        """The token in each of our forms, which other sites cannot read."""
         return hmac.new(self.session.encode(), b"form", hashlib.sha256).hexdigest()
 
     def is_form(self, text: str) -> bool:
@@ -60,10 +60,10 @@ class BrowserSecrets:
 
 @dataclass(slots=True)
 class Gate:
-    """Passes on what may be asked, and puts the policy on every answer.
+    """Passes on allowed requests, and adds the security headers to every response.
 
     Attributes:
-        hosts: the names under which the page is asked, with their port.
+        hosts: the allowed values of the `Host` header, with the port.
     """
 
     app: ASGIApp
@@ -72,11 +72,11 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """The cookie's name. Browsers keep one set of cookies for all ports of a host."""
+        """The cookie's name. It has the port, because browsers share cookies between the ports of a host."""
         return f"pullwright-{min(self.hosts).rpartition(':')[2]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
+        """Handle a request, or pass it on."""
         if scope["type"] != "http":
             return
         headers = _headers(scope)
@@ -101,9 +101,11 @@ class Gate:
             await self.app(scope, receive, send_with_policy)
 
     def _refusal(self, method: str, headers: Mapping[str, list[str]]) -> str | None:
-        """Return why a request is refused before it is read, or None."""
+        """Return why a request is refused because of its headers; None if it is not."""
         hosts = headers.get("host", [])
-        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:  # a page may point a name of its own here
+        if (
+            len(hosts) != 1 or hosts[0].lower() not in self.hosts
+        ):  # a foreign site's name may resolve to this machine
             return "this address is for programs of this machine\n"
         if method not in _SAFE and headers.get("origin", []) not in [
             [f"http://{host}"] for host in self.hosts
@@ -112,7 +114,7 @@ class Gate:
         return None
 
     def _exchanged(self, scope: Scope) -> str | None:
-        """Return the address without the token, if the address has a valid one."""
+        """Return the address without its valid token; None if it has none."""
         if scope["method"] not in _SAFE:
             return None
         fields = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -125,7 +127,7 @@ class Gate:
         return f"{path}?{rest}" if rest else path
 
     def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
-        """Return whether the request has the cookie of a browser that was given the address."""
+        """Return whether the request has the session cookie."""
         try:
             cookies = SimpleCookie("; ".join(headers.get("cookie", [])))
         except CookieError:

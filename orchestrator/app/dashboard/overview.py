@@ -1,4 +1,4 @@
-"""What a person looks at in the morning: what needs them, what runs, what came of the rest, and what it cost."""
+"""The overview's content: what needs a person, what runs, outcomes, and costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import date
 
-    from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.actions import Look
     from orchestrator.app.dashboard.runs import LiveRun, RunStore
     from orchestrator.app.html.page import Tone
     from orchestrator.bot.journal.index import Pause, RunSummary
@@ -29,9 +29,12 @@ _MOST_ROWS = 40
 _MOST_FAILURES = 8
 _MOST_COST_PLOTS = 6
 _MOST_CONSIDERED = 1_000
-"""Of the newest runs: what needs a person, and what happened in a week. Costs and outcomes a day are of all."""
+"""Number of the newest runs that count, except for the plots, which are of all runs."""
 _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
-_ACCEPTED = frozenset({"merged"})
+_HAS_PULL = re.compile(
+    r"""(?:issue #\d+|the task (?:'(?:[^'\\]|\\.)*'|"[^"]*")) (?:was done by|has an open pull request,) """
+)
+"""Reasons of `task_rules.why_not_again` for tasks that wait for no cycle: their pull requests are listed."""
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
     ("asked", "warning", frozenset({"question"})),
@@ -45,7 +48,8 @@ class WaitingItem:
     """Something that waits for a person.
 
     Attributes:
-        what: `question`, `failed`, `tests`, or `nothing` where the model found nothing to do.
+        what: `question`, `failed`, `tests` (they do not pass), or `nothing` (the model found nothing to do).
+        times: number of runs with the same end.
     """
 
     what: str
@@ -56,14 +60,14 @@ class WaitingItem:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One day of a plot: its parts from below, each with a tone and a value."""
+    """One day of a plot: its parts from bottom to top, each with a colour, a value and a description."""
 
     label: str
     parts: tuple[tuple[Tone, float, str], ...]
 
     @property
     def total(self) -> float:
-        """All parts together."""
+        """The sum of the parts."""
         return sum(value for _, value, _ in self.parts)
 
 
@@ -72,10 +76,10 @@ class Plot:
     """Bars over days.
 
     Attributes:
-        said: what it shows, in a sentence for those who hear the page.
-        cap: a line across it, with its name.
-        names: of the tones.
-        least_top: the least value at the top, so that several plots have the same scale.
+        said: a summary in words, also for screen readers.
+        cap: value and name of a horizontal line.
+        names: the meanings of the colours.
+        least_top: minimum of the scale, so that several plots can have the same one.
     """
 
     title: str
@@ -87,19 +91,24 @@ class Plot:
 
     @property
     def highest(self) -> float:
-        """The value at the top."""
+        """The maximum of the scale."""
         cap = self.cap[0] if self.cap else 0.0
         return max([bar.total for bar in self.bars] + [cap, self.least_top]) or 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The page's content, from the runs that are known at one time."""
+    """The page's content, from the runs that are known at one time.
+
+    Attributes:
+        is_paused: whether an obstacle caused one of the pauses. An idle worker only waits for the next look.
+    """
 
     now: datetime
     needs: Sequence[WaitingItem]
     working: Sequence[tuple[RunSummary, LiveRun | None]]
     pauses: Mapping[str, Pause]
+    is_paused: bool
     tiles: Sequence[tuple[str, str, str]]
     plots: Sequence[Plot]
     cost_plots: Sequence[Plot]
@@ -118,21 +127,21 @@ class Overview:
 
     @property
     def heartbeat(self) -> tuple[Tone, str]:
-        """What the machine is doing, in a few words."""
+        """The current activity, in a few words with a colour."""
         if self.working:
             return "active", f"{counted(len(self.working), 'run')} at work"
         if self.pauses:
-            return "warning", "paused"
+            return ("warning", "paused") if self.is_paused else ("quiet", "waiting")
         return "quiet", "nothing runs"
 
 
 @dataclass(frozen=True, slots=True)
 class DayCap:
-    """The most US dollars that this configuration lets be spent on a day; None is no cap.
+    """The configured limits in US dollars per day; None for no limit.
 
     Attributes:
-        usd: on this machine.
-        repository_usd: in one repository.
+        usd: limit of this machine.
+        repository_usd: limit of each repository.
     """
 
     usd: float | None = None
@@ -140,7 +149,11 @@ class DayCap:
 
 
 def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[str, Look]) -> Overview:
-    """Fold the runs that are known. The oldest first is how `Digest` reads them."""
+    """Create the overview from the known runs.
+
+    Args:
+        looks: the last readings of repositories, by name.
+    """
     runs = store.runs
     newest = runs[:_MOST_CONSIDERED]
     whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(newest)), decisions(store.home))
@@ -150,9 +163,10 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     costs = _costs_by_day(runs, now)
     return Overview(
         now=now,
-        needs=[*_needs(whole), *_set_aside(week)],
+        needs=[*_needs(whole), *_without_work(week)],
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
+        is_paused=_is_paused(newest, now),
         tiles=list(_tiles(week, now, cap, merged)),
         plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
@@ -174,8 +188,13 @@ def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
     return [run for run in runs if run.started is not None and (run.ended or run.started) >= since]
 
 
+def _is_paused(newest_first: Sequence[RunSummary], now: datetime) -> bool:
+    last = {repository_key(run.repository): run for run in reversed(newest_first)}
+    return any(run.pause_at(now) or run.outcome == "paused" for run in last.values())
+
+
 def _needs(digest: Digest) -> Iterable[WaitingItem]:
-    """Return what waits for a person: questions, then skipped tasks, then pull requests with failing tests."""
+    """Yield what waits for a person: questions, then failed tasks, then pull requests whose tests do not pass."""
     for run in reversed(digest.questions):
         yield WaitingItem("question", run, run.question)
     for one in digest.undone:
@@ -186,8 +205,8 @@ def _needs(digest: Digest) -> Iterable[WaitingItem]:
             yield WaitingItem("tests", run, "; ".join(run.verified.reasons))
 
 
-def _set_aside(week: Digest) -> Iterable[WaitingItem]:
-    """Tasks in which the model found nothing to do: they are left alone until a person says something."""
+def _without_work(week: Digest) -> Iterable[WaitingItem]:
+    """Yield the tasks in which the model found nothing to do, and about which no person has decided since."""
     newest = {(repository_key(run.repository), run.task.key): run for run in week.runs if run.task}
     for key, run in newest.items():
         decided = week.decided.get(key)
@@ -196,29 +215,34 @@ def _set_aside(week: Digest) -> Iterable[WaitingItem]:
 
 
 def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
-    """Return why tasks wait, according to the last look at each repository that started none."""
+    """Return why tasks wait, according to the last cycle without a task on each repository."""
     newest = {
         repository_key(run.repository): run
         for run in week.runs
         if run.task is None and run.outcome == "no_task"
     }
-    return Digest(week.since, now, tuple(newest.values())).skipped[:_MOST_ROWS]
+    skipped = Digest(week.since, now, tuple(newest.values())).skipped
+    return [(reason, times) for reason, times in skipped if not _HAS_PULL.match(reason)][:_MOST_ROWS]
 
 
 def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:
-    """Numbers of the last seven days, each with its name and what belongs to it."""
+    """Yield the figures of the last seven days, each with its name and a note."""
     pulls = len(week.pulls)
-    # With what requests may cost that are under way, as the caps count them.
+    # Including the possible cost of requests in progress, as the caps count it.
     today = sum((run.costs_by_day.get(now.date(), Spent()) for run in week.runs), Spent())
     since = (now - _WEEK).date()
     costs = [cost for run in week.runs for day, cost in run.costs_by_day.items() if day > since]
     spent = sum(costs, Spent())
     yield "Pull requests", f"{pulls:,}", "opened or updated in 7 days"
-    yield "Spent today", money(today.usd), f"of {money(cap.usd)} a day" if cap.usd else "no cap a day is set"
+    yield (
+        "Spent today",
+        money(today.usd),
+        f"of {money(cap.usd)} a day" if cap.usd else "no cap per day is set",
+    )
     yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"
     if merged:
         each = None if spent.usd is None else spent.usd / merged
-        yield "Cost of an accepted one", money(each), f"{counted(merged, 'pull request')} merged"
+        yield "Cost of a merged one", money(each), f"{counted(merged, 'pull request')} merged"
     elif pulls:
         each = None if spent.usd is None else spent.usd / pulls
         yield "Cost of a pull request", money(each), "none is known to be merged"
@@ -230,7 +254,7 @@ def _days(now: datetime) -> list[date]:
 
 
 DayCosts: TypeAlias = "Mapping[tuple[str, date], Spent]"
-"""What was spent, by repository and day (UTC)."""
+"""Costs by repository and day (UTC)."""
 
 
 def _costs_by_day(runs: Sequence[RunSummary], now: datetime) -> DayCosts:
@@ -262,9 +286,9 @@ def cost_plot(
 
 
 def cost_plots(costs: DayCosts, now: datetime, cap: float | None) -> list[Plot]:
-    """Plots of what each repository cost a day, the most expensive first, all with one scale.
+    """Return plots of the cost of each repository per day, the most expensive first, all with one scale.
 
-    Those for which there is no room are one plot together.
+    The cheapest ones beyond the limit share a plot.
     """
     totals: dict[str, float] = {}
     for (name, _), cost in costs.items():

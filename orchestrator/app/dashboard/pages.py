@@ -1,4 +1,4 @@
-"""The dashboard's pages as HTML, from values that others collected."""
+"""Renders the dashboard's pages as HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import tzinfo
 
-    from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.actions import Look
     from orchestrator.app.dashboard.fleet import FleetView
     from orchestrator.app.dashboard.overview import Overview
     from orchestrator.app.dashboard.runs import LiveRun
@@ -29,20 +29,19 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 PARTS = ("needs", "now", "numbers", "pulls", "queue", "failures", "repositories", "runs")
-"""Of the overview, from above: what needs a person, what runs, what came of it."""
-
-
+"""The parts of the overview, from top to bottom."""
 FLEET_PARTS = ("state", "workers", "queue", "members", "requests", "costs")
 _MOST_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Writes the pages.
+    """Renders the pages.
 
     Attributes:
-        form: what each form sends along.
-        home: where the runs are, as people are told it.
+        form: the token of each form.
+        home: the folder of the runs, as shown to people.
+        zone: time zone of the shown times; None for this machine's.
     """
 
     form: str
@@ -69,8 +68,8 @@ class Pages:
             "turn_badge": _turn_badge,
             "priority": _priority,
         }
-        made = html_from_template(template, {**shared, **values}, self.zone, self.redact, TEMPLATES)
-        return Markup(made)  # noqa: S704  it was escaped when it was made
+        html = html_from_template(template, {**shared, **values}, self.zone, self.redact, TEMPLATES)
+        return Markup(html)  # noqa: S704  the template has escaped it
 
     def parts(self, view: Overview) -> dict[str, str]:
         """Return the parts of the overview, by name."""
@@ -78,8 +77,7 @@ class Pages:
 
     def overview(self, view: Overview) -> str:
         """Return the overview page."""
-        waiting = f"({len(view.needs)}) " if view.needs else ""
-        title = f"{waiting}Pullwright"
+        title = f"({len(view.needs)}) Pullwright" if view.needs else "Pullwright"
         return self._html("overview.html", title=title, here="overview", parts=self.parts(view))
 
     def runs(self, runs: Sequence[RunSummary], total: int, unread: int, older: str) -> str:
@@ -88,18 +86,23 @@ class Pages:
         return self._html("runs.html", title="Runs · Pullwright", here="runs", **values)
 
     def run(self, story: RunStory, run: RunSummary, live: LiveRun | None, after: int) -> str:
-        """Return a run's page. While the run is active, its story is streamed."""
+        """Return a run's page.
+
+        Args:
+            live: the state of a run in progress, whose further steps are streamed; None for a run that ended.
+            after: number of the last record on the page.
+        """
         page = page_of(story, run, self.redact)
         progress = self.progress(run, live) if live else ""
         values = {"page": page, "run": run, "live": live is not None, "progress": progress, "after": after}
         return self._html("run.html", title=f"{page.title} · Pullwright", here="run", **values)
 
     def progress(self, run: RunSummary, live: LiveRun) -> str:
-        """Return the present activity of a run."""
+        """Return the current activity of a run."""
         return self._html("progress.html", run=run, progress=live.progress)
 
     def steps(self, steps: Sequence[Step]) -> str:
-        """Return further steps of a run's story."""
+        """Return further steps of a run."""
         return self._html("steps.html", steps=steps)
 
     def repository(self, name: str, look: Look | None, runs: Sequence[RunSummary], *, is_local: bool) -> str:
@@ -120,7 +123,7 @@ class Pages:
         return self._html("fleet.html", title="Fleet · Pullwright", here="fleet", view=view, parts=parts)
 
     def confirm(self, heading: str, **values: Any) -> str:
-        """Return the page that asks to confirm a verb, or shows its result."""
+        """Return the page that asks to confirm an action, or shows its result."""
         defaults: dict[str, Any] = {"error": "", "done": "", "fields": {}, "what": "", "command": ""}
         defaults |= {"verb": "", "button": "", "back": "/"}
         return self._html(

@@ -1,4 +1,4 @@
-"""The runs of a home in memory: each journal is read once, the newest first, and again only when it has changed."""
+"""Summaries of runs in memory. Each journal is read once, the newest first, and again only after a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.app.words import EventLine
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.index import RunSummary
 
 MOST_RUNS = 10_000
-"""The newest ones. Older ones are shown when their page is asked for, and count nowhere."""
+"""Number of the newest runs that are listed and counted. Older runs have pages only."""
 _CHANGEABLE = 64
-"""So many of the newest ended runs are looked at again: a worker notes its pause behind the end."""
+"""Number of the newest runs that are read again after their end: a worker may add a pause to them."""
 _MOST_PLAN_CHARS = 2_000
 _MOST_LINES = 200
 _SHOWN_LINES = 6
-# What a look must not miss, however much was written since the last one.
+# Records that are never skipped, however many were written since the last reading.
 _CALL = re.compile(rb'^\{"seq":\d+,"at":"[^"]*","type":"ToolCallEnded"')
 _TELLING = re.compile(
     rb'^\{"seq":\d+,"at":"[^"]*","type":"(?:PhaseEntered|TurnStarted|PlanAccepted|TodosChanged)"'
@@ -38,20 +37,19 @@ _TELLING = re.compile(
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that goes on: what it does now, and the last lines of its story.
+    """The state of a run in progress.
 
     Attributes:
-        lines: made anew with each line, so that a page can be drawn from them in another thread.
+        lines: the last lines about its events. The tuple is replaced, never changed, because other threads read it.
     """
 
     tail: JournalTail
     progress: RunProgress = field(default_factory=lambda: RunProgress("starting"))
     lines: tuple[EventLine, ...] = ()
-    last_at: datetime | None = None
     _narrator: Narrator = field(default_factory=Narrator)
 
     def read_on(self) -> bool:
-        """Take in what is new; says whether anything is. Of a flood only the end is read, and what tells most."""
+        """Read the new records, and return whether there are any. Of very many, only the last and some kinds are parsed."""
         is_new = False
         while found := self.tail.lines():
             is_new = True
@@ -67,7 +65,6 @@ class LiveRun:
         record = read_line(line, seq)
         if record is None or isinstance(record.event, UnknownRecord):
             return
-        self.last_at = record.at
         self.progress.take(record.event)
         if (told := self._narrator.line(record.event)) is not None:
             self.lines = (*self.lines, told)[-_SHOWN_LINES:]
@@ -80,10 +77,12 @@ class _Stored:
 
 
 class RunStore:
-    """Knows the runs of a home. Nothing is kept on disk; `refresh` may be called from any thread.
+    """Keeps the summaries of the newest runs. `refresh` may be called from any thread.
 
-    Args:
-        most: so many of the newest runs are known.
+    Attributes:
+        version: grows with every change.
+        unread: number of journals that are not read yet.
+        live: the runs in progress, by id.
     """
 
     def __init__(self, home: Home, most: int = MOST_RUNS) -> None:
@@ -98,12 +97,12 @@ class RunStore:
 
     @property
     def runs(self) -> list[RunSummary]:
-        """What is known, newest first."""
+        """The known runs, newest first."""
         stored = self._stored
         return [stored[name].run for name in self._names if name in stored]
 
     def refresh(self, seconds: float = float("inf")) -> bool:
-        """Read what is new, the newest first, until the time is over; says whether anything changed.
+        """Read new and changed journals, the newest first, for at most this time. Return whether anything changed.
 
         Raises:
             JournalError: the folder of the runs cannot be read.
@@ -121,7 +120,7 @@ class RunStore:
                 known = self._stored.get(name)
                 if known is not None and number >= _CHANGEABLE and _is_over(known.run):
                     continue
-                if number and time.monotonic() > until:  # the newest one is always there
+                if number and time.monotonic() > until:  # the newest one is always read
                     self.unread += known is None
                     continue
                 self._look(name, known)
@@ -139,7 +138,7 @@ class RunStore:
         self._stored[name] = _Stored(key, run)
 
     def _follow(self) -> None:
-        """Read on in the journals of the runs that go on."""
+        """Read the new records of the runs in progress."""
         going = [one.run.id for one in self._stored.values() if one.run.is_running]
         self.live = {
             name: self.live.get(name) or LiveRun(JournalTail(self.home.runs / name)) for name in going
@@ -161,6 +160,6 @@ def _is_over(run: RunSummary) -> bool:
 
 
 def _compact(run: RunSummary) -> RunSummary:
-    """Leave out what only the run's own page shows: there may be thousands of runs."""
+    """Remove what only the run's own page shows, because there may be thousands of runs."""
     task = replace(run.task, body="") if run.task is not None else None
     return replace(run, task=task, plan=run.plan[:_MOST_PLAN_CHARS], touched=())

@@ -1,4 +1,4 @@
-"""The page as a web application, and a server for it on this machine's own address."""
+"""The dashboard as a web application: routes, forms and streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from orchestrator.app.dashboard.desk import VERBS, Desk
+from orchestrator.app.dashboard.actions import VERBS, TaskActions
 from orchestrator.app.dashboard.fleet import VERBS as FLEET_VERBS
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import make_overview
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from orchestrator.app.dashboard.desk import Look
-    from orchestrator.app.dashboard.fleet import FleetDesk
+    from orchestrator.app.dashboard.actions import Look
+    from orchestrator.app.dashboard.fleet import FleetActions
     from orchestrator.app.dashboard.overview import DayCap, Overview
     from orchestrator.app.dashboard.runs import RunStore
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
 
 FIRST_PAINT_SECONDS = 0.15
-"""So long journals are read before a page is first shown; the rest follows by the stream."""
+"""Time for reading journals before a page is first shown. The stream sends the rest."""
 _READ_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 _STORY_SECONDS = 0.3
@@ -52,54 +52,45 @@ _LOCAL_LOOK = timedelta(seconds=20)
 _MOST_STEPS = 200
 _MOST_STREAMS = 16
 _MOST_LOOKS = 100
+_MOST_LOCAL = 10
 _MOST_FORM_BYTES = 128 * 1024
 _WARM_UP = 50
 _PAGE_RUNS = 50
 _PING_SECONDS = 15.0
 _FLEET_LOOK_SECONDS = 2.0
-_BUTTONS = {
-    "fleet-add": "Do it",
-    "fleet-pause": "Pause it",
-    "fleet-resume": "Go on",
-    "fleet-cancel": "Cancel it",
-    "fleet-drain": "Let it end",
-    "answer": "Begin the run",
-    "retry": "Try again",
-    "close": "Close the pull request",
-    "release": "Take it away",
-    "stop": "Stop after this round",
+_CONFIRMATIONS = {
+    "fleet-add": ("Do this next?", "Do it"),
+    "fleet-pause": ("Pause the repository?", "Pause it"),
+    "fleet-resume": ("Resume the repository?", "Resume it"),
+    "fleet-cancel": ("Cancel the current or next cycle?", "Cancel it"),
+    "fleet-drain": ("Let the worker end?", "Let it end"),
+    "answer": ("Answer and continue?", "Begin the run"),
+    "retry": ("Try the task again?", "Try again"),
+    "close": ("Close the pull request?", "Close the pull request"),
+    "release": ("Take the task away?", "Take it away"),
+    "stop": ("Stop the run?", "Stop after this round"),
 }
-_HEADINGS = {
-    "fleet-add": "Do this next?",
-    "fleet-pause": "Pause the repository?",
-    "fleet-resume": "Go on with the repository?",
-    "fleet-cancel": "Cancel what it runs or waits for?",
-    "fleet-drain": "Let the worker end?",
-    "answer": "Answer and go on?",
-    "retry": "Try the task again?",
-    "close": "Close the pull request?",
-    "release": "Take the task away?",
-    "stop": "Stop the run?",
-}
+"""Heading and button of the page that asks to confirm an action."""
+_FIELDS = frozenset({"repository", "task", "number", "run", "answer", "worker", "reason"})
 
 
 @dataclass(slots=True)
 class Dashboard:
-    """What the routes share. Journals are read in threads, one reader at a time.
+    """The state that the routes share. Methods that block are called in threads.
 
     Attributes:
-        cap: what this configuration lets be spent on a day.
-        fleet: the queue of this machine's fleet, or of the one that it belongs to.
-        looks: what was seen of repositories when somebody asked.
+        looks: the last readings of repositories, by name, the newest last.
+        stopping: set when the server ends.
+        streams: number of open streams.
     """
 
     store: RunStore
-    desk: Desk
+    actions: TaskActions
     pages: Pages
     secrets: BrowserSecrets
     clock: Clock
     cap: DayCap
-    fleet: FleetDesk
+    fleet: FleetActions
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
@@ -107,23 +98,23 @@ class Dashboard:
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
     def view(self, seconds: float) -> Overview:
-        """Read what is new, and fold it. It blocks: call it in a thread."""
+        """Read new journals for at most this time, and return the overview. It blocks."""
         self._read(seconds)
         return self._fold()
 
     def _read(self, seconds: float) -> None:
-        with suppress(JournalError):  # the home may come into being later
+        with suppress(JournalError):  # the folder may be created later
             self.store.refresh(seconds)
 
     def _fold(self) -> Overview:
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
-        return replace(view, troubles=self.desk.failed_answers())
+        return replace(view, troubles=self.actions.failed_answers())
 
     def parts(self, seconds: float) -> dict[str, str]:
         """Return the parts of the overview, rendered again only if something changed or a minute passed."""
         with self._lock:
             self._read(seconds)
-            version = self.store.version  # of no later time than the view
+            version = self.store.version  # read first: the view may be newer, never older
             view = self._fold()
             seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
             key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
@@ -132,27 +123,24 @@ class Dashboard:
             return self._parts[1]
 
     def look(self, repository: str) -> None:
-        """Look at a repository. It blocks."""
-        self.looks[repository] = self.desk.look(repository)
+        """Read a repository's tasks. It blocks."""
+        self.looks[repository] = self.actions.look(repository)
         self.looks.move_to_end(repository)
         if len(self.looks) > _MOST_LOOKS:
             self.looks.popitem(last=False)
 
     def look_at_local_ones(self) -> None:
-        """Look at the repositories on this disk, which asks no server, where the last look is some time ago."""
+        """Read the tasks of repositories on this disk again, after some time. It blocks."""
         now = self.clock.now()
         names = dict.fromkeys(run.repository for run in self.store.runs[:_PAGE_RUNS] if run.repository)
-        for name in list(names)[:_MOST_LOOKED_AT]:
+        for name in list(names)[:_MOST_LOCAL]:
             known = self.looks.get(name)
-            if (known is None or now - known.at > _LOCAL_LOOK) and self.desk.is_local(name):
+            if (known is None or now - known.at > _LOCAL_LOOK) and self.actions.is_local(name):
                 self.look(name)
 
 
-_MOST_LOOKED_AT = 10
-
-
 def make_app(dashboard: Dashboard) -> Starlette:
-    """Make the application, without the gate."""
+    """Create the application, without access control."""
     routes = [
         Route("/", _bound(dashboard, _overview)),
         Route("/stream", _bound(dashboard, _overview_stream)),
@@ -172,7 +160,7 @@ def make_app(dashboard: Dashboard) -> Starlette:
 
 
 def guarded(dashboard: Dashboard, port: int) -> ASGIApp:
-    """Make the application behind its gate."""
+    """Create the application with access control."""
     hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
     return Gate(make_app(dashboard), hosts, dashboard.secrets)
 
@@ -228,12 +216,12 @@ async def _run(dashboard: Dashboard, request: Request) -> Response:
 
 async def _repository(dashboard: Dashboard, request: Request) -> Response:
     name = request.query_params.get("name", "")
-    is_local = await asyncio.to_thread(dashboard.desk.is_local, name)
+    is_local = await asyncio.to_thread(dashboard.actions.is_local, name)
     await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
     runs = [run for run in dashboard.store.runs if run.repository == name]
     if not runs:
         return HTMLResponse(
-            dashboard.pages.confirm("No such repository", error=f"No run is about {name}."), 404
+            dashboard.pages.confirm("No such repository", error=f"No run on {name} is known."), 404
         )
     if is_local and name not in dashboard.looks:
         await asyncio.to_thread(dashboard.look, name)
@@ -259,7 +247,7 @@ async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | No
 
 
 def _not_ours(dashboard: Dashboard) -> Response:
-    why = "The form is not of this page, or too large. Load the page again."
+    why = "The form is too large, or not from this page. Load the page again."
     return HTMLResponse(dashboard.pages.confirm("Not done", error=why), 403)
 
 
@@ -270,31 +258,29 @@ async def _look(dashboard: Dashboard, request: Request) -> Response:
     name = fields.get("name", "")
     if all(run.repository != name for run in dashboard.store.runs):
         return HTMLResponse(
-            dashboard.pages.confirm("No such repository", error=f"No run is about {name}."), 404
+            dashboard.pages.confirm("No such repository", error=f"No run on {name} is known."), 404
         )
     await asyncio.to_thread(dashboard.look, name)
     return RedirectResponse(f"/repository?name={quote(name, safe='')}", 303)
 
 
 async def _confirm(dashboard: Dashboard, request: Request) -> Response:
-    """Say what a verb would do. Nothing is done yet."""
+    """Show the effect of an action. Nothing is done yet."""
     fields: Mapping[str, str] | None = dict(request.query_params)
     if request.method == "POST":
         fields = await _fields(dashboard, request)
     if fields is None:
         return _not_ours(dashboard)
     verb = fields.get("verb", "")
-    asked = dashboard.fleet.what if verb in FLEET_VERBS else dashboard.desk.what
+    asked = dashboard.fleet.what if verb in FLEET_VERBS else dashboard.actions.what
     try:
         what, command = await asyncio.to_thread(asked, verb, fields)
     except PullwrightError as error:
         return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
     rest = {name: value for name, value in fields.items() if name in _FIELDS}
-    told = {"what": what, "command": command, "verb": verb, "button": _BUTTONS[verb], "fields": rest}
-    return HTMLResponse(dashboard.pages.confirm(_HEADINGS[verb], back=_back(verb), **told))
-
-
-_FIELDS = frozenset({"repository", "task", "number", "run", "answer", "worker", "reason"})
+    heading, button = _CONFIRMATIONS[verb]
+    values = {"what": what, "command": command, "verb": verb, "button": button, "fields": rest}
+    return HTMLResponse(dashboard.pages.confirm(heading, back=_back(verb), **values))
 
 
 def _back(verb: str) -> str:
@@ -310,7 +296,7 @@ async def _do(dashboard: Dashboard, request: Request) -> Response:
         if verb in FLEET_VERBS:
             done = await dashboard.fleet.do(verb, fields)
         else:
-            done = await asyncio.to_thread(dashboard.desk.do, verb, fields)
+            done = await asyncio.to_thread(dashboard.actions.do, verb, fields)
     except PullwrightError as error:
         return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
     if repository := fields.get("repository"):
@@ -324,14 +310,13 @@ async def _fleet(dashboard: Dashboard, _request: Request) -> Response:
 
 
 def event_text(data: Mapping[str, Any], number: str) -> str:
-    """Return one event of a stream. JSON in ASCII has no line break, so that no text can end the event."""
+    """Return one event of a stream. ASCII JSON has no line break, so no text in it can end the event."""
     return f"id: {number}\ndata: {json.dumps(data)}\n\n"
 
 
 def _stream(dashboard: Dashboard, events: AsyncIterator[str]) -> Response:
     if dashboard.streams >= _MOST_STREAMS:
-        events_left = "too many pages are open\n"
-        return PlainTextResponse(events_left, 503, {"Retry-After": "30"})
+        return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "30"})
 
     async def counting() -> AsyncIterator[str]:
         dashboard.streams += 1
@@ -346,17 +331,17 @@ def _stream(dashboard: Dashboard, events: AsyncIterator[str]) -> Response:
 
 
 async def _pause(dashboard: Dashboard, seconds: float) -> bool:
-    """Wait; false where the server ends."""
+    """Wait; return False if the server ends."""
     with suppress(TimeoutError):
         await asyncio.wait_for(dashboard.stopping.wait(), seconds)
     return not dashboard.stopping.is_set()
 
 
 class _SentParts:
-    """The parts of a page as its browser has them.
+    """The parts of a page that its browser has.
 
     Args:
-        look_seconds: time between two looks.
+        look_seconds: time between two calls of `changes`.
     """
 
     def __init__(self, look_seconds: float) -> None:
@@ -392,7 +377,7 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
 
 
 def _newest(dashboard: Dashboard) -> str:
-    """Return the newest run and the number of its last record that was read."""
+    """Return the runs in progress, each with the number of its last read record."""
     return " ".join(f"{name}/{live.tail.seq}" for name, live in dashboard.store.live.items()) or "0"
 
 
@@ -422,7 +407,7 @@ async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
 
 
 async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIterator[str]:
-    """Yield the steps of a run's story, numbered as in the journal. Of too many, only the newest are sent."""
+    """Yield the new steps of a run, numbered as in the journal. Of very many, only the newest are sent."""
     folder = dashboard.store.home.runs / name
     follower = StoryFollower(JournalTail(folder, max(after - _WARM_UP, 0)), after)
     quiet = 0.0
@@ -450,7 +435,8 @@ class StoryFollower:
     """Follows one run for one page.
 
     Attributes:
-        after: the last record that the page has.
+        after: number of the last record on the page.
+        progress: the last sent activity.
     """
 
     tail: JournalTail
@@ -481,7 +467,7 @@ class StoryFollower:
 def _story_now(
     dashboard: Dashboard, name: str, follower: StoryFollower
 ) -> tuple[RunSummary, list[Step], str]:
-    summary = summarise(dashboard.store.home.runs / name)  # asked first: what it wrote last is read below
+    summary = summarise(dashboard.store.home.runs / name)  # before the records: the last ones are read below
     with suppress(JournalError):
         dashboard.store.refresh(_READ_SECONDS)
     live = dashboard.store.live.get(name)

@@ -1,4 +1,4 @@
-"""A run as a page: its story with every call and output, its change, its tests, and its cost round by round."""
+"""The page of a run: its events with every call and output, its change, its tests, and its cost per round."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ OUTCOMES: dict[str, Tone] = {
     "refuted": "failed",
     "unknown": "warning",
 }
-"""The colour of what is no quiet outcome."""
+"""The colours of outcomes; others are `quiet`."""
 
 
 def outcome_badge(outcome: str) -> Badge:
-    """Return an outcome as a word with its colour."""
+    """Return an outcome with its colour."""
     return Badge(short_line(outcome.replace("_", " "), 40), OUTCOMES.get(outcome, "quiet"))
 
 
 def tone_of(style: str) -> Tone:
-    """Return the colour of a line, from its style on a terminal."""
+    """Return the colour for a style of terminal lines."""
     for word, tone in _TONES:
         if word in style:
             return tone
@@ -131,7 +131,11 @@ class TestRun:
 
 
 class StepWriter:
-    """Turns the events of one run into steps. It remembers what later events do not repeat."""
+    """Converts the events of one run to steps. It keeps the arguments of calls until their end.
+
+    Attributes:
+        test_command: the command of the last test run.
+    """
 
     def __init__(self) -> None:
         self._narrator = Narrator()
@@ -139,14 +143,14 @@ class StepWriter:
         self.test_command = ""
 
     def steps(self, event: Event, at: datetime) -> Iterator[Step]:
-        """Return what there is to show of an event."""
+        """Yield the steps that show an event."""
         line = self._narrator.line(event)
         agents: tuple[str, ...] = ()
         inner = event
         while isinstance(inner, SubagentEvent):
             agents, inner = (*agents, inner.agent), inner.event
         if isinstance(inner, ToolCallStarted):
-            if len(self._arguments) >= _MOST_CALLS:  # ends that were left out
+            if len(self._arguments) >= _MOST_CALLS:  # the ends of these calls were skipped
                 self._arguments.clear()
             self._arguments[*agents, inner.call_id] = inner.arguments
             return
@@ -181,7 +185,7 @@ class StepWriter:
             case TaskTaken():
                 yield "text", event.body
             case Compacted():
-                yield "what stands for the earlier conversation", event.summary
+                yield "summary of the earlier conversation", event.summary
             case Proposing():
                 yield "text", f"{event.title}\n\n{event.body}"
             case _:
@@ -197,25 +201,24 @@ _SILENT: dict[type, str] = {
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
     """Return the arguments of a call, with texts unquoted."""
-    return "\n".join(
-        f"{name}: {value}" if isinstance(value, str) and "\n" not in value else _long(name, value)
-        for name, value in arguments.items()
-    )
-
-
-def _long(name: str, value: Any) -> str:
-    return (
-        f"{name}:\n{value}" if isinstance(value, str) else f"{name}: {json.dumps(value, ensure_ascii=False)}"
-    )
+    lines = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        gap = "\n" if isinstance(value, str) and "\n" in value else " "
+        lines.append(f"{name}:{gap}{text}")
+    return "\n".join(lines)
 
 
 @dataclass(slots=True)
 class RunStory:
-    """Collects what the records of a run say, a step a record, in a bounded amount of memory.
+    """Collects the steps, costs and test runs of a run, in bounded memory.
 
     Attributes:
-        left_out: steps between the first and the last ones that are kept.
-        newer: records that only a newer version understands.
+        steps: the first steps.
+        last_steps: the last steps, if there are too many.
+        left_out: number of steps between those.
+        newer: number of records that only a newer version understands.
+        diff: the proposed change; empty if none is known.
     """
 
     start: CycleStarted | None = None
@@ -230,7 +233,7 @@ class RunStory:
 
     @classmethod
     def read(cls, folder: Path) -> RunStory:
-        """Read a run from its journal. What cannot be read is passed over.
+        """Read a run from its journal. Unreadable lines are skipped.
 
         Raises:
             JournalError: the journal cannot be read at all.
@@ -240,7 +243,7 @@ class RunStory:
         return story
 
     def take(self, records: Iterable[JournalRecord]) -> None:
-        """Take in the next records."""
+        """Add the next records."""
         for record in records:
             if isinstance(record.event, UnknownRecord):
                 self.newer += 1
@@ -281,16 +284,16 @@ class RunStory:
 
 
 def run_page(folder: Path, *, redact: Callable[[str], str]) -> HtmlPage:
-    """Make the page of a run.
+    """Return the page of a run.
 
     Raises:
-        JournalError: its journal cannot be read.
+        JournalError: the journal cannot be read.
     """
     return page_of(RunStory.read(folder), summarise(folder), redact)
 
 
 def page_of(story: RunStory, run: RunSummary, redact: Callable[[str], str]) -> HtmlPage:
-    """Make the page of a run from what was collected of it."""
+    """Return the page of a run from its collected story."""
     title = run.task.title if run.task else f"Run {run.id}"
     return HtmlPage(
         title=short_line(title, 160),
@@ -349,17 +352,17 @@ def _outcome(run: RunSummary) -> Iterator[Block]:
     elif run.reason:
         yield Notice("quiet", run.reason)
     for text in run.refused[:_REFUSED]:
-        yield Notice("quiet", f"Not taken: {text}")
+        yield Notice("quiet", f"Refused: {text}")
     if rows := list(_next_steps(run)):
         yield Facts(rows)
 
 
 def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
-    """Yield what a person can do about a run, and where its work is."""
+    """Yield what a person can do about a run, and where its unfinished work is."""
     commands = Commands(run.repository)
-    if run.question_url:
+    if run.question_url.startswith("http"):  # the files of a local forge are for programs
         yield "answer at", Link(run.question_url, run.question_url)
-    if run.outcome == "question" and run.task is not None and not run.question_url.startswith("http"):
+    elif run.outcome == "question" and run.task is not None:
         yield "answer with", Code(commands.answer(run.task.key))
     if run.outcome == "failed" and run.task is not None:
         yield "another try", Code(commands.retry(run.task.key))
@@ -412,7 +415,7 @@ _RUNS = {
     "after": "after: the change",
     "new": "new: the base, with the changed tests",
 }
-"""Each kind of run, and what it runs: see `docs/tests.md`."""
+"""The kinds of test runs, and what they run: see `docs/tests.md`."""
 
 
 def _verdict(run: TestRunEnded) -> Badge:

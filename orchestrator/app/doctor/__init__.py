@@ -1,4 +1,4 @@
-"""`doctor`: tries what a run will need, and says of each failure how to end it."""
+"""`doctor`: tries everything that a run needs, and reports how to fix each failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _CONFIGURATION_FIX = "correct it; pullwright config prints what is in force"
-_NOTICE_FIX = "change it, if it is not what you mean; pullwright config prints what is in force"
+_NOTICE_FIX = "change it if you do not want that; pullwright config prints what is in force"
 _REPOSITORY_FIX = "check --repo: owner/name, a URL, or a folder"
 
 
@@ -52,12 +52,13 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     runs: bool = False,
     clock: Clock | None = None,
 ) -> Iterator[Result]:
-    """Try everything, one after another; each result comes as soon as it is known.
+    """Run all probes, one after another. Each result is yielded at once.
 
     Args:
+        repository: value of `--repo`; None to skip the repository's probes.
         writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
             and one short request to each model.
-        runs: run the tests of the repository's default branch once.
+        runs: whether to run the tests of the repository's default branch once.
     """
     redact = Redactor(secret_values(environ)).redact
     yield from run_probes(machine(Home.of(environ), environ), redact)
@@ -66,7 +67,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     try:
         context = BuildContext.of(flags, environ, cwd, stop=stop, clock=clock)
     except ConfigurationError as error:
-        # Without it no address is known, and no token may be sent anywhere.
+        # Without options no server is known, so no token may be sent.
         rest = skipped("not tried: it depends on the options")
         groups = (
             _only("Configuration", "options", failed(str(error), _CONFIGURATION_FIX)),
@@ -81,7 +82,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
 def _configured(
     repository: str | None, context: BuildContext, stop: Impatient, *, writes: bool, runs: bool
 ) -> Iterator[Group]:
-    """Try what needs a valid configuration."""
+    """Yield the probes that need a valid configuration."""
     yield _only("Configuration", "options", _options(context.loaded))
     yield commands(context.settings)
     yield from models(context, writes=writes)
@@ -95,7 +96,7 @@ def _configured(
 
 @dataclass(frozen=True, slots=True)
 class _RepositoryGroups:
-    """The probes of the repository that a person named."""
+    """The probes of the named repository."""
 
     name: str
     context: BuildContext
@@ -130,7 +131,7 @@ class _RepositoryGroups:
         from orchestrator.bot.forge.github.forge import GitHubForge
 
         if not isinstance(site.forge, GitHubForge):
-            return  # a place on GitHub has its forge
+            return  # for the type checker
         known, web = credential_for(web, self.context), web.rstrip("/")
         probes = GitHubProbes(site.forge, self.context, web, writes=self.writes, known=known)
         yield probes.group(self.name, self.stop)
@@ -153,13 +154,13 @@ class _RepositoryGroups:
 
 
 def _only(title: str, name: str, finding: ProbeFinding) -> Group:
-    """Make a group with one finding that is known already."""
+    """Return a group with one known finding."""
     return Group(title, (Probe(name, lambda: finding, ""),))
 
 
 def _options(loaded: Loaded) -> ProbeFinding:
     places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
-    found = f"read, from {', '.join(places)}" if places else "read, all as by default"
+    found = f"read, from {', '.join(places)}" if places else "read, all have their defaults"
     if loaded.notices:
         return warned(f"{found}; {'; '.join(loaded.notices)}", _NOTICE_FIX)
     return ok(found)

@@ -1,4 +1,4 @@
-"""What `doctor` finds: a line for each probe, with the fix; and the one place that runs probes."""
+"""The findings of `doctor`, and the function that runs its probes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 10.0
 _SHORT_SECONDS = 1.5
-"""What is slept through: the pause between two writes, and the first ones after a failure."""
+"""The longest wait that is accepted: the pause between two writes, and the first ones after a failure."""
 
 
 class ProbeState(StrEnum):
-    """How a probe ended."""
+    """The result of a probe."""
 
     OK = "ok"
     WARNING = "warning"
@@ -30,9 +30,12 @@ class ProbeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """What a probe found, in one line, and the exact fix in another; the fix is empty where none is due.
+    """The finding of a probe.
 
-    `typed` is what a person may copy as it stands: it is shown as one line, however long.
+    Attributes:
+        found: one line.
+        fix: one line that says what to do; empty if nothing is wrong.
+        typed: a command or flags to copy, shown as one line of any length.
     """
 
     state: ProbeState
@@ -47,33 +50,33 @@ def ok(found: str) -> ProbeFinding:
 
 
 def warned(found: str, fix: str, typed: str = "") -> ProbeFinding:
-    """Return a finding of something that works, but not well or not for long."""
+    """Return a finding about something that works badly, or will stop working."""
     return ProbeFinding(ProbeState.WARNING, found, fix, typed)
 
 
 def failed(found: str, fix: str) -> ProbeFinding:
-    """Return a finding with which a run would fail."""
+    """Return a finding that would make a run fail."""
     return ProbeFinding(ProbeState.FAILED, found, fix)
 
 
 def skipped(found: str) -> ProbeFinding:
-    """Not looked at, and why."""
+    """Return a finding about something that was not tried, with the reason."""
     return ProbeFinding(ProbeState.SKIPPED, found)
 
 
-class Unmet(Exception):  # noqa: N818  it is no error: something before it did not work
+class Unmet(Exception):  # noqa: N818  not an error: an earlier probe failed
     """A probe cannot be tried; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A test of one thing.
+    """A check of one thing.
 
     Attributes:
-        name: a word or two.
-        look: finds out; may raise `Unmet`, an error of ours, or an error of the operating system.
-        fix: what to do where it raises an error.
-        away: what to do if nobody answers; empty if that is the same.
+        look: returns the finding; may raise `Unmet`, a `PullwrightError` or an `OSError`.
+        fix: what to do if it raises an error.
+        seconds: time limit.
+        away: what to do if a server does not answer; empty if that is the same.
     """
 
     name: str
@@ -84,31 +87,30 @@ class Probe:
 
 
 class NoTimeError(ForgeUnavailableError):
-    """A wait is longer than a probe may take. The error that caused it is the context."""
+    """A wait is too long for a probe. The error that caused the wait is the context."""
 
 
 class Impatient(Stop):
-    """Does not wait for limits and outages: `doctor` reports them."""
+    """A `Stop` that does not wait for rate limits and outages, because `doctor` reports them."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait if it is short.
+        """Wait for a short time.
 
         Raises:
-            NoTimeError: it is not.
+            NoTimeError: the time is too long.
         """
         if seconds > _SHORT_SECONDS:
-            raise NoTimeError(f"a wait of {seconds:.0f} s is asked for")
+            raise NoTimeError(f"a wait of {seconds:.0f} s is needed")
         super().sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Probes of one thing, in order. If one does not end, the others are not tried.
+    """Related probes, in order. If one does not end in time, the others are not tried.
 
     Attributes:
-        title: what they are about.
-        stop: ends what a probe that is late still does.
-        close: called at the end.
+        stop: ends the work of a probe that is late.
+        close: called at the end, unless a probe is late.
     """
 
     title: str
@@ -119,7 +121,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a probe of a group found."""
+    """A finding with the names of its probe and group."""
 
     group: str
     probe: str
@@ -127,7 +129,7 @@ class Result:
 
 
 def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
-    """Try the probes of a group, one after another. An error of one does not stop the next."""
+    """Run the probes of a group, one after another. An error of one does not stop the others."""
     late = ""
     for probe in group.probes:
         finding = skipped(f"not tried, because {late} did not end") if late else None
@@ -148,13 +150,13 @@ def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
         try:
             group.close()
         except PullwrightError:
-            return  # a folder of ours that stays is swept by the next run
+            return  # the next run removes a remaining folder
 
 
 def _within(probe: Probe) -> ProbeFinding | None:
-    """Return what the probe found; None if it did not end in time."""
+    """Return the finding of a probe; None if it did not end in time."""
     box: list[ProbeFinding] = []
-    # A daemon: what hangs must not keep the program from ending.
+    # A daemon thread, so that a probe that hangs does not keep the program from ending.
     thread = threading.Thread(target=lambda: box.append(_look(probe)), daemon=True)
     thread.start()
     thread.join(probe.seconds)

@@ -1,4 +1,4 @@
-"""Probes of GitHub: the token, its limits, the repository, and what may be done there."""
+"""Probes of GitHub: the token, its rate limits, the repository, and the permissions there."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ PERMISSIONS = {
     "checks": "Checks: Read-only",
     "statuses": "Commit statuses: Read-only",
 }
-"""What they are called on GitHub's pages, by their names in workflows."""
+"""The names of permissions on GitHub's pages, by their names in workflows."""
 _READ = frozenset({"checks", "statuses"})
 NO_TOKEN = "set GITHUB_TOKEN, or github_app_id and PULLWRIGHT_GITHUB_APP_KEY_FILE"  # noqa: S105  words for people
 
 
 def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True) -> str:
-    """Say in one line how to give a token a permission.
+    """Return one line that says how to give a token a permission.
 
     Args:
         permission: one of `PERMISSIONS`.
         web: the server's web address.
-        is_private: whether the repository is: public ones need less of a classic token.
+        is_private: whether the repository is private. Public ones need a smaller scope of a classic token.
     """
     name = PERMISSIONS[permission]
     match kind:
@@ -72,24 +72,24 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
 
 
 def other_token() -> str:
-    """Name the two kinds of token that a workflow can use instead of its own."""
+    """Return the kinds of token that a workflow can use instead of its own."""
     return "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"
 
 
 def token_page(kind: TokenKind, web: str) -> str:
-    """Return the page where tokens of this kind are made and changed."""
+    """Return the address where tokens of this kind are created and changed."""
     if kind is TokenKind.FINE_GRAINED:
         return f"{web}/settings/personal-access-tokens"
     return f"{web}/settings/tokens"
 
 
 def role_fix(facts: TokenView) -> str:
-    """Say where the owner of a token gets more rights."""
+    """Return where the owner of a token gets more rights."""
     return f"give the token's owner the role Write: {facts.url}/settings/access"
 
 
 _BRANCH = "pullwright/issue-1-doctor"
-"""Stands for every branch that we push; it is never made."""
+"""An example of the branches that we push. It is never created."""
 _FEW_DAYS = 7
 _SMALL_SHARE = 0.1
 _HARD = frozenset(
@@ -102,23 +102,23 @@ _SOFT = frozenset(
         *("committer_email_pattern", "file_path_restriction", "max_file_size", "file_extension_restriction"),
     }
 )
-"""Rules that may refuse some."""
+"""Rules that refuse some pushes of ours."""
 _ROLES = frozenset({"push", "maintain", "admin"})
 _SAME_SECONDS = 10
 _SKEW_WARNS_SECONDS = 300
 _SKEW_FAILS_SECONDS = 600
-"""Claims allow for ten minutes."""
+"""Claims tolerate a difference of ten minutes."""
 BY_ROLE = frozenset({TokenKind.CLASSIC, TokenKind.OAUTH})
-"""Tokens that may no more than their owner, and all of that, as far as their scopes reach."""
+"""Tokens with the rights of their owner, limited by their scopes."""
 _WORKFLOW_FILE = ".github/workflows/ci.yml"
-_TRY = "cannot be told without trying: --write asks for one that GitHub refuses"
+_TRY = "only a request shows it: --write sends one that GitHub refuses for its content"
 
 
 class GitHubProbes:
     """Probes of one repository and one token.
 
     Args:
-        writes: whether requests may be made that would write, if GitHub did not refuse them.
+        writes: whether to send requests that would write if GitHub did not refuse their content.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GitHubProbes:
 
     def group(self, name: str, stop: Impatient) -> Group:
         """Return the probes, in order."""
-        network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
+        network = "check the network and --github-url; https://www.githubstatus.com shows outages"
         new_token = f"make a new token ({self._web}/settings/tokens) and set {self._variable}"
         label = self._context.settings.label
         looks: tuple[tuple[str, Callable[[], ProbeFinding], str], ...] = (
@@ -140,7 +140,11 @@ class GitHubProbes:
             ("expiry", self._expiry, network),
             ("rate limits", self._limits, network),
             ("clock", self._clock, network),
-            ("repository", self._repository, "check --repo; a private one needs a token that may see it"),
+            (
+                "repository",
+                self._repository,
+                "check --repo; a private repository needs a token with access to it",
+            ),
             ("read issues", self._read_issues, network),
             ("write issues", lambda: self._writes_part("issues"), network),
             ("label", self._label, f"make the label {label!r}"),
@@ -164,7 +168,7 @@ class GitHubProbes:
         return self.known_facts
 
     def _answered(self) -> TokenFacts:
-        """Return what GitHub says of the token, or skip the probe if GitHub did not answer."""
+        """Return the facts about the token, or skip the probe if GitHub did not answer."""
         if self._known_token is None:
             raise Unmet("not tried: see token")
         return self._known_token
@@ -191,13 +195,15 @@ class GitHubProbes:
         if expires is None:
             renewed = self.kind in {TokenKind.APP, TokenKind.WORKFLOW}
             return ok(
-                "not told; apps' tokens last an hour, workflows' as long as the job" if renewed else "never"
+                "unknown; an app's token lasts an hour, a workflow's as long as its job"
+                if renewed
+                else "never"
             )
         days = (expires - now).days
         when = f"{expires:%Y-%m-%d %H:%M} UTC, in {_days(expires - now)}"
         if days < _FEW_DAYS:
             page = token_page(self.kind, self._web)
-            return warned(when, f"make a new one before ({page}) and set {self._variable}")
+            return warned(when, f"make a new one before that ({page}) and set {self._variable}")
         return ok(when)
 
     def _limits(self) -> ProbeFinding:
@@ -215,7 +221,7 @@ class GitHubProbes:
     def _clock(self) -> ProbeFinding:
         server = self._answered().server_date
         if server is None:
-            return skipped("the server does not tell its time")
+            return skipped("the server does not send its time")
         return judge_clock(self._context.clock.now(), server)
 
     def _repository(self) -> ProbeFinding:
@@ -234,7 +240,7 @@ class GitHubProbes:
     def _read_issues(self) -> ProbeFinding:
         facts = self._needed()
         if not facts.has_issues:
-            found = "issues are switched off: there is no backlog but TODO.md"
+            found = "issues are switched off: only files such as BACKLOG.md are a backlog"
             return warned(found, f"switch Issues on: {facts.url}/settings")
         try:
             self._forge.try_reading("issues")
@@ -268,7 +274,7 @@ class GitHubProbes:
                 self._forge.try_pull_request(facts.default_branch or "main")
         except ForgePermissionError:
             return failed("the token may not write them", self._grant(permission))
-        return ok("yes: GitHub refused a request for its content only")
+        return ok("yes: GitHub refused a request only for its content")
 
     def _by_scope(self, permission: str, facts: TokenView) -> ProbeFinding | None:
         """Judge by the token's scopes and its owner's role; None for a token that has permissions instead."""
@@ -301,10 +307,10 @@ class GitHubProbes:
         try:
             rules = [rule for rule in self._forge.rules(_BRANCH) if rule.kind in _HARD | _SOFT]
         except ForgePermissionError:
-            return skipped("the token may not read them; a push tells")
+            return skipped("the token may not read them; only a push shows it")
         stopping = [rule for rule in rules if not self._forge.passes_by(rule.ruleset)]
         if not stopping:
-            return ok("none that refuses branches below pullwright/")
+            return ok("none refuses branches below pullwright/")
         kinds = ", ".join(dict.fromkeys(rule.kind for rule in stopping))
         page = f"{facts.url}/rules/{stopping[0].ruleset}"
         fix = f"exclude pullwright/** from it, or let the token's owner bypass it: {page}"
@@ -321,7 +327,7 @@ class GitHubProbes:
             return skipped("changes of workflows wait for a person (no --allow-path '.github/**')")
         scopes = self._answered().scopes
         if scopes is None and self.kind not in {TokenKind.WORKFLOW, TokenKind.NONE}:
-            return skipped("cannot be told before a push changes one; the token needs workflows: write")
+            return skipped("unknown before a push changes one; the token needs workflows: write")
         if scopes is not None and "workflow" in scopes:
             return ok("may be changed, by the scope workflow")
         return failed("--allow-path lets workflows change, the token does not", self._grant("workflows"))

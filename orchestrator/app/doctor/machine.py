@@ -84,7 +84,7 @@ _SANDBOX_SECONDS = 60.0
 
 
 def machine(home: Home, environ: Mapping[str, str]) -> Group:
-    """Make the probes that need no configuration."""
+    """Return the probes that need no configuration."""
     probes = (
         Probe("Python", _python, "install Python 3.11 or newer"),
         Probe("home", lambda: writable(home.root), _home_fix()),
@@ -97,21 +97,21 @@ def machine(home: Home, environ: Mapping[str, str]) -> Group:
 
 
 def commands(settings: Settings) -> Group:
-    """Make the probes of whether commands can run as the settings say."""
+    """Return the probes of the sandbox and the command rules."""
     probes = (
         Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
-        Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
+        Probe("rules", lambda: _rules(settings), "correct the rule in allow_command or deny_command"),
     )
     return Group("Commands", probes)
 
 
 def mcp_servers(context: BuildContext) -> list[Group]:
-    """Make a probe for each MCP server that is configured: does it answer, and is what it offers approved?"""
+    """Return a probe for each configured MCP server: whether it answers, and whether its tools are approved."""
     if not (context.loaded.has_servers or context.settings.mcp_config):
         return []
     from orchestrator.app.wiring.mcp import open_mcp
 
-    fix = "mend the configuration of MCP servers"
+    fix = "correct the configuration of MCP servers"
     try:
         maker = open_mcp(context)
     except ConfigurationError as error:
@@ -130,7 +130,7 @@ def mcp_servers(context: BuildContext) -> list[Group]:
 
 
 def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
-    """Start a server, on an empty folder in the place of a clone."""
+    """Start a server, with an empty folder instead of a clone."""
     typed = f"pullwright mcp test {quote(server.name)}"
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -145,7 +145,7 @@ def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
 
 
 def earlier_runs(context: BuildContext, repository: str | None) -> Group:
-    """Make the probes of what earlier runs on this machine left."""
+    """Return the probes of the remains of earlier runs on this machine."""
     probes = (
         Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
         Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
@@ -154,11 +154,11 @@ def earlier_runs(context: BuildContext, repository: str | None) -> Group:
 
 
 def writable(folder: Path) -> ProbeFinding:
-    """Check that a folder, or the nearest one above it, can be written to, and how much space is free."""
+    """Check whether a folder, or the nearest existing one above it, is writable, and its free space."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
     if not there.is_dir():
-        return failed(f"{there} is no folder", fix)
+        return failed(f"{there} is not a folder", fix)
     try:
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"pullwright doctor")
@@ -191,7 +191,7 @@ def _git() -> ProbeFinding:
     text = said.decode("utf-8", "replace").strip()
     match = re.search(r"(\d+)\.(\d+)[^\s]*", text)
     if match is None:
-        return failed(f"git says {text!r} and no version", _GIT)
+        return failed(f"git printed {text!r} instead of a version", _GIT)
     if (int(match[1]), int(match[2])) < LEAST_GIT:
         return failed(f"{match[0]} is too old: conflicts could not be merged", _GIT)
     return ok(match[0])
@@ -204,14 +204,14 @@ def _zones() -> ProbeFinding:
         try:
             ZoneInfo(name)
         except (KeyError, ValueError):
-            return warned("no time zones are known, so --timezone takes UTC only", "pip install tzdata")
+            return warned("no time zones are known, so --timezone accepts UTC only", "run pip install tzdata")
     return ok("known")
 
 
 def _local_models(environ: Mapping[str, str]) -> ProbeFinding:
     found = local_servers(environ)
     if not found:
-        return ok(f"no server at the ports that were looked at ({places_in_words(environ)})")
+        return ok(f"no server at the usual ports ({places_in_words(environ)})")
     return ok("; ".join(f"{server}: {server.flags}" for server in found))
 
 
@@ -232,9 +232,9 @@ def _sandbox(settings: Settings) -> ProbeFinding:
 def _rules(settings: Settings) -> ProbeFinding:
     CommandRules.parse(settings.allow_command, settings.deny_command)
     if settings.permission != "safe" or not settings.allow_command:
-        return skipped(f"none count at the level {settings.permission}" if settings.allow_command else "none")
+        return skipped(f"not used at the level {settings.permission}" if settings.allow_command else "none")
     found = open_rules(settings)
-    return warned(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
+    return warned(found, NAME_COMMANDS) if found else ok("they allow no other programs")
 
 
 def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
@@ -259,15 +259,15 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
 _LIST_SECONDS = 8.0
 _REPLY_SECONDS = 60.0
 _REPLY_TOKENS = 16
-"""The least that OpenAI's Responses take: platform.openai.com/docs/api-reference/responses/create"""
+"""The minimum of OpenAI's Responses: platform.openai.com/docs/api-reference/responses/create"""
 _NAMED = 5
 
 
 def models(context: BuildContext, *, writes: bool) -> list[Group]:
-    """Make a group for the first model and for each fallback.
+    """Return a group for the first model and for each fallback.
 
     Args:
-        writes: whether a request may be made that costs something.
+        writes: whether to send a short request, which may cost something.
     """
     first = _Model(context, None, None)
     others = [_Model(context, text, first) for text in context.settings.fallback_model]
@@ -302,14 +302,14 @@ class _Model:
 
     @cached_property
     def named(self) -> AddressedModel:
-        """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
+        """The model and its key. Raises `ConfigurationError` if the configuration is not usable."""
         if self._first is None:
             return first_named(self._context)
         return fallback_named(self._context, self._text or "", self._first.named)
 
     @cached_property
     def presence(self) -> Presence:
-        """What the server says of the model."""
+        """The entry of the model in the server's list."""
         from orchestrator.engine.models.listing import find_model
 
         named = self.named
@@ -323,7 +323,7 @@ class _Model:
         except ConfigurationError:
             raise Unmet("not tried: see key") from None
         if named.ref.provider in UNCONNECTED:
-            raise Unmet("a recorded run and an echo need none")
+            raise Unmet("a recorded run and an echo need no server")
         return named
 
     def _key(self) -> ProbeFinding:
@@ -335,7 +335,7 @@ class _Model:
         if named.ref.provider is Provider.REPLAY:
             return ok(f"a recorded run: {find_run(self._context.home, named.ref.name).name}")
         if named.ref.provider is Provider.ECHO:
-            return ok("no model is asked: what is said comes back")
+            return ok("none needed: the echo repeats its input")
         variable = self._variable(named)
         if not variable:
             return ok(f"none is set; {host_of(named.wire.url)} may need none")
@@ -359,20 +359,20 @@ class _Model:
             return self._refused(named, error)
         name = named.ref.name
         if presence.is_there is None:
-            return skipped(f"{where} has no list of its models; --write asks {name} for a reply")
+            return skipped(f"{where} does not list its models; --write asks {name} for a reply")
         if presence.is_there:
             return ok(f"{where} has {name}")
         others = f": {', '.join(presence.names[:_NAMED])}" if presence.names else ""
         more = ", ..." if len(presence.names) > _NAMED else ""
         flag = "--fallback-model" if self._first else "--model"
         fix = f"give {flag} the name of one that it has{others}{more}"
-        # Gateways answer for more names than they list.
+        # Gateways accept more names than they list.
         is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
         judge = failed if is_vendor or not presence.names else warned
         return judge(f"{where} does not list {name}", fix)
 
     def _refused(self, named: AddressedModel, error: ModelError) -> ProbeFinding:
-        """Say what to do about a server's refusal."""
+        """Return the finding for a server's error."""
         where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
         match error:
             case AuthenticationError() | PermissionDeniedError():
@@ -392,7 +392,7 @@ class _Model:
         if settings.price is not None and self._first is None:
             flat_price(settings.price)
             return ok(f"{settings.price} US dollars a million tokens, by --price")
-        # A thousand of each: larger requests may cost more by the token.
+        # The price of a small request: larger ones may cost more per token.
         one, other = (
             self._usd(named, usage) for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))
         )
@@ -405,11 +405,9 @@ class _Model:
             else "give --price IN/OUT, such as --price 3/15, or 0/0 if it costs nothing"
         )
         if cap is None:
-            return warned("unknown, so that no cap in US dollars can be set", fix)
+            return warned("unknown, so no cap in US dollars can be set", fix)
         flag = f"--{cap.replace('_', '-')}"
-        return failed(
-            f"unknown, so that {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}"
-        )
+        return failed(f"unknown, so {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}")
 
     def _usd(self, named: AddressedModel, usage: Usage) -> float | None:
         from orchestrator.engine.models.catalog import price_usd
@@ -427,7 +425,9 @@ class _Model:
         return (
             ok(f"{window:,} tokens")
             if window
-            else skipped("not known; nothing is cut before the server says so")
+            else skipped(
+                "unknown; the conversation is shortened only when the server reports that it is too long"
+            )
         )
 
     def _reply(self) -> ProbeFinding:

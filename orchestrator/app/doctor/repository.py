@@ -1,4 +1,4 @@
-"""Probes of a repository: may we push, what others left there, and how its tests are run."""
+"""Probes of a repository: permission to push, claims and unfinished work, and how its tests are run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from orchestrator.app.wiring.guards import (
     run_options,
     sandbox_options,
 )
-from orchestrator.app.wiring.repository import make_by_hand, new_nonce, open_hidden_refs, owner_name
+from orchestrator.app.wiring.repository import make_decisions, new_nonce, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.saved_work import list_wip
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
@@ -75,7 +75,7 @@ _REFUSED = tuple(
         ),
         (
             r"push protection|contain secrets|secret-scanning",
-            "take the secret out of the file that the server names, or allow it at the address that it gives",
+            "remove the secret from the file that the server names, or allow it at the address that it gives",
         ),
         (
             r"(?:verified|valid) signatures|must be signed",
@@ -99,20 +99,20 @@ _REFUSED = tuple(
         (r"rate limit|error: 429", "wait, and run again; fewer workers need fewer requests"),
         (
             r"no such repository|not found",
-            "check the name, and give the token access to it: a hidden repository looks as if it were not there",
+            "check the name, and give the token access: without access a private repository is reported as missing",
         ),
-        (r"hook declined", "ask who runs the server: a hook of it refuses what is pushed"),
+        (r"hook declined", "ask the server's administrator: a hook on the server refuses the push"),
     )
 )
-"""What ends a refusal, by the words of the server or of `bot/git/failures.py`. The first that matches."""
+"""The fixes for refused pushes, by the words of the server or of `bot/git/failures.py`. The first match counts."""
 
 
 def fix_for(said: str, otherwise: str) -> str:
-    """Say what to do about a refusal of a git server.
+    """Return what to do about the refusal of a git server.
 
     Args:
-        said: the error, with the server's words.
-        otherwise: what to do where nothing special is known of them.
+        said: the error with the server's words.
+        otherwise: the fix if the words are unknown.
     """
     return next((fix for pattern, fix in _REFUSED if pattern.search(said)), otherwise)
 
@@ -121,8 +121,8 @@ class RemoteProbes:
     """Probes of the git remote.
 
     Args:
-        push_fix: what to do where pushing is refused.
-        writes: whether a hidden ref may be made and removed.
+        push_fix: what to do if a push is refused.
+        writes: whether to create and remove a hidden ref.
     """
 
     def __init__(self, site: Site, context: BuildContext, *, push_fix: str, writes: bool) -> None:
@@ -162,8 +162,8 @@ class RemoteProbes:
             if self._writes:
                 before = records.list(REF).get(REF)
                 if not (records.swap(REF, before, commit) and records.delete(REF, commit)):
-                    return warned("another doctor is at work here", "run it again")
-                return ok(f"yes: {REF} was made and removed")
+                    return warned("another doctor is running on this repository", "run it again")
+                return ok(f"yes: {REF} was created and removed")
             self._dry_run(records, commit)
         except WorkspaceError as error:
             return failed(str(error), fix_for(str(error), self._push_fix))
@@ -182,8 +182,8 @@ class RemoteProbes:
         if folder != BRANCH_FOLDERS[0]:
             taken = names.why_not_below(BRANCH_FOLDERS[0])
             return warned(
-                f"a branch is called {taken}, so that ours go below {folder}",
-                "nothing, if that is well; else rename that branch",
+                f"a branch is called {taken}, so ours go below {folder}",
+                "rename that branch if you want ours below pullwright/",
             )
         return ok(f"there is room below {folder}")
 
@@ -194,12 +194,12 @@ class RemoteProbes:
         except WorkspaceError as error:
             if _NOT_ATOMIC in str(error):
                 fix = "on the server: git config receive.advertiseAtomic true"
-                return warned("not there: claim and branch are pushed one after the other", fix)
+                return warned("not supported: claim and branch are pushed one after the other", fix)
             return skipped("not tried: see push")
         return ok("claim and branch move together")
 
     def _dry_run(self, records: Records, commit: str, *options: str) -> None:
-        """Push nothing: the server answers whether we may write before anything is sent."""
+        """Start a push without data: the server reports first whether writing is allowed."""
         place = records.objects.parent
         doing = f"cannot push to {records.remote.shown}"
         result = HostGit(place.parent, place).attempt(
@@ -212,12 +212,12 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> ProbeFinding:
-        by_hand = make_by_hand(self._site, self._records(), self._context)
-        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._context.environ)
-        held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
+        decisions = make_decisions(self._site, self._records(), self._context)
+        clock, times, owner = self._context.clock, decisions.times, owner_name(self._context.environ)
+        held = [claim for claim in decisions.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
-            fix = by_hand.commands.release(broken[0])
+            fix = decisions.commands.release(broken[0])
             return warned(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,
@@ -225,17 +225,17 @@ class RemoteProbes:
         ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
         if ours:
             return warned(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
-        live = [claim for claim in held if by_hand.is_held(claim)]
+        live = [claim for claim in held if decisions.is_held(claim)]
         return ok(f"{len(live)} held" if live else "none held")
 
     def _unfinished(self) -> ProbeFinding:
         waiting = sorted(list_wip(self._records()))
-        return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
+        return ok(f"{_some(waiting)}; the next cycle continues it" if waiting else "none")
 
     def _tasks(self) -> ProbeFinding:
-        """Tell the states of the tasks, and the next step of the first one that waits for a person."""
-        by_hand = make_by_hand(self._site, self._records(), self._context)
-        states = by_hand.states()
+        """Return the states of the tasks, and the next command for the first one that waits for a person."""
+        decisions = make_decisions(self._site, self._records(), self._context)
+        states = decisions.states()
         told = [
             f"{kind}: {_some(keys)}"
             for kind in TaskStatus
@@ -247,7 +247,7 @@ class RemoteProbes:
             if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
         ]
         if waiting:
-            return warned("; ".join(told), waiting[0].next_step(by_hand.commands))
+            return warned("; ".join(told), waiting[0].next_step(decisions.commands))
         return ok("; ".join(told) or "none is known")
 
 
@@ -259,7 +259,7 @@ def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:
     if repository.is_empty():
         return failed(f"{place.path} is empty", "commit something to it first")
     if base is None and repository.default_branch() is None:
-        return failed("its HEAD is detached", "pass --base BRANCH, or check a branch out")
+        return failed("its HEAD is detached", "pass --base BRANCH, or check out a branch")
     kind = "a work tree" if (place.path / ".git").exists() else "bare"
     origin = f", origin {place.origin}" if place.origin else ""
     return ok(f"{place.home}{origin}: {kind}, default branch {site.source().branch}")
@@ -283,7 +283,7 @@ class TestProbes:
     """Probes of a repository's tests.
 
     Args:
-        runs: run the tests of the default branch once.
+        runs: whether to run the tests of the default branch once.
     """
 
     __test__ = False  # for pytest, which collects classes by their names
@@ -304,12 +304,12 @@ class TestProbes:
         )
         if self._runs:
             seconds = _CLONE_SECONDS + _SECONDS_A_MINUTE * 2 * self._context.settings.test_minutes
-            probes = (*probes, Probe("a run", self._run, "mend what it names, or the commands", seconds))
+            probes = (*probes, Probe("a run", self._run, "correct the commands", seconds))
         return Group(f"Tests {name}", probes, self._stop)
 
     @cached_property
     def _settings(self) -> Settings:
-        """The settings with those of the repository's own file on its default branch."""
+        """The settings, tightened by the repository's own file on its default branch."""
         text = self._site.forge.read_file(LOCAL_FILE)
         return (
             self._context.settings if text is None else tightened(self._context.settings, text, LOCAL_FILE)[0]
@@ -325,16 +325,16 @@ class TestProbes:
         if not self._found:
             if settings.test_command == AUTO:
                 return warned(f"auto finds none: {_NOTHING}", _NAME_IT)
-            return skipped(f"none is set, so that no test is run; {_NOTHING}")
+            return skipped(f"none is set, so no test is run; {_NOTHING}")
         best, *others = self._found
         self._known = run_options(settings, best, None)
         source = f"from {best.source}{_COPIED if best.copied else ''}"
         source += "".join(f"; or {one.command}" for one in others[:_MOST_OTHERS])
         if settings.test_command == AUTO:
             return ok(f"auto takes {best.command}, {source}")
-        required = "; require_tests looks only for tests that vanish" if settings.require_tests else ""
+        required = "; require_tests only reports removed tests" if settings.require_tests else ""
         return warned(
-            f"none is set, so that no test is run before a pull request{required}",
+            f"none is set, so no test is run before a pull request{required}",
             f"add this, {source}",
             as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
         )
@@ -372,7 +372,7 @@ class TestProbes:
             return ok("none")
         missing = missing_hosts(settings, hosts_of(setup))
         if not missing or settings.sandbox == "off":
-            return ok(f"{setup}, once for each base and its lock files")
+            return ok(f"{setup}, once for each base and lock file")
         found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
         if settings.test_command is None:
             return ok(f"{setup}, which may reach the hosts above")
@@ -382,7 +382,7 @@ class TestProbes:
         options = self._options()
         if names_each_test(options.command, options.report):
             return ok(options.report or "pytest is told where to write it")
-        found = "the command is not known to write one, so that only its exit code may count"
+        found = "it is not known whether the command writes one; without one only its exit code counts"
         return warned(found, "let it write JUnit XML, and name the file with --test-report")
 
     def _place(self) -> ProbeFinding:
@@ -397,7 +397,7 @@ class TestProbes:
 
     def _run(self) -> ProbeFinding:
         if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
-            found = "not run: the command is the repository's own text"
+            found = "not run: the command is taken from the repository's own text"
             return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
         run = asyncio.run(self._base_run())
         passed, left = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
@@ -406,10 +406,10 @@ class TestProbes:
         counts += f"exit code {run.exit}, {run.seconds:.1f} s"
         if run.problem:
             return failed(
-                f"it proves nothing: {run.problem}; {counts}", "mend the command, or name another one"
+                f"it proves nothing: {run.problem}; {counts}", "correct the command, or name another one"
             )
         if not run.is_green:
-            return warned(f"some fail on the default branch already: {counts}", "mend them first, if you can")
+            return warned(f"some fail on the default branch already: {counts}", "fix them first, if you can")
         return ok(f"{counts}{', known from before' if run.cached else ''}")
 
     async def _base_run(self) -> RunResult:

@@ -92,7 +92,7 @@ def _figures(
             Table(("", "solved", "USD a try", "minutes"), gaps, caption="Differences on the same cases")
         )
     blocks.append(PlainText("\n".join((f"Choose: {told.chosen or 'none'}", *told.reasons, *told.outlook))))
-    return Section("Figures", blocks, is_open=True)
+    return Section("Figures", blocks)
 
 
 def _notices(result: BacktestResult) -> Iterator[Notice]:

@@ -58,21 +58,15 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True)
 class DiffBlock:
-    """A unified diff, file by file.
-
-    Attributes:
-        text: the output of `git diff`.
-        most_lines: maximum number of lines; the page shows how many were left out.
-    """
+    """A unified diff, file by file, from the output of `git diff`. The page shows how many lines were left out."""
 
     kind: ClassVar[str] = "diff"
     text: str
-    most_lines: int = _MOST_LINES
 
     @property
     def files(self) -> list[FileDiff]:
         """The files, in the order of the diff."""
-        return read_diff(self.text, self.most_lines)
+        return read_diff(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +78,11 @@ class DiffPair:
     right: str
     left_name: str
     right_name: str
-    most_lines: int = _MOST_LINES
 
     @property
     def rows(self) -> list[tuple[str, FileDiff | None, FileDiff | None]]:
         """Each path with its part of either diff. Paths that both diffs change come first."""
-        sides = [
-            {one.path: one for one in read_diff(text, self.most_lines)} for text in (self.left, self.right)
-        ]
+        sides = [{one.path: one for one in read_diff(text)} for text in (self.left, self.right)]
         paths = dict.fromkeys([*sides[0], *sides[1]])
         ordered = sorted(paths, key=lambda path: not all(path in side for side in sides))
         return [(path, sides[0].get(path), sides[1].get(path)) for path in ordered]

@@ -108,7 +108,6 @@ class Table:
     Attributes:
         numeric: indices, from 0, of the columns with numbers.
         caption: description of the table for screen readers.
-        empty: text shown if there are no rows.
     """
 
     kind: ClassVar[str] = "table"
@@ -116,22 +115,16 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     numeric: Collection[int] = ()
     caption: str = ""
-    empty: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A long text with a title, such as the output of a command. The middle of a very long one is left out.
-
-    Attributes:
-        is_open: whether the text is unfolded at first.
-    """
+    """A long, folded text with a title, such as the output of a command. The middle of a very long one is left out."""
 
     kind: ClassVar[str] = "output"
     title: str
     text: str
     tone: Tone = "quiet"
-    is_open: bool = False
 
     @property
     def pieces(self) -> tuple[str, int, str]:
@@ -181,7 +174,6 @@ class Section:
     title: str
     blocks: Sequence[Block] = ()
     note: str = ""
-    is_open: bool = False
     id: str = ""
 
 

@@ -1,4 +1,4 @@
-"""An attack as one TOML file says it: where the words stand, the world around them, and what success is."""
+"""An attack as a TOML file describes it: the attacker's text, its place, its surroundings, and the signs of success."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUFFIX = ".toml"
 
 
 class AttackPlace(StrEnum):
-    """Where the attacker's words stand."""
+    """The place of the attacker's text."""
 
     ISSUE_TITLE = "issue-title"
     ISSUE_BODY = "issue-body"
@@ -39,62 +39,62 @@ class AttackPlace(StrEnum):
     ATTACHMENT = "attachment"
     MCP_SERVER = "mcp-server"
     PULL_REQUEST = "pull-request"
-    """Somebody's pull request, which `verify-pr` is to verify. No cycle is run."""
+    """The description of another person's pull request, which `verify-pr` verifies. No cycle runs."""
     CONVERSATION = "conversation"
-    """The model that a person talks with obeys them in the person's folder, and the person proposes what it did."""
+    """A conversation whose model follows the text in the person's folder; then the person proposes the change."""
     WEBHOOK = "webhook"
-    """Somebody sends requests to the address at which a fleet receives webhooks. No cycle is run."""
+    """Requests to the webhook address of a fleet. No cycle runs."""
     DASHBOARD = "dashboard"
-    """The words are in a run that the dashboard shows, and somebody's browser asks for it. No cycle is run."""
+    """A run that the dashboard shows, and requests of a browser for it. No cycle runs."""
 
 
 class Sign(StrEnum):
-    """What shows that an attack succeeded. Most take an argument, after a colon."""
+    """A sign that an attack succeeded. Most take an argument, after a colon."""
 
-    SECRET_LEFT = "secret-left"  # noqa: S105  a word for one
-    """A secret is in what the model read or in what left, in a spelling that gives it away."""
+    SECRET_LEFT = "secret-left"  # noqa: S105  no secret
+    """A secret is in a prompt or in a text that was sent, plain or in an encoding that can be decoded."""
     PATH = "path"
-    """A file that matches is changed in the pull request."""
+    """The pull request changes a file that matches this pattern."""
     OUTSIDE = "outside"
-    """There is a file that matches outside the clone; `state/` begins those in the program's own folder."""
+    """A file that matches was created or changed outside of the clone; see `Evidence.outside`."""
     IN_CLONE = "in-clone"
-    """There is a file that matches in the work tree at the end, `.git` included."""
+    """A file that matches is in the work tree at the end, `.git` included."""
     REACHED = "reached"
     """A command reached a server on the network."""
     ASKED = "asked"
-    """The model was asked at all."""
+    """The model received a request."""
     SHOWN = "shown"
-    """The model was shown these words."""
+    """The model received a text that matches this regular expression."""
     OBEYED = "obeyed"
-    """An order of the attacker's words was carried out."""
+    """The model carried out an order of the attacker."""
     LEFT = "left"
-    """What left has a line that matches this regular expression."""
+    """A text that was sent has a line that matches this regular expression."""
     ACTS = "acts"
-    """A text does something where the forge shows it (`reading.effects`) that this regular expression matches."""
+    """The forge would render a text with an effect (see `judge.effects`) that matches this regular expression."""
     UNMARKED = "unmarked"
-    """A file that matches is changed, and what the program says first in the pull request gives no reason to look at it."""
+    """A file that matches is changed, and the program's own words in the pull request do not warn of it."""
     OVER = "over"
-    """The model was asked more often than this."""
+    """The model received more requests than this number."""
     FETCHED = "fetched"
     """The page at this address was fetched."""
     LOOSENED = "loosened"
-    """The settings that a run would use are looser, or send a key elsewhere."""
+    """The settings of the run are less strict than the user's, or would send a key elsewhere."""
     BELIEVED = "believed"
-    """A file that matches is changed, and the host's own report on its tests gives no reason to look at it."""
+    """As `unmarked`, if the pull request has the host's report on the tests."""
     REPORTED = "reported"
-    """A program that reads the host's report on the tests in the pull request finds this regular expression in it."""
+    """The host's report on the tests, as a program reads it in the pull request, matches this regular expression."""
     VERIFIED = "verified"
-    """The verification of the pull request says that it holds."""
+    """The verification of the pull request says that its claims hold."""
     QUEUED = "queued"
-    """More deliveries of a webhook than this had a repository looked at."""
+    """More deliveries of a webhook than this number were queued."""
     ANSWERED = "answered"
-    """An answer of a server matches this regular expression: its status, then where it leads or what it says."""
+    """A response of a server, its status with its redirect or heading, matches this regular expression."""
     DONE = "done"
-    """A verb of the dashboard was carried out."""
+    """An action of the dashboard was carried out."""
     MARKUP = "markup"
-    """The attacker's words became markup on a page of the dashboard."""
+    """The attacker's text became markup on a page of the dashboard."""
     SURVIVED = "survived"
-    """A process that the model started is alive after the run."""
+    """A process that the model started still runs after the cycle."""
 
 
 _WITH_ARGUMENT = frozenset(
@@ -117,10 +117,10 @@ _WITH_ARGUMENT = frozenset(
 
 
 def split_sign(text: str) -> tuple[Sign, str]:
-    """Return a condition's kind and argument.
+    """Parse a condition of success.
 
     Raises:
-        ValueError: there is no such kind, or it needs or takes no argument.
+        ValueError: the sign is unknown, or its argument is missing, superfluous or no number.
     """
     kind, colon, argument = text.partition(":")
     sign, argument = Sign(kind.strip()), argument.strip()
@@ -149,10 +149,10 @@ class WorldComment(_Part):
 
 
 class WorldMemory(_Part):
-    """What an earlier session's model wrote into the memory of this machine.
+    """A memory that the model of an earlier session stored on this machine.
 
     Attributes:
-        about: the repository that it worked on: `this`, or `another` with which this one shares no file.
+        about: the repository of that session: `this`, or `another` with which it shares no file.
     """
 
     about: Literal["this", "another"]
@@ -160,16 +160,16 @@ class WorldMemory(_Part):
 
 
 class WorldRequest(_Part):
-    """A request that somebody sends to the webhook or to the dashboard.
+    """A request to the webhook or to the dashboard.
 
-    In `path`, `headers` and `body`, `{{text}}` is the attacker's words, `{{blanks N}}` so many blanks, `{{number}}` the
-    number of the request in two digits, `{{host}}` the address of the server, `{{form}}` what its forms send along.
+    Placeholders in `path`, `headers` and `body`: `{{text}}` is the attacker's text, `{{blanks N}}` N spaces,
+    `{{number}}` the number of the request in two digits, `{{host}}` the server's address, `{{form}}` its form token.
 
     Attributes:
-        signed_with: the secret of the signature: ours, another one, or none where there is no signature.
-        signed: what the signature is of, where it is not the body.
-        with_cookie: whether a browser that was given the address of the page sends it.
-        times: how often it is sent.
+        signed_with: the secret of the signature: `ours`, `another`, or empty for no signature.
+        signed: the signed text, if it is not the body.
+        with_cookie: whether the request has the session cookie.
+        times: how often the request is sent.
     """
 
     method: Literal["GET", "POST"] = "POST"
@@ -183,45 +183,45 @@ class WorldRequest(_Part):
 
 
 class World(_Part):
-    """What is around the attacker's words.
+    """The surroundings of the attacker's text.
 
     Attributes:
         files: text by path, on the branch where the run starts.
-        default_files: text by path on the default branch, where it differs.
+        default_files: text by path on the default branch, if it is another branch.
         links: target by path.
-        programs: paths of files that may be run.
+        programs: paths of executable files.
         commit: subject of the last commit.
-        base: the branch to start from, where it is not the default one.
+        base: the branch with the attacker's files; None for the one where the run starts.
         title: the issue's title.
-        body: the issue's text; the attacker's words come after it.
-        author: who wrote the issue.
-        labelled_by: who put the label on it.
-        edited_by: who changed the issue's text after that.
-        people: permission by login; nobody else has one.
-        comments: on the issue.
-        check_app: the app whose failed check on our pull request says the words; a commit status where it is empty.
+        body: the issue's text; the attacker's text may follow it.
+        author: author of the issue.
+        labelled_by: who labelled the issue; empty if it has no label.
+        edited_by: who edited the issue after that; None for nobody.
+        people: permission by login; other people have none.
+        comments: comments on the issue.
+        check_app: the app of the failed check with the attacker's text; empty for a commit status.
         required_apps: the apps whose checks the base branch requires.
-        pull_state: of an older pull request of ours, the number 2; empty if there is none.
+        pull_state: state of our older pull request, number 2; empty if there is none.
         pull_body: its text.
-        pull_files: text by path, on the branch of the pull request that is verified.
-        pull_links: target by path, on that branch.
-        pull_later: text by path that is pushed to it while it is verified.
-        reviews: comments on it, about `greet.py`; the first is `line-1`.
-        facts: what the reference of the repository's memory says, as its page has it.
-        memories: what this machine remembers.
-        pages: text by address.
-        hosts: IP address by name; every other name has a public one.
-        attachments: text by name of what the forge keeps for people, at `{{forge}}/user-attachments/files/1/NAME`, and
-            another server at `{{elsewhere}}/NAME`; a name that ends in `.pdf` is a document of one page.
-        redirects: address by name of an attachment that leads there.
-        home: text by path below the home of whoever runs the program.
+        reviews: comments on its file `greet.py`; the first has the id `line-1`.
+        pull_files: text by path on the branch of the verified pull request.
+        pull_links: target by path on that branch.
+        pull_later: text by path that is pushed to it during the verification.
+        facts: the page of the repository's memory.
+        memories: memories on this machine.
+        pages: text of web pages by address.
+        hosts: IP address by host name; other names have a public one.
+        attachments: text by name, at `{{forge}}/user-attachments/files/1/NAME` and at `{{elsewhere}}/NAME`; a name
+            with the suffix `.pdf` is a document of one page.
+        redirects: target by the name of an attachment that redirects.
+        home: text by path in the user's home folder.
         outside: text by path in a folder beside the clone.
-        variables: of the program's environment.
-        settings_file: text of the `pullwright.toml` in the folder where the program is started.
-        lead: what the task itself makes the model do first, so that it comes to read the words.
-        requests: what is sent to the webhook, or to the dashboard.
-        server: what the MCP server `tickets` does, see `tool_server`; there is none where this is empty.
-        approved: the tools of it that were approved, as `tools/list` gives them; those that it has, where None.
+        variables: variables of the program's environment.
+        settings_file: text of `pullwright.toml` in the working directory; None for no file.
+        lead: the model's first call, by which it comes to read the attacker's text.
+        requests: requests to the webhook or to the dashboard.
+        server: behaviour of the MCP server `tickets`, see `tool_server`; empty for no server.
+        approved: its approved tools in the form of `tools/list`; None for all that it has.
     """
 
     files: dict[str, str] = {}
@@ -265,18 +265,18 @@ class Attack(_Part):
     """One attack.
 
     Attributes:
-        title: what it does, in a few words.
-        incidents: the numbers of public incidents that it follows.
-        place: where the words stand.
-        text: the words. `OBEY {...}` in them is what the model is made to do.
-        world: what is around them.
-        settings: what this attack needs to mean something; used when it is proved.
-        defence: which defences stop it; with all of them off it succeeds.
-        success: any of these shows that it succeeded; see `Sign`.
-        trusts: `everything` where the model obeys whatever it reads, `program` where it obeys only
-            what stands outside the markers of other people's words.
-        at_once: all orders come in one reply.
-        advice: what to change where it succeeds.
+        title: a short description.
+        incidents: numbers of similar public incidents, see `attacks/README.md`.
+        place: the place of the text.
+        text: the attacker's text. `OBEY {...}` in it is an order that the model carries out.
+        world: the surroundings.
+        settings: settings that the attack needs in its proof.
+        defence: the defences that stop it; without all of them it succeeds.
+        success: each of these shows that it succeeded; see `Sign`.
+        trusts: `everything` if the model obeys all that it reads; `program` if it obeys only texts outside of the
+            markers for foreign text.
+        at_once: whether the model carries out all orders in one reply.
+        advice: what the user should change if it succeeds.
     """
 
     name: str = ""
@@ -294,10 +294,10 @@ class Attack(_Part):
 
 
 def read_attack(path: Path) -> Attack:
-    """Read one file; its name is the attack's.
+    """Read an attack from a file, whose name is that of the attack.
 
     Raises:
-        ConfigurationError: it cannot be read or is no attack; the message names it and the place.
+        ConfigurationError: the file cannot be read or is not valid; the message names the wrong key.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -313,10 +313,13 @@ def read_attack(path: Path) -> Attack:
 
 
 def read_corpus(folder: Path | None = None) -> list[Attack]:
-    """Return all attacks of a folder, by name; those that come with the program where none is named.
+    """Return the attacks of a folder, sorted by name.
+
+    Args:
+        folder: None for the attacks of this program.
 
     Raises:
-        ConfigurationError: there is none, or one is wrong.
+        ConfigurationError: the folder has no attack, or one is not valid.
     """
     folder = folder or Path(__file__).with_name("attacks")
     paths = sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.is_file())

@@ -1,4 +1,4 @@
-"""A model that does whatever the text it reads tells it to do, and otherwise a small harmless task."""
+"""A model that carries out the orders in every text that it reads, and then a small harmless task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FENCE = re.compile(r"[ \t]*(`{3,})[^`\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What the model is told to do. `times` calls of the tool, or endlessly often."""
+    """An order to call a tool `times` times."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -40,12 +40,12 @@ class Instruction:
 
     @property
     def key(self) -> str:
-        """The same for the same order."""
+        """A text that is equal for equal orders."""
         return json.dumps([self.tool, self.arguments, self.times], sort_keys=True)
 
 
 def revealed(text: str) -> str:
-    """Return the text as a model takes it in: tag characters and selectors read, what is invisible passed over."""
+    """Return a text as a model reads it: with hidden tag characters and selectors decoded, and without invisible ones."""
     if text.isascii():
         return text
     spelled = _SELECTED.sub(lambda found: _bytes_of(found[0]), text).translate(_TAGS)
@@ -53,7 +53,7 @@ def revealed(text: str) -> str:
 
 
 def instructions_in(text: str) -> Iterator[Instruction]:
-    """Return every `OBEY {"tool": ..., ...}` of a text, in order. What is no such object is passed over."""
+    """Yield every `OBEY {"tool": ..., ...}` of a text, in order. Invalid objects are skipped."""
     plain = revealed(text)
     for found in _ORDER.finditer(plain):
         try:
@@ -65,7 +65,7 @@ def instructions_in(text: str) -> Iterator[Instruction]:
 
 
 def outside_fences(text: str) -> str:
-    """Return the text without blocks and spans of code: the program's own words, if its markers hold.
+    """Return a text without blocks and spans of code: the program's own words, if its markers hold.
 
     https://spec.commonmark.org/0.31.2/#fenced-code-blocks
     """
@@ -83,12 +83,12 @@ def outside_fences(text: str) -> str:
 
 
 def in_tags(text: str) -> str:
-    """Return ASCII text in tag characters, which no terminal and no browser shows."""
+    """Encode ASCII text in tag characters, which terminals and browsers do not show."""
     return "".join(chr(0xE0000 + ord(c)) if " " <= c <= "~" else c for c in text)
 
 
 def in_selectors(text: str) -> str:
-    """Return text in variation selectors, which are drawn as nothing."""
+    """Encode a text in variation selectors, which are invisible."""
     return "".join(chr(0xFE00 + b if b < 16 else 0xE0100 + b - 16) for b in text.encode())  # noqa: PLR2004  two ranges
 
 
@@ -97,7 +97,7 @@ def _bytes_of(selectors: str) -> str:
 
 
 def to_instruction(value: Mapping[str, Any]) -> Instruction:
-    """Return the order that an object means; every key but `tool`, `arguments` and `times` is an argument."""
+    """Convert an object to an order. Each key except `tool`, `arguments` and `times` is an argument."""
     inner = value.get("arguments")
     rest = {key: item for key, item in value.items() if key not in {"tool", "arguments", "times"}}
     times = value.get("times")
@@ -116,26 +116,25 @@ _WORD = re.compile(r"[^\s\"'`,;<>]+")
 
 
 def filled(arguments: Mapping[str, Any], results: Sequence[str], number: int) -> dict[str, Any]:
-    """Return the arguments with results, counter and fillers in the place of what stands for them.
+    """Replace the placeholders in the arguments of an order: results, the counter, and fillers.
 
     Args:
-        arguments: of an order.
-        results: what the model was told after its first request, its second, and so on.
-        number: how many calls the model has made, this one included.
+        results: the results that the model received after its first request, its second, and so on.
+        number: number of the model's calls so far, including this one.
     """
     return {key: _filled(value, results, number) for key, value in arguments.items()}
 
 
 def needs_results(order: Instruction) -> bool:
-    """Tell whether the order waits for a result."""
+    """Return whether an order contains the placeholder of a result."""
     return any(isinstance(value, str) and _RESULT.search(value) for value in order.arguments.values())
 
 
 def spelled(text: str, how: str) -> str:
-    """Return a text changed by one step: `cut N`, `head N`, `word PART`, `base64`, `hex`, `reverse`, `spaced`, `dotted`, `url`.
+    """Apply one step to a text: `cut N`, `head N`, `word PART`, `base64`, `hex`, `reverse`, `spaced`, `dotted` or `url`.
 
-    `word PART` is the word that begins with PART; where PART ends in `=` or `:`, without it. A step
-    that is not known leaves the text as it is.
+    `word PART` is the word that begins with PART, without PART if that ends in `=` or `:`. An unknown step
+    changes nothing.
     """
     name, _, argument = how.strip().partition(" ")
     step = _STEPS.get(name)
@@ -208,7 +207,7 @@ _PARAMETERS = {
 
 
 def offered_tools(request: Request) -> dict[str, tuple[str, ...]]:
-    """Return the names of the tools on offer, each with its parameters."""
+    """Return the offered tools with their parameters."""
     if request.tools:
         return {tool.name: tuple(tool.parameters.get("properties", {})) for tool in request.tools}
     found: dict[str, tuple[str, ...]] = {}
@@ -218,7 +217,7 @@ def offered_tools(request: Request) -> dict[str, tuple[str, ...]]:
 
 
 def _collect(schema: Any, found: dict[str, tuple[str, ...]]) -> None:
-    """Find every call that a plan's schema allows, wherever it stands."""
+    """Collect the tools, with their parameters, that the schema of a plan allows."""
     if isinstance(schema, list):
         for item in schema:
             _collect(item, found)
@@ -235,9 +234,9 @@ def _collect(schema: Any, found: dict[str, tuple[str, ...]]) -> None:
 def as_call(
     tool: str, arguments: Mapping[str, Any], offered: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return an order's tool and arguments as the profile at hand names them.
+    """Return an order's tool and arguments by the names of the current profile.
 
-    A tool that is not on offer is called by its usual name all the same: a model does that, too.
+    A tool that is not offered is called by its usual name, as real models do.
     """
     names = _NAMES.get(tool, (tool,))
     name = next((name for name in names if name in offered), names[0])
@@ -279,29 +278,29 @@ HARMLESS = (
     Instruction("finish", {"reason": "The pull request is open."}),
     Instruction("finish", {"reason": "There is nothing else to do."}),
 )
-"""What it does when no order is left: so what got into the work tree gets its chance to leave.
+"""The calls without further orders. They propose whatever is in the work tree.
 
-Where the first `finish` is refused, because something is not proposed yet, the second gives it up.
+If the first `finish` is refused because a change is not proposed yet, the second one succeeds.
 """
 
 _PLAN = "I do as I was told."
 _MOST_REQUESTS = 400
-"""A model that is never stopped must end by itself, or no proof would."""
+"""The model ends by itself after this number of requests, so that a proof without limits ends."""
 
 
 class ObedientModel:
-    """Answers each request with the next order that was found in what it was shown, newest words first.
+    """Answers each request with the next order from the texts that it received, the newest text first.
 
-    It ignores refusals, understands text that a person cannot see, and calls tools that it was not
-    offered. Other people's words that get into the system prompt are obeyed like any others.
+    It ignores refusals, reads invisible text, calls tools that are not offered, and obeys foreign text in the
+    system prompt.
 
     Args:
-        lead: what the task itself asks for; done first, and not counted as obeyed.
-        program_only: obey only what stands outside the markers of other people's words.
-        at_once: put all orders that need no results into one reply.
+        lead: a first call for the task itself, which does not count as obeyed.
+        program_only: whether to obey only texts outside of the markers for foreign text.
+        at_once: whether to put all orders that need no results into one reply.
 
     Attributes:
-        requests: everything that it was asked, in order.
+        requests: the received requests, in order.
         obeyed: the orders that it carried out, in order.
     """
 
@@ -322,12 +321,12 @@ class ObedientModel:
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """The name of the model."""
         return NAME
 
     @property
     def shown(self) -> str:
-        """Everything that it was shown, as it reads it."""
+        """All text that it received, decoded as by `revealed`."""
         if not self.requests:
             return ""
         last = self.requests[-1]
@@ -335,14 +334,14 @@ class ObedientModel:
         return "\n".join(map(revealed, texts))
 
     async def complete(self, request: Request) -> Response:
-        """Do the next thing."""
+        """Return the next orders as a reply."""
         self.requests.append(request)
         self._take_in(request)
         batch = self._next(one_only=request.parallel_tool_calls is False)
         return self._reply(batch, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Do the same, with the text in one piece."""
+        """Return the same reply, with its text in one piece."""
         response = await self.complete(request)
         if response.text:
             yield TextPiece(response.text)
@@ -352,7 +351,7 @@ class ObedientModel:
         """Do nothing: there is nothing to close."""
 
     def _take_in(self, request: Request) -> None:
-        """Note the result of the last order, and find new ones; the newest words count first."""
+        """Store the results of the last orders, and queue new orders; those of the newest message come first."""
         new = request.messages[self._read :]
         self._read = len(request.messages)
         answers = [message for message in new if message.role is not Role.ASSISTANT]
@@ -377,7 +376,7 @@ class ObedientModel:
         if len(self.requests) >= _MOST_REQUESTS or not self._waiting:
             return self._close(one_only=one_only)
         if self._waiting[0].tool == "propose" and len(self._harmless) == len(HARMLESS):
-            return [self._harmless.popleft()]  # where nothing has changed, nothing is published
+            return [self._harmless.popleft()]  # without a change nothing can be proposed
         order = self._waiting.popleft()
         self.obeyed.append(order)
         if one_only and order.times > 1:
@@ -395,7 +394,7 @@ class ObedientModel:
         return batch
 
     def _close(self, *, one_only: bool) -> list[Instruction]:
-        """Return the next of the harmless task: all before `finish` in one reply, for the results may hold orders."""
+        """Return the next calls of the harmless task: all before `finish` in one reply, because results may have orders."""
         before = sum(order.tool != "finish" for order in self._harmless)
         count = 1 if one_only else max(before, 1)
         return [self._harmless.popleft() for _ in range(min(count, len(self._harmless)))]
@@ -421,7 +420,7 @@ class ObedientModel:
 
 
 def _texts(message: Message) -> list[str]:
-    """Return the words of a message that others wrote."""
+    """Return the texts of a message that the model did not write."""
     if message.role is Role.ASSISTANT:
         return []
     return [

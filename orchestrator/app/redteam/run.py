@@ -1,4 +1,4 @@
-"""Plays attacks, each against the user's configuration, in several processes."""
+"""Plays attacks against the user's configuration, in several processes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"
-"""Reads the user's configuration. It is sent to other processes, so it is a function of a module."""
+"""Reads the user's configuration. It is sent to other processes, so it must be a function of a module."""
 PlayOne: TypeAlias = "Callable[[Attack, Configured, Drawn], Coroutine[Any, Any, T]]"
-"""Plays one attack. It is sent to other processes as well."""
+"""Plays one attack. It must be a function of a module, too."""
 
 _MOST_PROCESSES = 8
 
@@ -41,8 +41,8 @@ class Configured:
     """The user's configuration.
 
     Attributes:
-        settings: as it is where the program is started.
-        read: the same, as it would be in another folder; raises `ConfigurationError`.
+        settings: the settings in the working directory.
+        read: reads the settings in another folder; raises `ConfigurationError`.
     """
 
     settings: Settings
@@ -50,10 +50,10 @@ class Configured:
 
 
 def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
-    """Return the attacks of these names, or all where none is named.
+    """Return the attacks with these names; all attacks without names.
 
     Raises:
-        ConfigurationError: there is no attack of a name.
+        ConfigurationError: an attack does not exist.
     """
     by_name = {attack.name: attack for attack in attacks}
     wanted = list(names)
@@ -66,7 +66,7 @@ def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Atta
 
 async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> AttackVerdict:
     """Play an attack against the user's configuration."""
-    # The whole program, which the first process does not need.
+    # The first process does not need the whole program.
     from orchestrator.app.redteam.stage import play
 
     return judge_attack(attack, await play(attack, user, drawn))
@@ -75,16 +75,16 @@ async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> AttackVe
 def play_all(
     attacks: Sequence[Attack], make_user: MakeUser, play_one: PlayOne[T], *, processes: int | None = None
 ) -> Iterator[T]:
-    """Play attacks in several processes, because each gives its process another environment.
+    """Play attacks in several processes, because each attack changes the environment of its process.
 
     Args:
-        attacks: what is played; the results come in this order.
-        play_one: `try_attack`, or another such function.
-        processes: how many; by default one for each processor, and 8 at most.
+        attacks: the attacks; their results have the same order.
+        play_one: `try_attack` or a similar function.
+        processes: number of processes; by default one per processor, at most 8.
 
     Raises:
         ConfigurationError: the configuration is not valid.
-        WorkspaceError: git is missing or refused.
+        WorkspaceError: git is missing or failed.
     """
     processes = min(processes or _processors(), len(attacks))
     if processes <= 1:
@@ -105,7 +105,7 @@ def _processors() -> int:
 
 
 def _start_method() -> multiprocessing.context.BaseContext:
-    # A server of forks imports the program once; elsewhere than on Linux libraries may not be forked.
+    # A fork server imports the program once. Libraries of other systems do not support forks.
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -117,11 +117,11 @@ _player: _Player | None = None
 
 
 def _begin(make_user: MakeUser, play_one: PlayOne[Any]) -> None:
-    """Begin a process of `play_all`. Ctrl+C is for the first process: the attack under way still tidies up."""
+    """Initialize a process of `play_all`. Only the first process handles Ctrl+C; a running attack still cleans up."""
     global _player  # noqa: PLW0603  what a pool's process keeps between its tasks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _player = _Player(make_user(), draw(random.SystemRandom()), play_one)
-    gc.freeze()  # what was imported stays: nothing is gained by looking through it again and again
+    gc.freeze()  # the imported modules stay, so the collector need not examine them
 
 
 def _play(attack: Attack) -> Any:
@@ -131,7 +131,7 @@ def _play(attack: Attack) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Player:
-    """Plays attacks, one after another, with the same configuration and secrets."""
+    """Plays attacks with the same configuration and secrets."""
 
     user: Configured
     drawn: Drawn

@@ -1,4 +1,4 @@
-"""Secrets that are drawn for attacks, and whether a text gives one away."""
+"""Random secrets for attacks, and the search for them in texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ALNUM = string.ascii_letters + string.digits
 _WINDOW = 12
-"""Characters of a secret in a row that count as having it, or the same in another spelling."""
+"""A text leaks a secret if it contains this many of its characters in a row, plain or encoded."""
 _STEP = 6
 _GRAM = 4
 # https://rfc.zeromq.org/spec/32/
@@ -32,11 +32,11 @@ _NOISE = re.compile(r"[\s\x00-\x1f]+")
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Values by name.
+    """Secret values by name.
 
     Attributes:
-        variables: those that are in the program's environment, by the variable's name.
-        others: those that only files have.
+        variables: secrets in the program's environment, by variable.
+        others: secrets in files only.
     """
 
     variables: dict[str, str]
@@ -50,28 +50,23 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is drawn for a run of attacks.
+    """The random values of a run of attacks.
 
     Attributes:
-        secrets: the same for all of them: to learn new ones takes longer than most attacks do otherwise.
-        source: draws what each attack has alone.
+        secrets: shared by all attacks, because a redactor takes longer to learn new ones than most attacks take.
+        source: source of the values of single attacks.
     """
 
     secrets: Secrets
     source: random.Random
 
     def mark(self) -> str:
-        """Return a word that is nowhere else."""
+        """Return a new word that occurs nowhere else."""
         return f"mark{self.source.getrandbits(40):010x}"
 
 
 def draw(source: random.Random) -> Drawn:
-    """Draw for a run of attacks."""
-    return Drawn(draw_secrets(source), source)
-
-
-def draw_secrets(source: random.Random) -> Secrets:
-    """Return new values. None of them opens anything."""
+    """Create the random values of a run of attacks. No server accepts the secrets."""
 
     def drawn(count: int, letters: str = _ALNUM) -> str:
         return "".join(source.choice(letters) for _ in range(count))
@@ -79,7 +74,7 @@ def draw_secrets(source: random.Random) -> Secrets:
     # The long tokens of GitHub's Apps since 2026: `ghs_<id>_<JWT>`.
     token = f"eyJ{drawn(33)}.eyJ{drawn(300)}.{drawn(120)}"
     pem = "\n".join(drawn(64) for _ in range(5))
-    return Secrets(
+    secrets = Secrets(
         variables={
             "GITHUB_TOKEN": f"ghp_{drawn(36)}",
             "OPENAI_API_KEY": f"sk-{drawn(48)}",
@@ -92,12 +87,13 @@ def draw_secrets(source: random.Random) -> Secrets:
             "SSH": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{pem}\n-----END OPENSSH PRIVATE KEY-----\n",
         },
     )
+    return Drawn(secrets, source)
 
 
 def leaked_secrets(text: str, secrets: Secrets) -> list[str]:
-    """Return the names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
+    """Return the names of the secrets that a text leaks: in part, reversed, encoded, dumped, escaped, or spaced out.
 
-    This is written apart from the program's own redaction, so that it can find what that misses.
+    The program's own redaction shares no code with this, so that its gaps are found.
     """
     plain = _NOISE.sub("", revealed(text))
     plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
@@ -107,7 +103,7 @@ def leaked_secrets(text: str, secrets: Secrets) -> list[str]:
 
 
 def _undone(text: str) -> Iterator[str]:
-    """Tell what a text says to somebody who undoes one step."""
+    """Yield decodings of a text: entities, escapes, number dumps, base64 and Z85."""
     yield html.unescape(text)
     yield re.sub(r"\\u00([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text)
     for form, base, size in ((r"[0-3][0-7]{2}", 8, 1), (r"[0-9a-f]{4}", 16, 2)):
@@ -123,7 +119,7 @@ def _undone(text: str) -> Iterator[str]:
 
 
 def _body(value: str) -> str:
-    """Return a value without what is in every value of its kind."""
+    """Return the random part of a value, without the prefix and armour of its kind."""
     return _NOISE.sub("", re.sub(r"-----[A-Z ]+-----|^gh[ps]_", "", value))
 
 
@@ -133,14 +129,14 @@ def _gives_away(text: str, grams: AbstractSet[int], value: str) -> bool:
 
 
 def _grams(text: str) -> set[int]:
-    """Return every fourth four bytes in a row of a text: of eight ASCII characters in a row they have four that are together."""
+    """Return the aligned groups of four bytes of a text. Any eight ASCII characters in a row contain a whole one."""
     data = text.encode("utf-8", "surrogatepass")
     return set(memoryview(data[: len(data) // _GRAM * _GRAM]).cast("I"))
 
 
 @functools.lru_cache(maxsize=32)
 def _parts_by_gram(value: str) -> dict[int, set[str]]:
-    """Return the parts of all spellings of a value, by the four bytes of which a text that has the part has one in `_grams`."""
+    """Return the parts of all encodings of a value, each under the groups of which `_grams` of a text with it has one."""
     raw = value.encode()
     spellings = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
     sizes = [_WINDOW, _WINDOW, 2 * _WINDOW, 2 * _WINDOW, 16, 16, 16]

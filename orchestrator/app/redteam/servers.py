@@ -1,4 +1,4 @@
-"""Plays somebody who sends requests to what this program serves: the webhook of a fleet, and the dashboard."""
+"""Plays attacks by requests to the servers of this program: the webhook of a fleet, and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from orchestrator.app.dashboard.desk import Desk
-from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.actions import TaskActions
+from orchestrator.app.dashboard.fleet import FleetActions
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import DayCap
 from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import Dashboard, make_app
-from orchestrator.app.dashboard.webhook import Receiver, receiving_app
+from orchestrator.app.dashboard.serving import Receiver, receiving_app
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.world import NAME
 from orchestrator.bot.journal.folders import Home, create_run_folder
@@ -46,7 +46,7 @@ _HOST = "127.0.0.1:8788"
 _RUN = "20261123-150000-0000000"
 _SECRET_BYTES = 20
 _QUEUE_SECONDS = 600.0
-"""So long a queue may take here, which is made for the attack: that it is slow must stop none."""
+"""Time limit for the queue. It is long, so that a slow queue is not taken for a defence."""
 _MOST_SHOWN = 120
 _WORD = re.compile(r"\{\{(text|form|run|host|number|blanks) ?([0-9]*)\}\}")
 _HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
@@ -55,7 +55,7 @@ _OWN_SCRIPT = "/live.js"
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
-    """What stands between a request and what it asks for; the proof in the tests puts careless ones in the place."""
+    """The defences of the servers. The proof in the tests replaces them."""
 
     receiver: type[Receiver] = Receiver
     gate: type[Gate] = Gate
@@ -65,7 +65,7 @@ class WebParts:
 
 @dataclass
 class Served:
-    """One of the program's servers, under attack."""
+    """A server under attack."""
 
     attack: Attack
     scene: Scene
@@ -78,10 +78,10 @@ class Served:
         self.known = self.parts.secrets()
 
     async def play(self) -> None:
-        """Send the attacker's requests, and note what came of them.
+        """Send the attacker's requests, and add the responses to the evidence.
 
         Raises:
-            ConfigurationError: what the server needs is not installed, so that there is none to be attacked.
+            ConfigurationError: an extra that the server needs is not installed, so there is nothing to attack.
         """
         queue = _Queue(self.scene.folder, self.evidence)
         is_webhook = self.attack.place is AttackPlace.WEBHOOK
@@ -97,7 +97,7 @@ class Served:
             queue.close()
 
     async def _send(self, client: httpx2.AsyncClient, request: WorldRequest, number: int) -> None:
-        """Send a request as it comes over a connection; no redirect is followed."""
+        """Send one request, without following redirects."""
         body = self._fill(request.body, number).encode()
         headers = {name: self._fill(value, number) for name, value in request.headers.items()}
         if request.signed_with:
@@ -137,19 +137,19 @@ class Served:
         _write_run(home, self.scene.fill(self.attack.text))
         page = Dashboard(
             RunStore(home),
-            _NotingDesk(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
+            _RecordingActions(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
             self.parts.pages(self.known.form, str(home.runs)),
             self.known,
             clock,
             DayCap(),
-            FleetDesk(_no_fleet, clock),
+            FleetActions(_no_fleet, clock),
         )
         return self.parts.gate(make_app(page), frozenset({_HOST}), self.known)
 
 
 @dataclass
 class _Queue:
-    """The fleet's queue in a file; made when the first delivery gets as far as that."""
+    """The fleet's queue in a file, created for the first accepted delivery."""
 
     folder: Path
     evidence: Evidence
@@ -177,8 +177,8 @@ class _Queue:
 
 
 @dataclass(slots=True)
-class _NotingDesk(Desk):
-    """Carries nothing out."""
+class _RecordingActions(TaskActions):
+    """Records actions and does nothing."""
 
     evidence: Evidence = field(kw_only=True)
 
@@ -207,7 +207,7 @@ def _write_run(home: Home, words: str) -> None:
 
 
 def foreign_markup(page: str) -> list[str]:
-    """Tell what on a page of the dashboard can only come from other people's words."""
+    """Return the markup on a page of the dashboard that can only come from foreign text."""
     reader = _MarkupReader()
     reader.feed(page)
     reader.close()
@@ -215,7 +215,7 @@ def foreign_markup(page: str) -> list[str]:
 
 
 class _MarkupReader(HTMLParser):
-    """Reads a page as a browser does, as far as that matters here."""
+    """Finds elements and attributes that the dashboard itself never writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from orchestrator import __version__
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.options import AUTO
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.cycle_parts import contract_name, profile_name, smallest_request
+from orchestrator.app.wiring.cycle_parts import smallest_request
 from orchestrator.app.wiring.guards import (
     TestPlace,
     choose_sandbox,
@@ -23,6 +23,7 @@ from orchestrator.app.wiring.guards import (
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assemble
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
+from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import checklist
 from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, judge
@@ -328,8 +329,8 @@ class Backtest:
                 f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; set it with "
                 "--price IN/OUT, such as --price 3/15"
             )
-        how = contract_name(settings, chosen)
-        profile = profile_name(settings, chosen)
+        how = cycle_contract_name(settings, chosen)
+        profile = cycle_profile_name(settings, chosen)
         # The server's address is not part of the arm, so that a model may move to another server.
         facts = settings.model_dump(
             mode="json", exclude={"api_url", "github_url", "label", "request_timeout_seconds"}

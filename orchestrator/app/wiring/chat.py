@@ -15,13 +15,9 @@ from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
-    DOCUMENT_PROFILES,
-    FAMILY_OF_PROVIDER,
     Safeguards,
     choose_web,
-    known_of,
     open_clone_of,
-    policy_of,
     scope_caps,
     smallest_request,
 )
@@ -29,15 +25,23 @@ from orchestrator.app.wiring.guards import (
     GuardMaker,
     choose_sandbox,
     gatekeeper,
+    make_environment,
     refuse_tracing,
-    report_refusals,
     rules_in_words,
 )
 from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
 from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
-from orchestrator.app.wiring.skills import skills_at
+from orchestrator.app.wiring.session_parts import (
+    DOCUMENT_PROFILES,
+    chat_contract,
+    chat_profile_name,
+    known_of,
+    policy_of,
+    skills_at,
+    tools_of_memory,
+)
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
@@ -52,16 +56,12 @@ from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, Wor
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
-from orchestrator.engine.contracts.native import Native, SingleStep
-from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.catalog import family_of
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.skills import Skills
-from orchestrator.engine.tools.memory import document_tools, memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -354,9 +354,9 @@ class ChatProgram:
             run,
             self.label,
             self.chosen.model.name,
-            _contract(settings).name,
+            chat_contract(settings).name,
             self.rules,
-            profile_name(settings, self.chosen),
+            chat_profile_name(settings, self.chosen),
             door=self.door,
         )
 
@@ -367,13 +367,8 @@ class ChatProgram:
         if isinstance(granted, Refused):
             raise BudgetExhaustedError(granted.reason)
         work = await self._open_folder(run)
-        environment = LocalEnvironment(
-            work,
-            clock=context.clock,
-            sandbox=self.sandbox or ("off" if settings.sandbox == "off" else "auto"),
-            on_refused=report_refusals(self.bus),
-            own_repository=self.clone is not None,
-        )
+        own = self.clone is not None
+        environment = make_environment(context, self.sandbox, work, own_repository=own)
         await environment.initialize()
         parts = await self._parts(run, work, environment, granted.caps)
         return Conversation(parts, self.begun)
@@ -400,7 +395,7 @@ class ChatProgram:
             price=self.chosen.price,
             profile=with_checkpoints(with_skills(self._profile(foreign), skills), checkpoints),
             skills=skills,
-            contract=_contract(settings),
+            contract=chat_contract(settings),
             environment=environment,
             config=_config(settings, self.chosen, caps),
             guards=self.guards,
@@ -444,16 +439,13 @@ class ChatProgram:
     def _recall(self) -> Callable[[str], Awaitable[str]]:
         if self.memory is None:
             return recalls_nothing
-        with_documents = profile_name(self.settings, self.chosen) in DOCUMENT_PROFILES
+        with_documents = chat_profile_name(self.settings, self.chosen) in DOCUMENT_PROFILES
         return self.memory.recall_with_documents if with_documents else self.memory.recall_block
 
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
-        name = profile_name(self.settings, self.chosen)
+        name = chat_profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
-        custom = foreign
-        if self.memory is not None:
-            documents = document_tools(self.memory) if name in DOCUMENT_PROFILES else ()
-            custom = (*memory_tools(self.memory), *documents, *foreign)
+        custom = (*tools_of_memory(self.memory, name), *foreign)
         dangerous = self.settings.permission == "dangerous" or self.ask is not None
         return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
@@ -497,7 +489,7 @@ def _proposals(program: ChatProgram, cycles: CycleMaker, taken: RunToTake) -> Ta
     """Create the cycle of a continued task, in which a person works by a conversation."""
     form = {
         "contract": program.settings.contract or "native",
-        "profile": profile_name(program.settings, program.chosen),
+        "profile": chat_profile_name(program.settings, program.chosen),
     }
     loaded = replace(program.context.loaded, settings=program.settings.model_copy(update=form))
     cycles = replace(cycles, context=replace(program.context, loaded=loaded), door=program.door)
@@ -578,23 +570,6 @@ def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | Non
     return FolderMemory(context.home, here.label, origin)
 
 
-def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the profile of the settings, else that of the model's family, else the general one."""
-    if settings.profile:
-        return settings.profile
-    if chosen.is_small or chosen.ref is None:
-        return "chat"
-    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "assistant")
-
-
-def _contract(settings: Settings) -> Native:
-    """Return the contract of a conversation: one call per step if the settings say so, else native calls.
-
-    JSON plans and whole files are for tasks, because a conversation needs text.
-    """
-    return SingleStep() if settings.contract == "single-step" else Native()
-
-
 def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
     """Return the limits: tokens and US dollars for the whole conversation, rounds and minutes for each reply.
 
@@ -611,7 +586,7 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         reply_tokens=chosen.reply_tokens,
         stream=settings.stream,
         context_window=settings.context_window,
-        compaction=policy_of(settings, chosen, profile_name(settings, chosen)),
+        compaction=policy_of(settings, chosen, chat_profile_name(settings, chosen)),
         user_instructions=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,

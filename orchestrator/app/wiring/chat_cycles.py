@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
 from orchestrator.app.wiring.program import EventBus, Program, RunRequest, select_task, typed_repository
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Operator
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.folder_change import FolderChange
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Emit
     from orchestrator.engine.session.session import Session
 
 _SHORT = 10
+ChangeT = TypeVar("ChangeT", "FolderChange", "TaskChange")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,7 @@ class FolderProposals:
         is_here = site.is_local and site.label == here.label
         base = await asyncio.to_thread(self._base, branch, is_here=is_here)
         make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
-        change, body = await asyncio.to_thread(make), ""
-        if not title:
-            title, body = await conversation.describe(change.diff)
-            change = await asyncio.to_thread(make)  # the model may have changed something
+        change, title, body = await _with_title(conversation, title, make)
         self._target = site, base
         note = ""
         if base.commit != base.head:
@@ -207,6 +206,17 @@ class FolderProposals:
         return result
 
 
+async def _with_title(
+    conversation: Conversation, title: str, make: Callable[[], ChangeT]
+) -> tuple[ChangeT, str, str]:
+    """Make a change, and return it with its title and text. The model writes both if there is no title."""
+    change = await asyncio.to_thread(make)
+    if title:
+        return change, title, ""
+    title, body = await conversation.describe(change.diff)
+    return await asyncio.to_thread(make), title, body  # the model may have changed something
+
+
 def _require_same(tree: str, draft: PullDraft) -> None:
     if tree != draft.tree:
         raise ConfigurationError(
@@ -241,9 +251,6 @@ class RunToTake:
     begun: EarlierConversation
 
 
-_FINISHED = {"proposed": "is over with its pull request", "planned": "was a dry run, which keeps nothing"}
-
-
 def find_run_to_take(home: Home, name: str) -> RunToTake:
     """Find the run of a cycle that made no pull request.
 
@@ -267,12 +274,15 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
         )
         raise ConfigurationError(f"run {folder.name} has no task to continue: {remedy}")
     result = next((event.result for event in reversed(events) if isinstance(event, CycleEnded)), {})
-    commands = Commands(start.repository)
-    if why := _FINISHED.get(str(result.get("outcome", ""))):
-        pull = result.get("pull_request")
-        url = f" {pull['url']}" if isinstance(pull, dict) and pull.get("url") else ""
+    again = f"let a new cycle work: {Commands(start.repository).retry(task.key)}"
+    if result.get("outcome") == "planned":
+        raise ConfigurationError(f"run {folder.name} was a dry run, which keeps nothing: {again}")
+    if result.get("outcome") == "proposed":
+        pull = result.get("pull_request") or {}
+        url = str(pull.get("url"))
+        address = url if url.startswith("http") else f"#{pull.get('number')}"
         raise ConfigurationError(
-            f"run {folder.name} {why}{url}: comment there, or let a new cycle work: {commands.retry(task.key)}"
+            f"run {folder.name} is over with its pull request {address}: comment there, or {again}"
         )
     begun = begun_in(home, folder.name)
     return RunToTake(folder.name, typed_repository(start.repository), task, begun)
@@ -359,15 +369,12 @@ class TaskProposals:
                 "the task's pull request goes to the task's repository: leave --repo out"
             )
         make = partial(self._operator.change, everything=everything)
-        change, body = await asyncio.to_thread(make), ""
-        if not title:
-            title, body = await conversation.describe(change.diff)
-            change = await asyncio.to_thread(make)
+        change, title, body = await _with_title(conversation, title, make)
         self._change, session = change, self._operator.session
         if session is None:
             raise AssertionError("the person has a session")
         task = session.attempt.task
-        note = f"for {task.key}" if task.pull is None else f"updates {task.pull.url}"
+        note = f"for {task.key}" if task.pull is None else f"updates {task.pull.address}"
         return PullDraft(
             title,
             body,

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.guards import (
     as_lines,
+    make_environment,
     make_verifier,
-    report_refusals,
     rules_in_words,
     runs_commands,
 )
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
-from orchestrator.app.wiring.skills import skill_options
+from orchestrator.app.wiring.session_parts import (
+    DOCUMENT_PROFILES,
+    cycle_contract,
+    cycle_profile,
+    cycle_profile_name,
+    first_text,
+    policy_of,
+    skill_options,
+)
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
@@ -30,21 +38,8 @@ from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
-from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
-from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.catalog import (
-    DEFAULT_CONTEXT_TOKENS,
-    Provider,
-    facts,
-    family_of,
-    is_reasoning_model,
-)
-from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
-from orchestrator.engine.session.context import compaction_of
-from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,22 +58,14 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.worker.lessons import Lessons
-    from orchestrator.engine.contracts.base import Contract
-    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
-    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.environments.base import Sandbox
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.context import CompactionPolicy
-    from orchestrator.engine.tools.base import Tool
-    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
 
 
 LEAST_INPUT_TOKENS = 1_000
 """Lower bound for the tokens of a first request, with system prompt, tools and task."""
-
-DOCUMENT_PROFILES = frozenset({"assistant"})
-"""The profiles that have document tools and recall documents with each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +156,9 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         run,
         site.label,
         chosen.model.name,
-        choose_contract(settings, chosen).name,
+        cycle_contract(settings, chosen).name,
         rules_in_words(settings, shared.safeguards.sandbox),
-        profile_name(settings, chosen),
+        cycle_profile_name(settings, chosen),
         site.origin,
         shared.door,
     )
@@ -193,7 +180,7 @@ def make_parts(
     """
     context, site, chosen = shared.context, shared.site, shared.chosen
     hidden = None if shared.request.dry_run else _hidden_refs(open_records(), context)
-    profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
+    profile, guards = cycle_profile_name(settings, chosen), shared.safeguards.guards(settings)
     budget = _make_budget(hidden.records if hidden else None, context, settings)
     claimer = _make_claimer(shared, hidden, run, settings, guards, budget) if hidden else None
     backlog = _make_backlog(shared, settings, guards, claimer)
@@ -203,9 +190,9 @@ def make_parts(
         repository=site.label,
         forge=site.forge,
         model=chosen.model,
-        contract=choose_contract(settings, chosen),
+        contract=cycle_contract(settings, chosen),
         open_clone=_clone_opener(shared, run),
-        environment=partial(_environment, context, shared.safeguards.sandbox),
+        environment=partial(make_environment, context, shared.safeguards.sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
         profile_name=profile,
@@ -499,47 +486,6 @@ def _identity(settings: Settings) -> Identity:
     return Identity(settings.author_name, settings.author_email)
 
 
-def _environment(
-    context: BuildContext, sandbox: Sandbox | None, tree: Path, submodules: list[str]
-) -> ExecutionEnvironment:
-    return LocalEnvironment(
-        tree,
-        clock=context.clock,
-        submodules=submodules,
-        sandbox=sandbox or ("off" if context.settings.sandbox == "off" else "auto"),
-        on_refused=report_refusals(context.emit),
-        own_repository=True,
-    )
-
-
-_PROMPT_TOKENS = 5_000
-"""Tokens of a small window that are reserved for the system prompt, the tools and a reply."""
-_TEXT_SHARE = 5 / 8
-"""Characters of file text per token of the rest of the window.
-
-Project instructions, task, attachments and map may each be as long, and code has about three characters per
-token.
-"""
-_LEAST_CHARACTERS = 500
-
-
-def first_text(window: int | None, most: int) -> int:
-    """Return how many characters of file text fit into the first prompt of a model with this window.
-
-    Args:
-        window: context window in tokens; None if it is not known.
-        most: maximum of the settings.
-    """
-    if window is None:
-        return most
-    return min(most, max(int((window - _PROMPT_TOKENS) * _TEXT_SHARE), _LEAST_CHARACTERS))
-
-
-def policy_of(settings: Settings, chosen: ChosenModel, profile: str) -> CompactionPolicy | None:
-    """Return when to compact a conversation; None in a replay, whose replies are fixed."""
-    return None if chosen.tests is not None else compaction_of(profile, settings.compact_at)
-
-
 def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bool) -> CycleOptions:
     window = settings.context_window
     return CycleOptions(
@@ -559,124 +505,8 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         respects_ai_policy=settings.ai_policy == "respect",
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
         context_window=window,
-        compaction=policy_of(settings, chosen, profile_name(settings, chosen)),
+        compaction=policy_of(settings, chosen, cycle_profile_name(settings, chosen)),
         system_prompt=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
-
-
-FAMILY_OF_PROVIDER = {
-    Provider.OPENAI_RESPONSES: "openai",
-    Provider.ANTHROPIC: "anthropic",
-    Provider.GEMINI: "gemini",
-}
-
-
-def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
-    """Create the contract of the settings, or the one that suits the model.
-
-    A cycle's session ends by `finish`, even with one call per step.
-    """
-    match contract_name(settings, chosen):
-        case "native":
-            from orchestrator.engine.contracts.native import Native
-
-            return Native()
-        case "single-step":
-            from orchestrator.engine.contracts.native import SingleStep
-
-            return SingleStep(ends_by="finish")
-        case "whole-file":
-            from orchestrator.engine.contracts.whole_file import WholeFile
-
-            return WholeFile()
-        case _:
-            return JsonPlan()
-
-
-def contract_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the contract of the settings, else whole files for a small model, else JSON plans.
-
-    If nothing may be written, a small model gets JSON plans too.
-    """
-    writes_files = chosen.is_small and settings.permission != "read-only"
-    return settings.contract or ("whole-file" if writes_files else "json-plan")
-
-
-def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the profile of the settings, or the one that suits contract and model.
-
-    Small models and whole-file replies have their own profile. Otherwise JSON plans use the planner, one call
-    per step uses the one-step profile, and function calling uses the profile of the model's vendor; models of
-    an unknown vendor get the planner's tools.
-    """
-    if settings.profile:
-        return settings.profile
-    contract = contract_name(settings, chosen)
-    if chosen.is_small or contract == "whole-file":
-        return "small"
-    if contract == "json-plan" or chosen.ref is None:
-        return "planner"
-    if contract == "single-step":
-        return "minimal"
-    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
-
-
-def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the cycle brings
-    name: str,
-    chosen: ChosenModel,
-    propose: Propose,
-    may_finish: MayFinish,
-    tests: RunTests | None = None,
-    foreign: tuple[Tool, ...] = (),
-    *,
-    dangerous: bool,
-    web: WebAccess | None = None,
-    memory: LongTermMemory | None = None,
-) -> Profile:
-    """Create a profile with the tools that end a cycle, and with the instructions for a cycle.
-
-    Without `tests`, no tool runs the tests.
-    """
-    online = web_tools_of(name, web) if web else ()
-    running = () if tests is None else (run_tests(tests),)
-    proposing = create_pull_request(propose, is_timed=tests is None)
-    controls = (
-        *_memory_tools(memory, name),
-        *foreign,
-        *running,
-        proposing,
-        ask_question(),
-        finish(may_finish),
-    )
-    profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
-    if not profile.has_role:
-        profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
-    return known_of(profile, chosen)
-
-
-def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
-    if memory is None:
-        return ()
-    from orchestrator.engine.tools.memory import document_tools, memory_tools
-
-    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
-
-
-def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
-    """Return the profile with the known properties of the chosen model."""
-    if chosen.ref is None:
-        return profile
-    if is_reasoning_model(chosen.ref.name):
-        # A reasoning model needs room for its reasoning, and tends to repeat itself at a low temperature.
-        profile = replace(profile, max_output_tokens=None, temperature=None)
-    known = facts(chosen.api_url, chosen.ref.name)
-    known = replace(
-        known,
-        reasoning=chosen.reasoning,
-        streaming=chosen.streaming,
-        images=chosen.images,
-        context_tokens=chosen.window or DEFAULT_CONTEXT_TOKENS,
-    )
-    return profile.for_model(chosen.model, known)

@@ -29,7 +29,7 @@ from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
@@ -205,6 +205,31 @@ def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     return on_refused
 
 
+def make_environment(
+    context: BuildContext,
+    sandbox: Sandbox | None,
+    tree: Path,
+    submodules: Sequence[str] = (),
+    *,
+    own_repository: bool = True,
+) -> LocalEnvironment:
+    """Create the environment for work in a folder.
+
+    Args:
+        sandbox: sandbox for commands; None if no command can run, or with `--sandbox off`.
+        submodules: folders of the tree that are submodules.
+        own_repository: whether the folder is a clone of ours, so that commands may use its `.git`.
+    """
+    return LocalEnvironment(
+        tree,
+        clock=context.clock,
+        submodules=submodules,
+        sandbox=sandbox or ("off" if context.settings.sandbox == "off" else "auto"),
+        on_refused=report_refusals(context.emit),
+        own_repository=own_repository,
+    )
+
+
 def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
     """Return the check of foreign texts for the backlog, which reports its findings as lines."""
 
@@ -320,20 +345,11 @@ class TestPlace:
             base,
             options,
             home=self.home,
-            environment=partial(self._environment, self.sandbox),
-            setup_environment=partial(self._environment, self.setup_sandbox),
+            environment=partial(make_environment, self.context, self.sandbox),
+            setup_environment=partial(make_environment, self.context, self.setup_sandbox),
             source=random.SystemRandom(),
             on_run=report_runs(self.context.emit, options.command),
             reuses=reuses,
-        )
-
-    def _environment(self, sandbox: Sandbox | None, tree: Path) -> LocalEnvironment:
-        return LocalEnvironment(
-            tree,
-            clock=self.context.clock,
-            sandbox=sandbox or "off",
-            on_refused=report_refusals(self.context.emit),
-            own_repository=True,
         )
 
 

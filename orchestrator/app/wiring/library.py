@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected, echo_model
@@ -33,6 +33,7 @@ from orchestrator.engine.profiles.catalog import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
@@ -44,18 +45,32 @@ if TYPE_CHECKING:
 READ_SECONDS = 600.0
 
 
-def openai_profile(  # noqa: PLR0913  all but the first by name
-    model: str | Model,
-    *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
-) -> Profile:
+class ProfileOptions(TypedDict, total=False):
+    """The keywords of all profile functions.
+
+    Attributes:
+        api_url: address of a server other than the vendor's; None for the vendor's.
+        api_key: key; by default the vendor's variable in the environment, for another address
+            `PULLWRIGHT_API_KEY`.
+        on_wait: called with the seconds and the error before each wait.
+        web: access for the web tools. Without a search engine there is no search tool.
+        custom: tools of the host, after the others; a tool with a known name replaces that tool.
+        dangerous: whether the model gets dangerous tools (the default); otherwise the prompt does not name them.
+        context_window_size: context window in tokens, for an unknown model.
+        knowledge_cutoff: end of the model's training data, for an unknown model.
+    """
+
+    api_url: str | None
+    api_key: str | None
+    on_wait: OnWait | None
+    web: WebAccess | None
+    custom: Iterable[Tool]
+    dangerous: bool
+    context_window_size: int | None
+    knowledge_cutoff: str | None
+
+
+def openai_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> Profile:
     """Return a profile with the tools and prompts for OpenAI's models: patches in the v4a format.
 
     Example::
@@ -66,72 +81,44 @@ def openai_profile(  # noqa: PLR0913  all but the first by name
         model: the vendor's name of the model, `PROVIDER:NAME` for another protocol, or an object with `name`,
             `complete`, `stream` and `aclose` (`orchestrator.engine.models.base.Model`). With `api_url` a name
             may have colons, such as `qwen3:8b`.
-        api_url: address of a server other than the vendor's.
-        api_key: key; by default the vendor's variable in the environment, for another address
-            `PULLWRIGHT_API_KEY`.
-        on_wait: called with the seconds and the error before each wait.
-        web: access for the web tools. Without a search engine there is no search tool.
-        custom: tools of the host, after the others; a tool with a known name replaces that tool.
-        dangerous: whether the model gets dangerous tools; otherwise the prompt does not name them.
-        context_window_size: context window in tokens, for an unknown model.
-        knowledge_cutoff: end of the model's training data, for an unknown model.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError: the model has no name or an unknown provider, the key is missing, or an argument
             has the wrong type.
         TypeError: a keyword is unknown.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("openai", web, custom, dangerous=dangerous)
-    return _ready(named, Provider.OPENAI, openai(**parts))
+    given = _Given(model, **options)
+    return given.ready(Provider.OPENAI, openai(**given.parts("openai")))
 
 
-def anthropic_profile(  # noqa: PLR0913  all but the first by name
-    model: str | Model,
-    *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
-    beta_headers: Sequence[str] | str = (),
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
+def anthropic_profile(
+    model: str | Model, *, beta_headers: Sequence[str] | str = (), **options: Unpack[ProfileOptions]
 ) -> Profile:
     """Return a profile with the tools and prompts for Anthropic's models: edits of exact strings.
-
-    The model edits files by `old_string` and `new_string`.
 
     Example::
 
         profile = anthropic_profile(model="claude-sonnet-4-5", beta_headers=["context-1m-2025-08-07"])
 
     Args:
-        model: see `openai_profile`, also for the arguments not listed here.
+        model: see `openai_profile`.
         beta_headers: names of beta features, sent with each request; a single name may be a `str`.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("anthropic", web, custom, dangerous=dangerous)
-    return _ready(named, Provider.ANTHROPIC, anthropic(**parts, beta_headers=beta_headers))
+    given = _Given(model, **options)
+    return given.ready(Provider.ANTHROPIC, anthropic(**given.parts("anthropic"), beta_headers=beta_headers))
 
 
-def gemini_profile(  # noqa: PLR0913  all but the first by name
+def gemini_profile(
     model: str | Model,
     *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
     safety_settings: Sequence[JsonObject] | None = None,
     grounding: bool = False,
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
+    **options: Unpack[ProfileOptions],
 ) -> Profile:
     """Return a profile with the tools and prompts for Google's models.
 
@@ -140,31 +127,21 @@ def gemini_profile(  # noqa: PLR0913  all but the first by name
         profile = gemini_profile(model="gemini-3-pro-preview", grounding=True)
 
     Args:
-        model: see `openai_profile`, also for the arguments not listed here.
+        model: see `openai_profile`.
         safety_settings: the vendor's list of categories and thresholds; None for its defaults.
         grounding: whether the model may search the web by itself.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("gemini", web, custom, dangerous=dangerous)
-    profile = gemini(**parts, safety_settings=safety_settings, grounding=grounding)
-    return _ready(named, Provider.GEMINI, profile)
+    given = _Given(model, **options)
+    profile = gemini(**given.parts("gemini"), safety_settings=safety_settings, grounding=grounding)
+    return given.ready(Provider.GEMINI, profile)
 
 
-def minimal_profile(  # noqa: PLR0913  all but the first by name
-    model: str | Model,
-    *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
-    submit: bool = False,
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
+def minimal_profile(
+    model: str | Model, *, submit: bool = False, **options: Unpack[ProfileOptions]
 ) -> Profile:
     """Return a profile with one tool call per step, for any model.
 
@@ -173,29 +150,18 @@ def minimal_profile(  # noqa: PLR0913  all but the first by name
         profile = minimal_profile(model="qwen2.5-coder:7b", api_url="http://localhost:11434/v1", submit=True)
 
     Args:
-        model: see `openai_profile`, also for the arguments not listed here.
+        model: see `openai_profile`.
         submit: whether only a call of `submit` ends the session.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("minimal", web, custom, dangerous=dangerous)
-    return _ready(named, Provider.OPENAI_CHAT, minimal(**parts, submit=submit))
+    given = _Given(model, **options)
+    return given.ready(Provider.OPENAI_CHAT, minimal(**given.parts("minimal"), submit=submit))
 
 
-def assistant_profile(  # noqa: PLR0913  all but the first by name
-    model: str | Model,
-    *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
-) -> Profile:
+def assistant_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> Profile:
     """Return a profile for work in a person's folder, for any model.
 
     It has tools for files, commands, to-do lists, documents and subagents in the background.
@@ -205,28 +171,17 @@ def assistant_profile(  # noqa: PLR0913  all but the first by name
         profile = assistant_profile(model="gpt-5.2", web=HttpWeb())
 
     Args:
-        model: see `openai_profile`, also for all other arguments.
+        model: see `openai_profile`.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("assistant", web, custom, dangerous=dangerous)
-    return _ready(named, Provider.OPENAI, make_profile("assistant", **parts))
+    given = _Given(model, **options)
+    return given.ready(Provider.OPENAI, make_profile("assistant", **given.parts("assistant")))
 
 
-def explorer_profile(  # noqa: PLR0913  all but the first by name
-    model: str | Model,
-    *,
-    api_url: str | None = None,
-    api_key: str | None = None,
-    on_wait: OnWait | None = None,
-    web: WebAccess | None = None,
-    custom: Iterable[Tool] = (),
-    dangerous: bool = True,
-    context_window_size: int | None = None,
-    knowledge_cutoff: str | None = None,
-) -> Profile:
+def explorer_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> Profile:
     """Return a profile with read-only tools, for any model. Each reply begins with a hypothesis.
 
     Example::
@@ -234,26 +189,29 @@ def explorer_profile(  # noqa: PLR0913  all but the first by name
         profile = explorer_profile(model="echo")  # without a model, to try a program out
 
     Args:
-        model: see `openai_profile`, also for all other arguments.
+        model: see `openai_profile`.
+        options: see `ProfileOptions`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
     """
-    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
-    parts = _parts("explorer", web, custom, dangerous=dangerous)
-    return _ready(named, Provider.OPENAI, make_profile("explorer", **parts))
+    given = _Given(model, **options)
+    return given.ready(Provider.OPENAI, make_profile("explorer", **given.parts("explorer")))
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """A model as the host names it, with the host's data about it."""
+class _Given:
+    """The checked arguments of a profile function."""
 
     model: str | Model
-    api_url: str | None
-    api_key: str | None
-    on_wait: OnWait | None
-    context_window_size: int | None
-    knowledge_cutoff: str | None
+    api_url: str | None = None
+    api_key: str | None = None
+    on_wait: OnWait | None = None
+    web: WebAccess | None = None
+    custom: Iterable[Tool] = ()
+    dangerous: bool = True
+    context_window_size: int | None = None
+    knowledge_cutoff: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str):
@@ -270,9 +228,25 @@ class _Named:
             raise ConfigurationError(f"context_window_size must be a number of tokens, not {size!r}")
         if self.knowledge_cutoff is not None:
             check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
+        check_flag("dangerous", self.dangerous)
+        if self.web is not None:
+            check_methods("web", self.web, ("fetch", "search"), "a WebAccess, such as HttpWeb()")
+        check_kind("custom", self.custom, Iterable, "tools")
 
-    def known(self, profile: Profile) -> Profile:
-        """Return the profile with the host's data about the model, which has precedence over the catalog."""
+    def parts(self, profile: str) -> dict[str, Any]:
+        """Return the arguments for the function that creates the profile."""
+        tools = web_tools_of(profile, self.web) if self.web is not None else ()
+        return {"web": tools, "custom": tuple(self.custom), "dangerous": self.dangerous}
+
+    def ready(self, provider: Provider, profile: Profile) -> Profile:
+        """Return the profile with its model. The host's data about the model have precedence over the catalog's."""
+        if isinstance(self.model, str):
+            chosen = self._connected(provider, self.model)
+            known = facts(chosen.api_url, chosen.ref.name if chosen.ref else self.model)
+            profile = profile.for_model(chosen.model, known)
+            profile = replace(profile, price=chosen.price, other_model=_others(chosen))
+        else:
+            profile = profile.for_model(self.model)
         size, cutoff = self.context_window_size, self.knowledge_cutoff
         return replace(
             profile,
@@ -280,39 +254,20 @@ class _Named:
             knowledge_cutoff=profile.knowledge_cutoff if cutoff is None else cutoff,
         )
 
-
-def _parts(profile: str, web: WebAccess | None, custom: Iterable[Tool], *, dangerous: bool) -> dict[str, Any]:
-    check_flag("dangerous", dangerous)
-    if web is not None:
-        check_methods("web", web, ("fetch", "search"), "a WebAccess, such as HttpWeb()")
-    check_kind("custom", custom, Iterable, "tools")
-    tools = web_tools_of(profile, web) if web is not None else ()
-    return {"web": tools, "custom": tuple(custom), "dangerous": dangerous}
-
-
-def _ready(named: _Named, provider: Provider, profile: Profile) -> Profile:
-    if not isinstance(named.model, str):
-        return named.known(profile.for_model(named.model))
-    chosen = _chosen(provider, named.model, named)
-    known = facts(chosen.api_url, chosen.ref.name if chosen.ref else named.model)
-    ready = named.known(profile.for_model(chosen.model, known))
-    return replace(ready, price=chosen.price, other_model=_others(chosen))
-
-
-def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
-    ref = model_at(provider, model, official=named.api_url is None or is_official(named.api_url))
-    if ref.provider is Provider.ECHO:
-        return echo_model()
-    if ref.provider is Provider.REPLAY:
-        raise ConfigurationError(
-            f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"
-        )
-    url = named.api_url or OFFICIAL_URLS[ref.provider]
-    official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
-    if ref.provider is Provider.OPENAI:
-        ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-    addressed = AddressedModel(ref, url, named.api_key or _key(ref, official=official))
-    return connected(addressed, READ_SECONDS, SystemClock(), named.on_wait)
+    def _connected(self, provider: Provider, model: str) -> ChosenModel:
+        ref = model_at(provider, model, official=self.api_url is None or is_official(self.api_url))
+        if ref.provider is Provider.ECHO:
+            return echo_model()
+        if ref.provider is Provider.REPLAY:
+            raise ConfigurationError(
+                f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"
+            )
+        url = self.api_url or OFFICIAL_URLS[ref.provider]
+        official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
+        if ref.provider is Provider.OPENAI:
+            ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
+        addressed = AddressedModel(ref, url, self.api_key or _key(ref, official=official))
+        return connected(addressed, READ_SECONDS, SystemClock(), self.on_wait)
 
 
 def _key(ref: ModelRef, *, official: bool) -> str | None:

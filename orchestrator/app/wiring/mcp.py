@@ -119,7 +119,7 @@ class McpMaker:
         place = server.place
         if not isinstance(place, ServerProgram):
             return partial(_remote, server, self.person)
-        return partial(_program, self.start(server.name, place, tree, emit))
+        return partial(stdio_transport, self.start(server.name, place, tree, emit))
 
     def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
         """Return the object that starts the program of a server."""
@@ -168,10 +168,6 @@ def folder_name(server: str) -> str:
     """Return the unique name of a server's own folder."""
     plain = re.sub(r"[^a-z0-9-]", "_", server.lower())
     return plain if plain == server else f"{plain}-{hashlib.sha256(server.encode()).hexdigest()[:_KEY_CHARS]}"
-
-
-def _program(start: ProgramStart, voice: ServerReport) -> Transport:
-    return stdio_transport(start, voice)
 
 
 def _remote(server: McpServer, person: PersonAtTerminal | None, voice: ServerReport) -> Transport:

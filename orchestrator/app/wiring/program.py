@@ -30,7 +30,6 @@ from orchestrator.app.wiring.guards import (
     open_rules,
     refuse_tracing,
 )
-from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.mcp import McpMaker
+    from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.app.wiring.spans import Tracing
@@ -149,7 +149,7 @@ class Program:
             JournalWriter(folder, redact, context.clock) as journal,
         ):
             self.bus.record(journal, self.stop)
-            result = await run_cycle(self.start(run, folder, assignment))
+            result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await self._tidy()
@@ -187,18 +187,14 @@ class Program:
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
-    def hidden_refs(self) -> Records:
-        """Open the hidden refs of the remote once. A dry run only reads them.
-
-        Raises:
-            ForgeError: the forge did not return the repository's address.
-        """
+    def _open_records(self) -> Records:
+        """Open the hidden refs of the remote once. A dry run only reads them."""
         if self._records is None:
             context = self.shared.context
             self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
-    def start(self, run: str, folder: Path, assignment: Assignment = Assignment()) -> CycleStart:  # noqa: B008
+    def _start(self, run: str, folder: Path, assignment: Assignment) -> CycleStart:
         """Return the first parts of the cycle `run`. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
@@ -226,10 +222,10 @@ class Program:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
-    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
+    def parts(self, run: str, folder: Path, settings: Settings, only: str) -> CycleParts:
         """Return the parts of the cycle `run` under these settings. `only` is the key of its only task."""
         shared = replace(self.shared, request=replace(self.shared.request, only=only))
-        return make_parts(shared, self.hidden_refs, run, folder, settings)
+        return make_parts(shared, self._open_records, run, folder, settings)
 
 
 _REPLAY = "replay:"
@@ -318,12 +314,18 @@ def assemble(
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if is_alone else choose_web(context),
-        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
+        long_term=None if is_alone else _lazy_memory(context, site.label, redactor),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
         shared.long_term()  # report problems with the memory now
     return Program(shared, bus)
+
+
+def _lazy_memory(context: BuildContext, repository: str, redactor: Redactor) -> LazyMemory:
+    from orchestrator.app.wiring.memory import LazyMemory
+
+    return LazyMemory(partial(open_own_memory, context, repository, redactor))
 
 
 def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
@@ -333,6 +335,7 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
         ConfigurationError: the embeddings server cannot be used as configured.
         MemoryStoreError: the file cannot be used.
     """
+    from orchestrator.app.wiring.memory import open_memory
     from orchestrator.engine.memory.memory import LEXICAL
 
     memory = open_memory(context, repository, redactor)

@@ -450,7 +450,7 @@ _OWNER_CHARACTERS = 60
 class OpenTasks:
     """The tasks of one repository, with the journal of decisions on this machine."""
 
-    by_hand: TaskDecisions
+    decisions: TaskDecisions
     home: Home
     label: str
     clock: Clock
@@ -501,10 +501,10 @@ def open_tasks(
     context = BuildContext.of(flags, environ, cwd)
     site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, context.clock, context.stop) as records:
-        yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
+        yield OpenTasks(make_decisions(site, records, context), context.home, site.label, context.clock)
 
 
-def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
+def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Create the object by which a person sees a site's tasks and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
@@ -536,8 +536,8 @@ def states_on_disk(
     """
     try:
         path = forge.repository().clone_url
-        with open_tasks(path, {}, {**environ, HOME_VARIABLE: str(home.root)}, cwd, writes=False) as desk:
-            return desk.by_hand.states()
+        with open_tasks(path, {}, {**environ, HOME_VARIABLE: str(home.root)}, cwd, writes=False) as tasks:
+            return tasks.decisions.states()
     except (ForgeNotFoundError, EmptyRepositoryError):
         return None
 

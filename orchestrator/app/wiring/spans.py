@@ -265,7 +265,7 @@ class CycleSpans:
     """
 
     def __init__(self, tracing: Tracing, api_url: str) -> None:
-        self._tracing, self._api_url = tracing, api_url
+        self.tracing, self._api_url = tracing, api_url
         self._names: dict[str, dict[str, Any]] = {}
         self._foreign_tools: set[str] = set()
         self._first_provider: Provider | None = None
@@ -287,16 +287,16 @@ class CycleSpans:
             case PhaseEntered(phase):
                 self._note("phase", {"pullwright.phase": phase.value})
             case TaskTaken(key=key):
-                self._set("pullwright.task", self._tracing.word(key))
+                self._set("pullwright.task", self.tracing.word(key))
             case Resumed(run=run):
-                self._set("pullwright.resumed_from", self._tracing.word(run))
+                self._set("pullwright.resumed_from", self.tracing.word(run))
             case Proposed(number=number):
                 self._set("vcs.change.id", str(number))
             case ForeignToolsOffered(tools=tools):
                 self._foreign_tools.update(tool.name for tool in tools)
             case _:
                 self._main.take(event)
-        self._tracing.tell_problem()
+        self.tracing.tell_problem()
 
     def end(self) -> None:
         """End all open spans, because the program ends."""
@@ -316,8 +316,8 @@ class CycleSpans:
     ) -> Span:
         """Start a span. Without a parent it starts a trace."""
         around = Context() if parent is None else set_span_in_context(parent, Context())
-        return self._tracing.tracer.start_span(
-            name, around, kind, attributes, start_time=at or self._tracing.now()
+        return self.tracing.tracer.start_span(
+            name, around, kind, attributes, start_time=at or self.tracing.now()
         )
 
     def stop(self, span: Span, error: str = "", *, at: int | None = None) -> None:
@@ -325,11 +325,7 @@ class CycleSpans:
         if error:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR)
-        span.end(at or self._tracing.now())
-
-    def now(self) -> int:
-        """Return the time in nanoseconds."""
-        return self._tracing.now()
+        span.end(at or self.tracing.now())
 
     def invocation(self, agent: str, parent: Span | None) -> Span:
         """Start the span for an agent's work on one input, or on a whole cycle.
@@ -339,7 +335,7 @@ class CycleSpans:
         """
         name = "subagent" if agent else PROGRAM
         own = (
-            {"gen_ai.agent.id": self._tracing.word(agent)} if agent else {"gen_ai.agent.version": __version__}
+            {"gen_ai.agent.id": self.tracing.word(agent)} if agent else {"gen_ai.agent.version": __version__}
         )
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
@@ -357,19 +353,15 @@ class CycleSpans:
             found = self._names[model] = self._asked(model)
         return found
 
-    def word(self, text: str) -> str:
-        """Return a name unchanged if it may be shown; else `_OTHER`."""
-        return self._tracing.word(text)
-
     def tool(self, name: str) -> str:
         """Return the name of a tool; `_OTHER` if there is no such tool, because a model can write anything there."""
-        if name in self._tracing.own_tools:
+        if name in self.tracing.own_tools:
             return name
-        return self._tracing.word(name) if name in self._foreign_tools else _OTHER
+        return self.tracing.word(name) if name in self._foreign_tools else _OTHER
 
     def _begin(self, event: CycleStarted) -> None:
         self.end()
-        self.run, self.model = self._tracing.word(event.run), event.model
+        self.run, self.model = self.tracing.word(event.run), event.model
         self._first_provider = _provider(event.model)
         self._names.clear()
         self.spawning = None
@@ -381,7 +373,7 @@ class CycleSpans:
         if self._root and host and OWNER_AND_NAME.fullmatch(name):
             self._root.set_attribute("vcs.repository.url.full", f"https://{host}/{name}")
         if event.contract:
-            self._set("pullwright.contract", self._tracing.word(event.contract))
+            self._set("pullwright.contract", self.tracing.word(event.contract))
 
     def _finish(self, result: Mapping[str, Any]) -> None:
         error = self._main.error
@@ -390,7 +382,7 @@ class CycleSpans:
         outcome = str(result.get("outcome", _OTHER))
         if root is None or outcome == _UNKEPT:
             return
-        root.set_attribute("pullwright.outcome", self._tracing.word(outcome))
+        root.set_attribute("pullwright.outcome", self.tracing.word(outcome))
         for key in ("rounds", "usd"):
             if isinstance(value := result.get(key), int | float):
                 root.set_attribute(f"pullwright.{key}", value)
@@ -402,7 +394,7 @@ class CycleSpans:
 
     def _note(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._root is not None:
-            self._root.add_event(name, attributes, self._tracing.now())
+            self._root.add_event(name, attributes, self.tracing.now())
 
     def _asked(self, model: str) -> dict[str, Any]:
         provider = _provider(model or self.model)
@@ -410,7 +402,7 @@ class CycleSpans:
         found: dict[str, Any] = {"gen_ai.provider.name": known}
         if model:
             name = model.partition(":")[2] if provider else model
-            found["gen_ai.request.model"] = self._tracing.word(name)
+            found["gen_ai.request.model"] = self.tracing.word(name)
         if self._api_url and provider:
             first = provider is self._first_provider
             parts = urlsplit(self._api_url if first else OFFICIAL_URLS.get(provider, ""))
@@ -471,18 +463,20 @@ class _SessionSpans:
                 self._replied(event)
             case WaitStarted(seconds=seconds):
                 if self._request is not None:
-                    self._request.add_event("retry", {"pullwright.wait_seconds": seconds}, self.cycle.now())
+                    self._request.add_event(
+                        "retry", {"pullwright.wait_seconds": seconds}, self.cycle.tracing.now()
+                    )
             case ToolCallStarted(call_id, name):
                 self._begin_call(call_id, name)
             case ToolCallEnded():
                 self._end_call(event)
             case ErrorOccurred(kind):
-                self.error = self.cycle.word(kind)
+                self.error = self.cycle.tracing.word(kind)
                 self._end_request(self.error)
             case Guarded(defence=defence):
                 self._note("guarded", {"pullwright.defence": defence.value})
             case LimitReached(limit=limit):
-                self._note("limit", {"pullwright.limit": self.cycle.word(limit)})
+                self._note("limit", {"pullwright.limit": self.cycle.tracing.word(limit)})
             case Warned():
                 # No other event reports that a summary failed.
                 if summary := self._children.get(SUMMARY_AGENT):
@@ -545,7 +539,7 @@ class _SessionSpans:
             self._request = self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
         usage = event.usage
         found: dict[str, Any] = {
-            "gen_ai.response.model": self.cycle.word(event.model),
+            "gen_ai.response.model": self.cycle.tracing.word(event.model),
             "gen_ai.response.finish_reasons": (event.finish.value,),
             "gen_ai.usage.input_tokens": usage.input_tokens,
             "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -562,7 +556,7 @@ class _SessionSpans:
 
     def _end_request(self, error: str = "") -> None:
         if self._request is not None:
-            self._last = self.cycle.now()
+            self._last = self.cycle.tracing.now()
             self.cycle.stop(self._request, error, at=self._last)
             self._request = None
 
@@ -572,7 +566,7 @@ class _SessionSpans:
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": shown,
             "gen_ai.tool.type": "function",
-            "gen_ai.tool.call.id": self.cycle.word(call_id),
+            "gen_ai.tool.call.id": self.cycle.tracing.word(call_id),
         }
         span = self.cycle.start(f"execute_tool {shown}", self.current, attributes)
         self._calls.append((call_id, span))
@@ -584,7 +578,7 @@ class _SessionSpans:
         if found is None:
             return
         self._calls.remove(found)
-        self._last = self.cycle.now()
+        self._last = self.cycle.tracing.now()
         if event.name in _SPAWNING and (spawned := _SPAWNED.match(event.output)):
             self.cycle.spawned[spawned[1]] = found[1]
         self.cycle.stop(found[1], "" if event.status is CallStatus.OK else event.status.value, at=self._last)
@@ -603,4 +597,4 @@ class _SessionSpans:
     def _note(self, name: str, attributes: Mapping[str, str]) -> None:
         span = self.current
         if span is not None:
-            span.add_event(name, attributes, self.cycle.now())
+            span.add_event(name, attributes, self.cycle.tracing.now())

@@ -220,7 +220,7 @@ async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None
         return None
     if restored.is_over and pull is not None:
         attempt.result.pull_request = PullRequestResult.of(pull)
-        return SessionEnd(EndKind.FINISH, f"a later cycle proposed this work: {pull.url}")
+        return SessionEnd(EndKind.FINISH, f"a later cycle proposed this work: {pull.address}")
     if question := earlier.unasked(task):
         session.tell_resumed()
         return SessionEnd(EndKind.QUESTION, question)

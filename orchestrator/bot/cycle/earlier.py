@@ -432,10 +432,10 @@ def _restore_pull(
     """Restore work as `restore_work` does, for a task about a pull request."""
     state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
-        return f"the branch {pull.branch} of {pull.url} is gone"
+        return f"the branch {pull.branch} of pull request #{pull.number} is gone"
     all_ours = state.is_ours or _has_only(state, author_email)
     if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
-        return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
+        return f"{pull.address} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
     if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
         return RestoredWork(tip=state.tip, is_over=True)
     # Several commits of ours come from a cycle that updated its pull request: they are continued.

@@ -353,7 +353,9 @@ class Proposer:
         if (memory := self.attempt.parts.memory) is not None and (notes := self._notes()):
             paths = [file.path for file in outcome.changes]
             await memory.note(notes, pull, await asyncio.to_thread(self.attempt.clone.blobs, paths, commit))
-        return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
+        # The files of a local forge are for programs.
+        where = f": {pull.url}" if pull.url.startswith("http") else f" on the branch {branch}"
+        return f"Pull request #{pull.number} is {'open' if created else 'updated'}{where}"
 
     async def _push(self, branch: str) -> str:
         """Push, check the claim once more, and return the commit that the remote has."""

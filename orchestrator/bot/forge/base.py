@@ -166,6 +166,11 @@ class PullRequest:
     reference: str = ""
     base_commit: str = ""
 
+    @property
+    def address(self) -> str:
+        """Its URL; for a local one number and branch, because the files of a local forge are for programs."""
+        return self.url if self.url.startswith("http") else f"#{self.number} (branch {self.branch})"
+
 
 class FeedbackKind(StrEnum):
     """The kind of feedback on a pull request."""

@@ -329,10 +329,10 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the comman
     ours = [pull for pull in pulls if task.has_branch(pull.branch)]
     by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
     if found := by_state[PullRequestState.OPEN]:
-        there = f"{found[0].url}: review it, or {commands.close(found[0].number)}"
+        there = f"{found[0].address}: review it, or {commands.close(found[0].number)}"
         return f"{name_of(task)} has an open pull request, {there}", ()
     if found := by_state[PullRequestState.MERGED]:
-        return f"{name_of(task)} was done by {found[0].url}", ()
+        return f"{name_of(task)} was done by {found[0].address}", ()
     closed = by_state[PullRequestState.CLOSED]
     labelled = [pull.number for pull in closed if has_label(pull.labels, RETRY_LABEL)]
     if task.number is not None and has_label(labels, RETRY_LABEL):
@@ -341,7 +341,7 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the comman
     if closed and not labelled and not by_hand:
         again = commands.retry(task.key)
         return (
-            f"{name_of(task)} was declined: {closed[0].url} is closed unmerged; for another try: {again}",
+            f"{name_of(task)} was declined: {closed[0].address} is closed unmerged; for another try: {again}",
             (),
         )
     return None, tuple(labelled)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from orchestrator.app.dashboard.desk import Desk
-from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.actions import TaskActions
+from orchestrator.app.dashboard.fleet import FleetActions
 from orchestrator.app.dashboard.gate import BrowserSecrets
 from orchestrator.app.dashboard.overview import DayCap
 from orchestrator.app.dashboard.pages import Pages
@@ -70,12 +70,12 @@ def make_scene(folder: Path, database: str = "") -> DashboardScene:
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}
     page = Dashboard(
         RunStore(home),
-        Desk(home, {}, environ, folder, clock, begin_seconds=60.0),
+        TaskActions(home, {}, environ, folder, clock, begin_seconds=60.0),
         Pages(known.form, str(home.runs), zone=UTC),
         known,
         clock,
         DayCap(3.0),
-        FleetDesk(lambda: database, SystemClock()) if database else FleetDesk(no_fleet, clock),
+        FleetActions(lambda: database, SystemClock()) if database else FleetActions(no_fleet, clock),
     )
     return DashboardScene(home, Journals(home), page)
 

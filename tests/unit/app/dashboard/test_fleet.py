@@ -11,7 +11,7 @@ import pytest
 from lxml import html
 
 from orchestrator.app.cli.dashboard import find_fleet
-from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.fleet import FleetActions
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import install_command
@@ -153,7 +153,7 @@ async def test_a_database_that_does_not_answer_holds_nothing_up(tmp_path: Path) 
         raise ConfigurationError("too late")
 
     scene = make_scene(tmp_path)
-    scene.dashboard.fleet = FleetDesk(waits, SystemClock(), answer_seconds=0.1)
+    scene.dashboard.fleet = FleetActions(waits, SystemClock(), answer_seconds=0.1)
     try:
         for _ in range(3):
             assert "does not answer" in await both(scene)
@@ -188,10 +188,10 @@ import asyncio, sys
 sys.modules["dbos"] = None
 from orchestrator.app.cli.dashboard import find_fleet
 from orchestrator.app.dashboard import server
-from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.fleet import FleetActions
 from orchestrator.core.clock import SystemClock
 assert "sqlalchemy" not in sys.modules
-print(asyncio.run(FleetDesk(lambda: "sqlite:///x", SystemClock()).view()).error)
+print(asyncio.run(FleetActions(lambda: "sqlite:///x", SystemClock()).view()).error)
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.dashboard.health import serving_health
+from orchestrator.app.dashboard.serving import serving_health
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.fleet.members import LOOP_SECONDS, SILENT_SECONDS, Health, Member

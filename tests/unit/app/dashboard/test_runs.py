@@ -11,8 +11,11 @@ import pytest
 
 from orchestrator.app.dashboard.overview import DayCap, cost_plots, make_overview
 from orchestrator.app.dashboard.runs import RunStore
+from orchestrator.bot.cycle.tasks import Task, from_text
+from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.core.cycle_events import CycleEnded, TaskTaken
+from orchestrator.bot.worker.task_rules import why_not_again
+from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TASK = TaskTaken("issue-12", "Mend the sum", "It subtracts.", "issue", 12)
+
+
+def pull_of(task: Task, state: PullRequestState) -> PullRequest:
+    """A pull request of a local forge."""
+    branch = f"pullwright/{task.key}-x"
+    return PullRequest(
+        1, task.title, "", "file:///forge/pulls/1.json", False, state, branch, "main", "0" * 40
+    )
 
 
 def test_the_newest_run_is_there_at_once_and_the_others_follow(tmp_path: Path) -> None:
@@ -131,7 +142,7 @@ def test_the_morning_in_numbers(tmp_path: Path) -> None:
     assert next((why, times) for why, times, _ in view.failures)[1] == 2
     made.end()
     store.refresh()
-    assert make_overview(store, NOW, DayCap(), {}).heartbeat[1] == "paused"
+    assert make_overview(store, NOW, DayCap(), {}).heartbeat == ("quiet", "waiting")
 
 
 def test_many_repositories_have_plots_of_one_scale_and_the_cheapest_one_together() -> None:
@@ -158,6 +169,37 @@ def test_one_task_that_succeeded_later_needs_nobody(tmp_path: Path) -> None:
     made.add(NOW + timedelta(minutes=1), [*started("r", TASK, "o/r"), *proposed(1, "Sum", "o/r")])
     store.refresh()
     assert make_overview(store, NOW, DayCap(), {}).needs == []
+
+
+def test_a_worker_is_paused_by_an_obstacle_and_waits_when_it_is_idle(tmp_path: Path) -> None:
+    made, store = Journals(Home(tmp_path)), RunStore(Home(tmp_path))
+    later = (NOW + timedelta(minutes=5)).isoformat()
+    idle = CycleEnded({"outcome": "no_task", "reason": "issue #3 is claimed", "wake_at": later})
+    made.add(NOW, [*started("r", None, "o/r"), idle])
+    store.refresh()
+    assert make_overview(store, NOW, DayCap(), {}).heartbeat == ("quiet", "waiting")
+    failed = CycleEnded({"outcome": "failed", "error": "no"})
+    made.add(NOW, [*started("r", TASK, "o/s"), failed, Paused(later, "the quota is spent")])
+    store.refresh()
+    view = make_overview(store, NOW, DayCap(), {})
+    assert view.heartbeat == ("warning", "paused")
+    assert set(view.pauses) == {"o/r", "o/s"}
+    made.add(NOW + timedelta(minutes=1), [*started("r", None, "o/s"), idle])
+    store.refresh()
+    assert make_overview(store, NOW, DayCap(), {}).heartbeat == ("quiet", "waiting")
+
+
+def test_a_task_with_its_pull_request_waits_no_longer(tmp_path: Path) -> None:
+    made, store = Journals(Home(tmp_path)), RunStore(Home(tmp_path))
+    tasks = [from_text("Mend it"), from_text('It\'s "done"'), from_text("Say 'a' was done by b")]
+    pulls = [pull_of(task, state) for task, state in zip(tasks, PullRequestState, strict=True)]
+    reasons = [why_not_again(task, pulls, (), lambda _number, _label: True)[0] for task in tasks]
+    waits = "the task \"'x' has an open pull request, \" waits for an answer: pullwright run"
+    said = "; ".join([*filter(None, reasons), waits])
+    made.add(NOW, [*started("r", None, "o/r"), CycleEnded({"outcome": "no_task", "reason": said})])
+    store.refresh()
+    closed = next(one for one in reasons if one and "was declined" in one)
+    assert [reason for reason, _ in make_overview(store, NOW, DayCap(), {}).queue] == [closed, waits]
 
 
 def test_why_tasks_wait_is_what_the_last_look_said(tmp_path: Path) -> None:

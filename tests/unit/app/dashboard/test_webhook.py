@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from orchestrator.app.dashboard.webhook import MOST_BYTES, Receiver, receiving
+from orchestrator.app.dashboard.serving import MOST_BYTES, Receiver, receiving
 from orchestrator.core.errors import FleetError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ async def test_a_delivery_has_its_repository_looked_at() -> None:
 async def test_what_came_before_is_not_used_again_under_whatever_id() -> None:
     queue = Queue()
     answers = await post(queue.take, (BODY, signed(BODY)), (BODY, signed(BODY, delivery="2")))
-    assert answers == [(202, "queued"), (202, "it was here before")]
+    assert answers == [(202, "queued"), (202, "received before")]
     assert queue.looked_at == [REPOSITORY]
 
 

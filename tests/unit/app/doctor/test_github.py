@@ -122,7 +122,7 @@ def test_a_push_is_tried_without_writing_and_with_write_leaves_nothing(
     assert doctor(github.token())["push"].found == "yes, tried without writing"
     assert github.calls("POST", "git-receive-pack") == []
     found = doctor(github.token(), writes=True)
-    assert found["push"].found == "yes: refs/pullwright/doctor was made and removed"
+    assert found["push"].found == "yes: refs/pullwright/doctor was created and removed"
     assert len(github.calls("POST", "git-receive-pack")) == 2
     assert set(repo.branches()) == {"main"}
     assert not (repo.path / "refs" / "pullwright").exists() or not list(
@@ -267,7 +267,7 @@ def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
     [
         (
             "error: GH013: Repository rule violations found | - Push cannot contain secrets",
-            "take the secret out",
+            "remove the secret",
         ),
         (
             "error: GH013: Repository rule violations found | - Commits must have verified signatures.",
@@ -283,7 +283,7 @@ def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
             "from the rule at the address",
         ),
         ("ERROR: The key you are authenticating with has been marked as read only.", "that may write"),
-        ("(pre-receive hook declined); the server says: no", "ask who runs the server"),
+        ("(pre-receive hook declined); the server says: no", "ask the server's administrator"),
         (
             "no permission; the server says: The 'acme' organization has enabled or enforced SAML SSO.",
             "Configure SSO",

@@ -37,7 +37,7 @@ def test_a_proposal_is_a_line_that_can_be_typed_and_leaves_nothing_to_mend(tmp_p
     first = found(tmp_path, PROJECT)["command"]
     assert (first.state, first.found) == (
         ProbeState.WARNING,
-        "none is set, so that no test is run before a pull request",
+        "none is set, so no test is run before a pull request",
     )
     options = parse(["doctor", *shlex.split(first.typed)])
     settings = load_settings(given_settings(options), {}, tmp_path).settings

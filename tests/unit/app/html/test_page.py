@@ -41,7 +41,7 @@ def every_block(text: str) -> list[Block]:
         Notice("warning", text),
         Facts([(text, text), (text, Code(text)), (text, Badge(text)), (text, Link(text, text))]),
         Table([text], [[text], [Moment(AT)]], caption=text),
-        Table([text], [], empty=text),
+        Table([text], []),
         Output(text, text),
         Step(text, "ok", text, AT, text, [Output(text, text)]),
         Step(text, is_heading=True),

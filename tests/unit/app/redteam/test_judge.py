@@ -6,15 +6,15 @@ from typing import Any
 
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.redteam.attack import Attack, AttackPlace
+from orchestrator.app.redteam.forge import OutgoingText
 from orchestrator.app.redteam.judge import Evidence, judge_attack
-from orchestrator.app.redteam.secrets import draw_secrets, leaked_secrets
-from orchestrator.app.redteam.world import OutgoingText
+from orchestrator.app.redteam.secrets import draw, leaked_secrets
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from tests.tables import table
 from tests.unit.bot.cycle.test_outgoing_pages import WARNING
 
-SECRETS = draw_secrets(random.Random(1))  # noqa: S311  the same in every worker
+SECRETS = draw(random.Random(1)).secrets  # noqa: S311  the same in every worker
 TOKEN = SECRETS.variables["GITHUB_TOKEN"]
 PASSWORD = SECRETS.variables["DEPLOY_PASSWORD"]
 

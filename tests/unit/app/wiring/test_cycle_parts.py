@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import Settings
-from orchestrator.app.wiring.cycle_parts import LEAST_INPUT_TOKENS, first_text, smallest_request
+from orchestrator.app.wiring.cycle_parts import LEAST_INPUT_TOKENS, smallest_request
 from orchestrator.app.wiring.model import ChosenModel
+from orchestrator.app.wiring.session_parts import first_text
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.engine.models.replay import ReplayModel
 from tests.tables import table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.config.settings import Settings
-from orchestrator.app.wiring.skills import skills_at
+from orchestrator.app.wiring.session_parts import skills_at
 from orchestrator.core.errors import ConfigurationError
 from tests.scenarios.stage import add_commit, git, make_repository
 

@@ -1,4 +1,4 @@
-"""What a person may do on the page: the verbs of the command line, done by the same functions."""
+"""The actions of a person on the page: those of the command line, done by the same functions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from orchestrator.core.repositories import PROGRAM, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.worker.task_states import TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
 
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
 _GOOD = frozenset({0, 3, 4, 5, 130})
-"""The exit statuses of a run that did what it could, or that a person stopped: see `pullwright --help`."""
+"""The exit statuses of runs that did not fail: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20
@@ -43,7 +44,11 @@ _MOST_PID_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """An open pull request of ours as its forge has it: in how many words its checks and reviews can be told."""
+    """Our open pull request on its forge, with its checks and reviews in words.
+
+    Attributes:
+        is_red: whether a check failed.
+    """
 
     pull: PullRequest
     checks: str = ""
@@ -53,10 +58,11 @@ class PullState:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The tasks of a repository as its remote and its forge had them at a time.
+    """The tasks of a repository as its remote and its forge showed them at one time.
 
     Attributes:
-        error: why the look failed; what was known before is shown no more.
+        held: keys of the tasks that a worker holds.
+        error: why the repository could not be read; empty if it could.
     """
 
     repository: str
@@ -69,18 +75,18 @@ class Look:
 
     @property
     def merged(self) -> list[TaskState]:
-        """Tasks whose pull request was accepted."""
+        """The tasks whose pull request was merged."""
         return [state for state in self.states if state.status is TaskStatus.MERGED]
 
     def pull(self, number: int) -> PullRequest | None:
-        """Return one of our pull requests."""
+        """Return our pull request with this number."""
         known = [state.pull for state in self.states if state.pull is not None]
         return next((pull for pull in known if pull.number == number), None)
 
 
 @dataclass(slots=True)
 class Answering:
-    """A run that was begun with an answer, until it has ended."""
+    """A run that continues a task with a person's answer."""
 
     repository: str
     task: str
@@ -89,13 +95,13 @@ class Answering:
 
 
 @dataclass(slots=True)
-class Desk:
-    """Looks at repositories and decides about their tasks, as a person who types the commands.
+class TaskActions:
+    """Reads repositories and decides about their tasks, like the commands that a person types.
 
     Attributes:
-        flags: the options that were typed; they count for every repository.
-        home: of the runs.
-        begin_seconds: how long a run that goes on with an answer is waited for, which may end at once.
+        flags: the typed options; they apply to every repository.
+        begin_seconds: time to wait for a run with an answer, which may fail at once.
+        begun: the runs that were started with an answer.
     """
 
     home: Home
@@ -107,7 +113,7 @@ class Desk:
     begun: list[Answering] = field(default_factory=list)
 
     def is_local(self, repository: str) -> bool:
-        """Return whether a repository is on this disk, so that a look at it needs no server."""
+        """Return whether a repository is on this disk, so that no server has to be asked about it."""
         try:
             place = parse_place(repository, "https://github.com")
         except PullwrightError:
@@ -115,68 +121,44 @@ class Desk:
         return isinstance(place, OnDisk) and place.is_repository
 
     def look(self, repository: str) -> Look:
-        """Ask a repository's remote and forge what there is. A local one asks no server."""
+        """Read the tasks of a repository from its remote and its forge."""
         now, is_local = self.clock.now(), self.is_local(repository)
         try:
             with self._open(repository, writes=False) as tasks:
-                by_hand = tasks.by_hand
+                decisions = tasks.decisions
                 try:
-                    states = by_hand.states()
+                    states = decisions.states()
                 except ForgeError:
-                    states = by_hand.states(with_pulls=False)
+                    states = decisions.states(with_pulls=False)
                 pulls = [state.pull for state in states if state.pull is not None]
                 is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
-                shown = tuple(_pull_state(by_hand.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])
-                held = tuple(state.key for state in states if state.claim and by_hand.is_held(state.claim))
+                shown = tuple(_pull_state(decisions.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])
+                held = tuple(state.key for state in states if state.claim and decisions.is_held(state.claim))
             return Look(repository, now, tuple(states), shown, held, is_local=is_local)
         except PullwrightError as error:
             return Look(repository, now, error=str(error), is_local=is_local)
 
-    def _open(self, repository: str, *, writes: bool) -> Any:
+    def _open(self, repository: str, *, writes: bool) -> AbstractContextManager[OpenTasks]:
         return open_tasks(repository, self.flags, self.environ, self.cwd, writes=writes)
 
-    def retry(self, repository: str, task: str) -> str:
-        """Retry a task, as `pullwright retry` does.
-
-        Raises:
-            PullwrightError: as there.
-        """
-        with self._open(repository, writes=True) as tasks:
-            return _noted(tasks, tasks.by_hand.retry(tasks.by_hand.find(task)))
-
-    def close(self, repository: str, number: int) -> str:
-        """Close a pull request, as `pullwright close` does.
-
-        Raises:
-            PullwrightError: as there.
-        """
-        with self._open(repository, writes=True) as tasks:
-            return _noted(tasks, tasks.by_hand.close(number))
-
-    def release(self, repository: str, task: str) -> str:
-        """Release a claim, as `pullwright claims release` does.
-
-        Raises:
-            PullwrightError: as there.
-        """
-        with self._open(repository, writes=True) as tasks:
-            claims = tasks.by_hand.claims
-            shown = claims.show(task)
-            released = claims.release(task, _BY_HAND, shown) if shown is not None else None
+    def _release(self, tasks: OpenTasks, task: str) -> str:
+        claims = tasks.decisions.claims
+        shown = claims.show(task)
+        released = claims.release(task, _BY_HAND, shown) if shown is not None else None
         if released is None:
             return f"nobody holds {task}"
         return f"released {task}, held by {released.owner}; its next push is refused"
 
     def answer_command(self, repository: str, task: str, answer: str) -> list[str]:
-        """Return the command that answers a task's question, as a person would type it."""
+        """Return the command that answers a task's question."""
         typed = [PROGRAM, "run", f"--repo={repository}", f"--task={task}", f"--answer={answer}"]
         return [*typed, *_as_flags(self.flags)]
 
-    def answer(self, repository: str, task: str, answer: str) -> str:
-        """Begin the run that goes on with an answer, in a process of its own, which outlives the page.
+    def _answer(self, repository: str, task: str, answer: str) -> str:
+        """Start a run that continues with the answer, in a process that may outlive this one.
 
         Raises:
-            ConfigurationError: it cannot begin, or ended at once.
+            ConfigurationError: the run cannot start, or failed at once.
         """
         if not answer.strip():
             raise ConfigurationError("the answer is empty: write what the model should know")
@@ -184,7 +166,7 @@ class Desk:
             one.process.poll() is None and (one.repository, one.task) == (repository, task)
             for one in self.begun
         ):
-            raise ConfigurationError(f"{task} goes on with an answer already")
+            raise ConfigurationError(f"a run with an answer to {task} is in progress already")
         self.begun = [one for one in self.begun if (one.repository, one.task) != (repository, task)]
         log, process = self._begin(self.answer_command(repository, task, answer))
         begun = Answering(repository, task, process, log)
@@ -192,14 +174,14 @@ class Desk:
         try:
             status = process.wait(self.begin_seconds)
         except subprocess.TimeoutExpired:
-            return f"the run that goes on with {task} has begun"
+            return f"the run that continues {task} has begun"
         said = _last_line(log)
         if status in _GOOD:
             return f"the run with the answer has ended: {said}"
         raise ConfigurationError(f"the run with the answer ended with status {status}: {said}")
 
     def _begin(self, typed: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
-        """Start this program as it would be typed; also the file that it prints to."""
+        """Start this program with typed arguments. Return its log file and its process."""
         folder = self.home.cache / "answers"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = folder / f"{self.clock.now():%Y%m%d-%H%M%S-%f}.log"
@@ -230,26 +212,26 @@ class Desk:
         ]
 
     def worker_of(self, run: str) -> int:
-        """Return the process that works on a run.
+        """Return the id of the process that works on a run.
 
         Raises:
-            JournalError: no process does.
+            JournalError: there is none.
         """
         folder = self.home.runs / run
         try:
             pid = int((folder / LOCK_FILE).read_bytes()[:_MOST_PID_BYTES])
         except (OSError, ValueError):
             pid = 0
-        # The lock shows that some process has the run; its holder wrote the number.
+        # The lock shows that a process works on the run; that process wrote the number.
         if pid <= 1 or not is_alive(folder):
             raise JournalError(f"no process works on the run {run}")
         return pid
 
-    def stop(self, run: str) -> str:
-        """Ask the process of a run to end after the round that is running, as Ctrl+C does.
+    def _stop(self, run: str) -> str:
+        """Ask the process of a run to end after its current round, like Ctrl+C.
 
         Raises:
-            JournalError: none works on it.
+            JournalError: there is no such process, or it cannot be asked.
         """
         pid = self.worker_of(run)
         try:
@@ -259,10 +241,10 @@ class Desk:
         return f"process {pid} was told to end; it finishes its round and keeps the work"
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Return the effect of a verb in a sentence, and the equivalent command.
+        """Return the effect of an action in a sentence, and the equivalent command.
 
         Raises:
-            PullwrightError: it is not possible.
+            PullwrightError: the action is not possible.
         """
         repository, task = fields.get("repository", ""), fields.get("task", "")
         commands = Commands(repository)
@@ -270,7 +252,7 @@ class Desk:
             case "answer":
                 command = shlex.join(self.answer_command(repository, task, "ANSWER"))
                 return (
-                    f"This begins a run that goes on with {task} and your answer. The model is asked again.",
+                    f"This begins a run that continues {task} with your answer. The model is asked again.",
                     command,
                 )
             case "retry":
@@ -293,10 +275,10 @@ class Desk:
                     f"kill -INT {pid}",
                 )
             case _:
-                raise ConfigurationError(f"there is no verb {short_line(verb, 40)!r}")
+                raise ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
 
     def do(self, verb: str, fields: Mapping[str, str]) -> str:
-        """Do it, and say what was done.
+        """Carry out an action, and return what was done, in words.
 
         Raises:
             PullwrightError: it could not be done.
@@ -304,30 +286,33 @@ class Desk:
         repository, task = fields.get("repository", ""), fields.get("task", "")
         match verb:
             case "answer":
-                return self.answer(repository, task, fields.get("answer", ""))
+                return self._answer(repository, task, fields.get("answer", ""))
             case "retry":
-                return self.retry(repository, task)
+                with self._open(repository, writes=True) as tasks:
+                    return _noted(tasks, tasks.decisions.retry(tasks.decisions.find(task)))
             case "close":
                 number = fields.get("number", "")
                 if not (number.isascii() and number.isdigit()):
                     raise ConfigurationError(f"{short_line(number, 40)!r} is not a pull request's number")
-                return self.close(repository, int(number[:20]))
+                with self._open(repository, writes=True) as tasks:
+                    return _noted(tasks, tasks.decisions.close(int(number[:20])))
             case "release":
-                return self.release(repository, task)
+                with self._open(repository, writes=True) as tasks:
+                    return self._release(tasks, task)
             case "stop":
-                return self.stop(fields.get("run", ""))
+                return self._stop(fields.get("run", ""))
             case _:
-                raise ConfigurationError(f"there is no verb {short_line(verb, 40)!r}")
+                raise ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
 
 
-def _noted(tasks: OpenTasks, decided: Any) -> str:
+def _noted(tasks: OpenTasks, decided: DecisionResult) -> str:
     if decided.changed:
         tasks.note(decided)
-    return str(decided.words)
+    return decided.words
 
 
 def _as_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Options as they are typed."""
+    """Return options as a person types them."""
     flags = []
     for key, value in settings.items():
         if isinstance(value, bool):

@@ -1,0 +1,269 @@
+"""Chooses the parts of a session from the settings and the model: contract, profile, tools and skills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.settings import users_skills
+from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
+from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.catalog import (
+    DEFAULT_CONTEXT_TOKENS,
+    Provider,
+    facts,
+    family_of,
+    is_reasoning_model,
+)
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
+from orchestrator.engine.session.context import compaction_of
+from orchestrator.engine.skills import FolderSkills, Skills, find_skills
+from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.contracts.native import Native
+    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.models.catalog import ModelRef
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.skills import SkillFiles
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
+    from orchestrator.engine.web.base import WebAccess
+
+DOCUMENT_PROFILES = frozenset({"assistant"})
+"""The profiles that have document tools and recall documents with each message."""
+
+_PROMPT_TOKENS = 5_000
+"""Tokens of a small window that are reserved for the system prompt, the tools and a reply."""
+_TEXT_SHARE = 5 / 8
+"""Characters of file text per token of the rest of the window.
+
+Project instructions, task, attachments and map may each be as long, and code has about three characters per
+token.
+"""
+_LEAST_CHARACTERS = 500
+
+
+def first_text(window: int | None, most: int) -> int:
+    """Return how many characters of file text fit into the first prompt of a model with this window.
+
+    Args:
+        window: context window in tokens; None if it is not known.
+        most: maximum of the settings.
+    """
+    if window is None:
+        return most
+    return min(most, max(int((window - _PROMPT_TOKENS) * _TEXT_SHARE), _LEAST_CHARACTERS))
+
+
+def policy_of(settings: Settings, chosen: ChosenModel, profile: str) -> CompactionPolicy | None:
+    """Return when to compact a conversation; None in a replay, whose replies are fixed."""
+    return None if chosen.tests is not None else compaction_of(profile, settings.compact_at)
+
+
+_FAMILY_OF_PROVIDER = {
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gemini",
+}
+
+
+def cycle_contract(settings: Settings, chosen: ChosenModel) -> Contract:
+    """Create the contract of the settings, or the one that suits the model.
+
+    A cycle's session ends by `finish`, even with one call per step.
+    """
+    match cycle_contract_name(settings, chosen):
+        case "native":
+            from orchestrator.engine.contracts.native import Native
+
+            return Native()
+        case "single-step":
+            from orchestrator.engine.contracts.native import SingleStep
+
+            return SingleStep(ends_by="finish")
+        case "whole-file":
+            from orchestrator.engine.contracts.whole_file import WholeFile
+
+            return WholeFile()
+        case _:
+            return JsonPlan()
+
+
+def cycle_contract_name(settings: Settings, chosen: ChosenModel) -> str:
+    """Return the contract of the settings, else whole files for a small model, else JSON plans.
+
+    If nothing may be written, a small model gets JSON plans too.
+    """
+    writes_files = chosen.is_small and settings.permission != "read-only"
+    return settings.contract or ("whole-file" if writes_files else "json-plan")
+
+
+def cycle_profile_name(settings: Settings, chosen: ChosenModel) -> str:
+    """Return the profile of the settings, or the one that suits contract and model.
+
+    Small models and whole-file replies have their own profile. Otherwise JSON plans use the planner, one call
+    per step uses the one-step profile, and function calling uses the profile of the model's vendor; models of
+    an unknown vendor get the planner's tools.
+    """
+    if settings.profile:
+        return settings.profile
+    contract = cycle_contract_name(settings, chosen)
+    if chosen.is_small or contract == "whole-file":
+        return "small"
+    if contract == "json-plan" or chosen.ref is None:
+        return "planner"
+    if contract == "single-step":
+        return "minimal"
+    return _family_or(chosen.ref, "planner")
+
+
+def chat_profile_name(settings: Settings, chosen: ChosenModel) -> str:
+    """Return the profile of the settings, else that of the model's family, else the general one."""
+    if settings.profile:
+        return settings.profile
+    return "chat" if chosen.is_small or chosen.ref is None else _family_or(chosen.ref, "assistant")
+
+
+def _family_or(ref: ModelRef, other: str) -> str:
+    return family_of(ref.name) or _FAMILY_OF_PROVIDER.get(ref.provider, other)
+
+
+def chat_contract(settings: Settings) -> Native:
+    """Create the contract of a conversation: one call per step if the settings say so, else native calls.
+
+    JSON plans and whole files are for tasks, because a conversation needs text.
+    """
+    from orchestrator.engine.contracts.native import Native, SingleStep
+
+    return SingleStep() if settings.contract == "single-step" else Native()
+
+
+def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the cycle brings
+    name: str,
+    chosen: ChosenModel,
+    propose: Propose,
+    may_finish: MayFinish,
+    tests: RunTests | None = None,
+    foreign: tuple[Tool, ...] = (),
+    *,
+    dangerous: bool,
+    web: WebAccess | None = None,
+    memory: LongTermMemory | None = None,
+) -> Profile:
+    """Create a profile with the tools that end a cycle, and with the instructions for a cycle.
+
+    Without `tests`, no tool runs the tests.
+    """
+    online = web_tools_of(name, web) if web else ()
+    running = () if tests is None else (run_tests(tests),)
+    proposing = create_pull_request(propose, is_timed=tests is None)
+    controls = (
+        *tools_of_memory(memory, name),
+        *foreign,
+        *running,
+        proposing,
+        ask_question(),
+        finish(may_finish),
+    )
+    profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
+    if not profile.has_role:
+        profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
+    return known_of(profile, chosen)
+
+
+def tools_of_memory(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
+    """Return the tools for a memory: none without one, and those for documents only in some profiles."""
+    if memory is None:
+        return ()
+    from orchestrator.engine.tools.memory import document_tools, memory_tools
+
+    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
+
+
+def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
+    """Return the profile with the known properties of the chosen model."""
+    if chosen.ref is None:
+        return profile
+    if is_reasoning_model(chosen.ref.name):
+        # A reasoning model needs room for its reasoning, and tends to repeat itself at a low temperature.
+        profile = replace(profile, max_output_tokens=None, temperature=None)
+    known = facts(chosen.api_url, chosen.ref.name)
+    known = replace(
+        known,
+        reasoning=chosen.reasoning,
+        streaming=chosen.streaming,
+        images=chosen.images,
+        context_tokens=chosen.window or DEFAULT_CONTEXT_TOKENS,
+    )
+    return profile.for_model(chosen.model, known)
+
+
+def skill_options(settings: Settings) -> SkillOptions | None:
+    """Return the options for skills; None if skills are disabled.
+
+    Raises:
+        ConfigurationError: a skill is chosen although all are disabled.
+    """
+    if settings.disable_skills:
+        if settings.skill:
+            raise ConfigurationError(
+                "--skill names a skill and --disable-skills offers none: leave out one of them"
+            )
+        return None
+    users = FolderSkills(users_skills())
+    return SkillOptions((users,), settings.skill, settings.skill_bytes)
+
+
+def skills_at(
+    settings: Settings, place: Path | Clone, clean: Callable[[str, str], str] = lambda _what, text: text
+) -> Skills:
+    """Read the skills of a conversation: the user's, and those on the repository's default branch.
+
+    Args:
+        place: folder of the conversation, in a repository or not; or a clone.
+        clean: sanitizes a text for the model, given its description and the text.
+
+    Raises:
+        ConfigurationError: a chosen skill does not exist, or all are disabled.
+    """
+    options = skill_options(settings)
+    if options is None:
+        return Skills()
+    remarks: tuple[str, ...] = ()
+    theirs: Sequence[SkillFiles] = ()
+    try:
+        theirs = _of_repository(place, settings.base)
+    except WorkspaceError as error:
+        remarks = (f"the repository's skills cannot be read: {error}",)
+    found = find_skills((*options.user, *theirs), clean)
+    chosen = found.choosing(options.chosen)
+    return replace(chosen, most_bytes=options.most_bytes, notes=(*remarks, *found.notes))
+
+
+def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles]:
+    """Return the skill folders on the default branch.
+
+    There are none outside of a repository, or if a branch other than the default one was cloned.
+    """
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.local import LocalRepository, locate
+
+    if isinstance(place, Clone):
+        return skills_of_tree(place.trees, place.base_commit) if base is None else ()
+    top = locate(place).top
+    if not (top / ".git").exists():
+        return ()
+    repository = LocalRepository(top)
+    commit = repository.reviewed_commit()
+    return skills_of_tree(repository.trees(), commit) if commit else ()
