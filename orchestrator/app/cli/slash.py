@@ -66,7 +66,8 @@ async def _help(chat: Chat, _rest: str) -> None:
 
 
 async def _memory(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.arguments import UsageError, memory_help, parse
+    from orchestrator.app.cli.arguments import UsageError, parse
+    from orchestrator.app.cli.commands import memory_help
     from orchestrator.app.cli.memory import act
     from orchestrator.app.wiring.memory import memory_file, open_memory
 
