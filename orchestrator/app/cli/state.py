@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 
-LATEST = 5
+_LATEST = 5
 """Maximum actions and tool events shown after a turn."""
-
 _ITEM_CHARS = 600
 
 
@@ -65,6 +64,6 @@ class StateView:
         if isinstance(event, CycleStarted):
             self._state = StateRecord()
         if isinstance(event, TurnStarted | ProcessingEnded) and self._state.actions:
-            self._tell(state_lines(self._state, LATEST))
+            self._tell(state_lines(self._state, _LATEST))
         self._view(event)
         self._state.take(event, self._clock.now())

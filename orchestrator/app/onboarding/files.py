@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.importing import as_toml
-from orchestrator.app.config.settings import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE, parse_toml
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
     """
     if old is None:
         return _RULES_HEAD + _lines(values)
-    present = _parsed(old)
+    present = parse_toml(old, LOCAL_FILE)
     text, added = old, {}
     for key, value in values.items():
         if key not in present:
@@ -65,13 +65,6 @@ def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
         if tomllib.loads(text) == present | dict(values):
             return text
     raise ConfigurationError(f"{LOCAL_FILE} cannot be changed by a program: change it by hand")
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{LOCAL_FILE} is not valid TOML: {error}") from None
 
 
 def _lines(values: Mapping[str, Any]) -> str:
