@@ -66,7 +66,9 @@ def action_place() -> ActionPlace | str:
         said = json.loads(text) if text else None
     except (metadata.PackageNotFoundError, ValueError):
         said = None
-    return read_direct_url(said) if isinstance(said, dict) else "it was installed from a package index"
+    return (
+        read_direct_url(said) if isinstance(said, dict) else f"{PROGRAM} was installed from a package index"
+    )
 
 
 def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
@@ -79,8 +81,8 @@ def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
         checkout = Path(unquote(urlsplit(url).path))
         if _same_program(checkout):
             return _of_checkout(checkout)
-        return f"the folder that it was installed from, {checkout}, has other files now"
-    return "it was installed from a file"
+        return f"the files in {checkout}, from which {PROGRAM} was installed, have changed"
+    return f"{PROGRAM} was installed from a file"
 
 
 def _same_program(checkout: Path) -> bool:
@@ -102,7 +104,7 @@ def _of_checkout(folder: Path) -> ActionPlace | str:
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None or _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
-        return f"{folder} is no checkout"
+        return f"{folder} is not a checkout of git"
     if _git(folder, "status", "--porcelain") != "":
         return f"the checkout {folder} has changes that are not committed"
     remote = _git(folder, "remote", "get-url", "origin")
@@ -134,7 +136,7 @@ def _named(url: str, commit: str, folder: str) -> ActionPlace | str:
     host, path = (ssh["host"], ssh["path"]) if ssh else (parts.hostname or "", parts.path)
     name = OWNER_AND_NAME.fullmatch(path.strip("/").removesuffix(".git"))
     if name is None or not _COMMIT.fullmatch(commit):
-        return "the place that it was installed from is no repository of a server"
+        return f"the address that {PROGRAM} was installed from is not a repository on a server"
     below = "/".join(filter(None, (folder, _IN_REPOSITORY)))
     return ActionPlace(host.lower(), f"{name['owner']}/{name['name']}/{below}@{commit}")
 
@@ -151,7 +153,12 @@ def action_copy() -> list[ActionFile]:
     """
     folder = _brought("pullwright", _IN_REPOSITORY)
     files = [
-        ActionFile(f"{_IN_REPOSITORY}/{path.name}", path.read_bytes(), _is_executable(path))
+        # A wheel does not always keep the executable bit.
+        ActionFile(
+            f"{_IN_REPOSITORY}/{path.name}",
+            path.read_bytes(),
+            is_executable=path.suffix == ".sh" or bool(path.stat().st_mode & stat.S_IXUSR),
+        )
         for path in _files(folder)
     ]
     return [*files, ActionFile(f"{_IN_REPOSITORY}/{_ARCHIVE}", _archive())]
@@ -192,8 +199,3 @@ def _files(folder: Path) -> list[Path]:
         for path in folder.rglob("*")
         if path.is_file() and not _SKIPPED.intersection(path.relative_to(folder).parts)
     )
-
-
-def _is_executable(path: Path) -> bool:
-    # A wheel does not always keep the executable bit.
-    return path.suffix == ".sh" or bool(path.stat().st_mode & stat.S_IXUSR)

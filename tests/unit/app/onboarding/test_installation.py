@@ -70,7 +70,7 @@ def test_a_checkout_counts_as_it_is_published(tmp_path: Path) -> None:
     assert found() == ActionPlace("github.com", f"o/p/{ACTION}@{commit}")
     (folder / "new.py").touch()
     assert "has changes that are not committed" in str(found())
-    assert "is no checkout" in str(installation._of_checkout(tmp_path))
+    assert "is not a checkout of git" in str(installation._of_checkout(tmp_path))
 
 
 @pytest.mark.skipif(not (ROOT / ACTION).is_dir(), reason="the built wheel brings its own files along")
