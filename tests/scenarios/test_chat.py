@@ -331,7 +331,7 @@ def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: 
         person.wait_for("It adds now.")
         (at / "calc.py").write_text("mine\n")
         person.type("/undo yes")
-        person.wait_for("changed by somebody else since")
+        person.wait_for("changed since by somebody else")
         person.type("exit")
         assert person.end() == DONE
     assert (at / "calc.py").read_text() == "mine\n"

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.history import History
 
-    from orchestrator.app.cli.chat_view import ChatView
-    from orchestrator.app.cli.server_questions import ServerQuestions
+    from orchestrator.app.cli.chat_view import ChatView, ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer
@@ -351,7 +350,7 @@ class Chat:
 
     @property
     def _questions(self) -> ServerQuestions:
-        from orchestrator.app.cli.server_questions import ServerQuestions
+        from orchestrator.app.cli.chat_view import ServerQuestions
 
         return ServerQuestions(self.view, self._line, self._holds_secret)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
+    from orchestrator.app.config.fleet import FleetFile, FleetRepository, ListenAddress
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
     from orchestrator.app.wiring.spans import Tracing
@@ -244,7 +244,7 @@ class WorkerRun:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
-    async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
+    async def _serve(self, stack: AsyncExitStack, address: ListenAddress) -> None:
         from orchestrator.app.dashboard.health import serving_health
 
         port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
