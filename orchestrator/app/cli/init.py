@@ -76,11 +76,6 @@ class _Model:
     name: str
     api_url: str = ""
 
-    @property
-    def flags(self) -> str:
-        address = f"--api-url {self.api_url} " if self.api_url else ""
-        return f"{address}--model {shlex.quote(self.name)}"
-
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
@@ -405,16 +400,18 @@ class _Setup:
     def _say_next(self, decided: _Decided) -> None:
         """Print the next commands to type."""
         repo = shlex.quote(str(self._options.repo or "."))
-        flags = decided.model.flags if decided.model and decided.model.api_url else ""
-        flags = flags or ("" if decided.model else "--model PROVIDER:NAME")
+        model = ""
+        if decided.model is None:
+            model = " --model PROVIDER:NAME"
+        elif decided.model.api_url:  # a file cannot name it
+            model = f" --api-url {decided.model.api_url} --model {shlex.quote(decided.model.name)}"
         tests = " --test-command auto" if decided.has_tests else ""
         tests += "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts if tests)
-        model = f" {flags}" if flags else ""
         self._say("")
         self._say("Next:")
         written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
         self._say(
-            f"  git add {written} && git commit -m 'Set up Pullwright'   # it has effect on the default branch"
+            f"  git add {written} && git commit -m 'Set up Pullwright'   # it takes effect on the default branch"
         )
         self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
