@@ -220,7 +220,6 @@ def refuse_secrets(options: argparse.Namespace) -> None:
 
 
 def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """Return the flags of the named command."""
     for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
             parser = action.choices[options.command]

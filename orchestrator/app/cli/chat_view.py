@@ -37,7 +37,6 @@ _NOT_SENT = "That looks like a key or a password. It is not sent: a server must 
 
 
 def _indented(text: str) -> str:
-    """Indent all lines but the first."""
     return text.replace("\n", "\n    ")
 
 

@@ -416,7 +416,6 @@ def _pull(run: RunSummary, safe: SafeMarkdown) -> str:
 
 
 def _tests(run: RunSummary, safe: SafeMarkdown) -> Iterator[str]:
-    """Yield the results of the repository's test runs, and the reasons to look at them."""
     if run.verified is None:
         return
     if results := tests_in_words(run.verified.tests):

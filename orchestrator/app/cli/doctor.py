@@ -57,7 +57,6 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _summary(results: list[Result]) -> str:
-    """Return the number of findings of each state."""
     counts = Counter(result.finding.state for result in results)
     parts = [f"{counts[state]} {_LOOKS[state][3]}" for state in ProbeState if counts[state]]
     return ", ".join(parts) or "nothing tried"

@@ -355,7 +355,6 @@ class _Setup:
             self._say(f"label  {self._context.settings.label!r} on {self._github.name}")
 
     def _wants_label(self) -> bool:
-        """Return whether to create the backlog's label on GitHub."""
         if self._github is None or self._options.labels is False:
             return False
         has_token = credential_for(self._github.server, self._context).auth is not None

@@ -78,7 +78,7 @@ _SERVER_VARIABLE = "GITHUB_SERVER_URL"
 """docs.github.com/actions/reference/workflows-and-actions/variables"""
 _RUN_LIMITS = frozenset({"max_cycles"})
 """The limits that count for a whole run, so that a repository's file cannot set them for a cycle."""
-_MAY_BE_FOREIGN = ", because a repository may bring that file along; "
+_MAY_BE_FOREIGN = ", because that file may come from a repository; "
 
 if TYPE_CHECKING:
 
@@ -311,7 +311,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
-    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person for all GitHub tools."""
+    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person sets for all tools of GitHub."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
     return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
@@ -498,7 +498,7 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
 
 
 def _elsewhere(key: str) -> str:
-    return f"give {flag_of(key)} or set {PREFIX}{key.upper()}"
+    return f"pass {flag_of(key)} or set {PREFIX}{key.upper()}"
 
 
 def _named_as(place: Origin, key: str) -> str:
