@@ -157,14 +157,14 @@ class Chat:
 
     async def _handle(self, text: str) -> None:
         """Handle one input: run a command, or send a message to the model."""
-        from orchestrator.app.cli.slash import run_command
+        from orchestrator.app.cli.slash import run_slash_command
 
         if not text.strip():
             return
         if text.strip() in _LEAVING:
             raise _LeaveError
         if _COMMAND.match(text):
-            await self.interruptible(run_command(self, text))
+            await self.interruptible(run_slash_command(self, text))
         else:
             await self.interruptible(self.say(text))
 

@@ -45,7 +45,7 @@ class SlashCommand:
     run: Callable[[Chat, str], Awaitable[None]]
 
 
-async def run_command(chat: Chat, typed: str) -> None:
+async def run_slash_command(chat: Chat, typed: str) -> None:
     """Run the typed command.
 
     Raises:
