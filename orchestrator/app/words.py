@@ -226,9 +226,9 @@ def tests_in_words(tests: Mapping[str, Any]) -> str:
         if not isinstance(run, dict):
             continue
         counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
-        told = [f"{number:,} {name}" for number, name in counts if type(number) is int]
+        figures = [f"{number:,} {name}" for number, name in counts if type(number) is int]
         parts.append(
-            f"{kind} {', '.join(told) or 'without counts'}, exit code {short_line(str(run.get('exit')), 20)}"
+            f"{kind} {', '.join(figures) or 'without counts'}, exit code {short_line(str(run.get('exit')), 20)}"
         )
     return "; ".join(parts)
 
@@ -247,13 +247,13 @@ def _worker_line(event: WorkerEvent) -> str:
             )
             return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
         case Resumed():
-            return f"goes on where run {short_line(event.run)} stopped ({short_line(event.why)}): {_resumed_work(event)}"
+            return f"continues run {short_line(event.run)} ({short_line(event.why)}): {_resumed_work(event)}"
         case Reserved():
-            caps = ", ".join(_caps(event)) or "no cap"
-            return f"may spend: {caps}{f' ({short_line(event.reason)})' if event.reason else ''}"
+            limits = ", ".join(_limits(event)) or "no limit"
+            return f"may spend: {limits}{f' ({short_line(event.reason)})' if event.reason else ''}"
         case ForgeUsed():
             charged = event.requests - event.unchanged
-            return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
+            return f"requests to the forge: {event.requests}; {charged} count for the rate limit, {event.writes} write"
         case Paused():
             verb = "paused" if is_news(event) else "waiting"
             return f"{verb} until {_minute(event.until)}: {cut_line(event.reason)}"
@@ -282,11 +282,10 @@ def _resumed_work(event: Resumed) -> str:
     text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
     if not event.conflicts:
         return text
-    named = ", ".join(map(short_line, event.conflicts[:_MOST_NAMED]))
-    return f"{text}; in conflict with the base: {named}"
+    return f"{text}; in conflict with the base: {', '.join(map(short_line, event.conflicts[:_MOST_NAMED]))}"
 
 
-def _caps(event: Reserved) -> Iterator[str]:
+def _limits(event: Reserved) -> Iterator[str]:
     if event.usd is not None:
         yield f"${event.usd:,.2f}"
     if event.tokens is not None:
@@ -490,7 +489,7 @@ _BetweenRounds: TypeAlias = (
 )
 
 
-def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
+def _event_line(event: Event, narrator: Narrator) -> EventLine | None:  # noqa: C901  one case an event
     """Return the line for an event of the model's work, or pass other events to the functions below."""
     sign, style = "info", "dim"
     if isinstance(event, _NotShown):
@@ -504,14 +503,18 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
         case ReplyRejected():
             problems = "; ".join(short_line(problem) for problem in event.problems)
-            text = f"reply {event.attempt} not usable: {problems}; {_unusable_reply(narrator.said)}"
+            text = f"reply {event.attempt} cannot be used: {problems}; {_unusable_reply(narrator.said)}"
             sign, style = "warning", "yellow"
         case PlanAccepted():
-            sign, text, style = "plan", f"{_plan_line(event)}{repair_note(event)}", "bold"
+            plan = f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}" if event.plan.strip() else ""
+            text = f"{plan or counted(event.calls, 'call')}{repair_note(event)}"
+            sign, style = "plan", "bold"
         case ToolCallEnded():
             return narrator.call(event)
-        case ForeignToolsOffered() | TodosChanged():
-            text = _list_line(event)
+        case TodosChanged():
+            text = f"list: {todos_in_words(event.items)}"
+        case ForeignToolsOffered():
+            text = f"MCP server {short_line(event.server, 80)}: {counted(len(event.tools), 'tool')}"
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
@@ -527,12 +530,6 @@ def _unusable_reply(said: str) -> str:
     return f"it was: {short_line(said)}"
 
 
-def _list_line(event: ForeignToolsOffered | TodosChanged) -> str:
-    if isinstance(event, TodosChanged):
-        return f"list: {todos_in_words(event.items)}"
-    return f"MCP server {short_line(event.server, 80)}: {counted(len(event.tools), 'tool')}"
-
-
 def _between_rounds_line(event: _BetweenRounds, narrator: Narrator) -> EventLine:
     """Return the line for an event between the rounds, such as a wait, a limit or an error."""
     sign, style = "warning", "yellow"
@@ -544,20 +541,24 @@ def _between_rounds_line(event: _BetweenRounds, narrator: Narrator) -> EventLine
             text += f" ({cut_line(event.reason)})" if event.reason else ""
             sign, style = (sign, style) if event.decision is Decision.NO else ("info", "dim")
         case SteeringInjected():
-            sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
+            sign, text, style = (
+                "plan",
+                f"message to the model: {short_line(event.text, _MAX_TEXT_CHARS)}",
+                "bold",
+            )
         case LoopDetected():
             text = cut_line(event.message, _MAX_TEXT_CHARS)
         case Compacted():
             sign, style = "plan", "dim"
-            text = f"the conversation was made shorter, from about {event.tokens_before:,} to "
+            text = f"the conversation was shortened from about {event.tokens_before:,} to "
             text += f"{event.tokens_after:,} tokens: {short_line(event.reason, _MAX_TEXT_CHARS)}"
         case ErrorOccurred():
             sign, text, style = "failed", cut_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():
             text = f"limit of {short_line(event.limit)} reached: {short_line(event.detail)}"
         case Guarded():
-            said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
-            text = f"{event.defence}: {cut_line(said, _MAX_TEXT_CHARS)}"
+            details = f": {'; '.join(event.details)}" if event.details else ""
+            text = f"{event.defence}: {cut_line(f'{event.message}{details}', _MAX_TEXT_CHARS)}"
         case TestRunEnded() | Verified() | ClaimChecked():
             return _tests_line(event, narrator)
         case _:
@@ -579,12 +580,12 @@ _OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
 
 def claim_in_words(event: ClaimChecked) -> str:
     """Return the result of checking a claim, with the claimed and the found value where they differ."""
-    differs = bool(event.claimed) and event.claimed != event.found
     shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
     found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
-    said = f"claimed {claimed}, found {found or 'nothing'}" if differs else found
+    if event.claimed and event.claimed != event.found:
+        found = f"claimed {claimed}, found {found or 'nothing'}"
     note = f" ({short_line(event.note, _MAX_CLAIM_CHARS)})" if event.note else ""
-    return f"{short_line(event.subject)}: {said}{note}"
+    return f"{short_line(event.subject)}: {found}{note}"
 
 
 _CycleEvent: TypeAlias = (
@@ -649,53 +650,44 @@ def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrato
     match event:
         case ClaimChecked():
             sign, style = STANDINGS.get(event.standing, ("info", "dim"))
-            return EventLine(
-                narrator.sign(sign), f"{short_line(event.level)}: {claim_in_words(event)}", style
-            )
-        case TestRunEnded(problem=problem):
+            text = f"{short_line(event.level)}: {claim_in_words(event)}"
+        case TestRunEnded():
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
             text = f"tests {short_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
-            if problem:
-                return EventLine(
-                    narrator.sign("warning"), f"{text}; proves nothing: {short_line(problem)}", "yellow"
-                )
-            return EventLine(narrator.sign("info"), text, "dim")
-        case Verified(reasons=reasons):
-            why = short_line("; ".join(reasons), _MAX_TEXT_CHARS)
+            sign, style = "info", "dim"
+            if event.problem:
+                text += f"; proves nothing: {short_line(event.problem)}"
+                sign, style = "warning", "yellow"
+        case Verified():
+            why = short_line("; ".join(event.reasons), _MAX_TEXT_CHARS)
             if event.is_red:
-                return EventLine(narrator.sign("failed"), f"the tests do not pass: {why}", "red")
-            if why:
-                return EventLine(narrator.sign("warning"), f"the tests show: {why}", "yellow")
-            return EventLine(narrator.sign("ok"), "the tests pass", "green")
+                sign, text, style = "failed", f"the tests do not pass: {why}", "red"
+            elif why:
+                sign, text, style = "warning", f"the tests show: {why}", "yellow"
+            else:
+                sign, text, style = "ok", "the tests pass", "green"
         case _:
             assert_never(event)
-
-
-def _plan_line(event: PlanAccepted) -> str:
-    """Return the model's plan, or the number of its calls."""
-    if event.plan.strip():
-        return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
-    return "1 call" if event.calls == 1 else f"{event.calls} calls"
+    return EventLine(narrator.sign(sign), text, style)
 
 
 def todos_in_words(items: Sequence[TodoItem]) -> str:
     """Return the progress of the model's to-do list, with the current and the next item."""
     at_work = [item for item in items if item.status is TodoStatus.IN_PROGRESS]
     waiting = [item for item in items if item.status is TodoStatus.PENDING]
-    said = "".join(
-        f"; {word}: {short_line(some[0].content)}"
-        for word, some in (("now", at_work), ("next", waiting))
-        if some
-    )
-    return f"{done_in_words(items)}{said}"
+    text = done_in_words(items)
+    for word, some in (("now", at_work), ("next", waiting)):
+        if some:
+            text += f"; {word}: {short_line(some[0].content)}"
+    return text
 
 
 def repair_note(event: PlanAccepted) -> str:
     """Return a note in parentheses about repairs that made the reply readable; empty if there were none."""
     if event.cut_off:
         return " (the reply was cut off)"
-    return " (the reply was mended)" if event.repaired else ""
+    return " (the reply was repaired)" if event.repaired else ""
 
 
 def _ending(result: JsonObject, narrator: Narrator) -> EventLine:

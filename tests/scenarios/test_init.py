@@ -181,7 +181,7 @@ def test_one_pull_request_and_nothing_is_done_before_it_is_merged(
     body = pull.body or ""
     for words in (
         f"Model: `{VENDOR}`",
-        "Caps: 2 US dollars a cycle; 20 requests a cycle.",
+        "Limits: 2 US dollars a cycle; 20 requests a cycle.",
         "At most 48.00 US dollars a day: 24 times a day, at most 2 each time.",
         "An estimate: a small task (100,000 tokens read and 5,000 written) costs about 0.38 US dollars",
         "ANTHROPIC_API_KEY",

@@ -217,7 +217,7 @@ class _Job:
         yield (
             f"At most {self.max_usd:g} US dollars for the task of a run."
             if self.max_usd
-            else "No cap in US dollars."
+            else "No limit in US dollars."
         )
         yield f"Program: `{_code(self.uses)}`."
 
@@ -246,23 +246,23 @@ def _rules(settings: Settings, model: str | None) -> Iterator[str]:
         f"Pull requests: {kind}; at most {settings.max_open_prs} open, {settings.max_unreviewed} without a review, "
         f"{settings.max_prs_per_day} a day, {settings.max_files} files and {settings.max_lines:,} lines each."
     )
-    caps = _caps(settings)
-    yield f"Caps: {'; '.join(caps)}." if caps else "Caps: none are set here."
+    limits = _limits(settings)
+    yield f"Limits: {'; '.join(limits)}." if limits else "Limits: none are set here."
 
 
-def _caps(settings: Settings) -> list[str]:
+def _limits(settings: Settings) -> list[str]:
     units = {"usd": "US dollars", "tokens": "tokens", "minutes": "minutes", "rounds": "requests"}
-    caps = []
+    limits = []
     for over, words in (("", "a cycle"), ("_per_task", "a task"), ("_per_repo", "a day for the repository")):
         for unit, noun in units.items():
             value: Any = getattr(settings, f"max_{unit}{over}")
             if value is not None:
-                caps.append(f"{value:,g} {noun} {words}")
-    return caps
+                limits.append(f"{value:,g} {noun} {words}")
+    return limits
 
 
 def _costs(settings: Settings, job: _Job, model: str | None, now: datetime) -> Iterator[str]:
-    usd = min((cap for cap in (settings.max_usd, job.max_usd) if cap is not None), default=None)
+    usd = min((one for one in (settings.max_usd, job.max_usd) if one is not None), default=None)
     times = job.times_a_day(now)
     if times and usd is not None:
         most = min(times * usd, settings.max_usd_per_repo or times * usd)
@@ -270,7 +270,7 @@ def _costs(settings: Settings, job: _Job, model: str | None, now: datetime) -> I
     elif usd is not None:
         yield f"At most {usd:g} US dollars each time that it starts."
     else:
-        yield "There is no cap in US dollars."
+        yield "There is no limit in US dollars."
     found = _estimate(model, now)
     tokens = f"{EXAMPLE.input_tokens:,} tokens read and {EXAMPLE.output_tokens:,} written"
     if found is None:
