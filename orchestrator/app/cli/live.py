@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
+from orchestrator.app.event_lines import EventLine, Narrator, RunProgress, todos_in_words
 from orchestrator.app.words import (
-    EventLine,
-    Narrator,
-    RunProgress,
     amounts,
     clean,
     counted,
@@ -26,7 +24,6 @@ from orchestrator.app.words import (
     reply_in_words,
     seconds_in_words,
     short_line,
-    todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
@@ -343,24 +340,26 @@ class _Status(RunProgress):
         self._new_stream = stream
         self.until: datetime | None = None
         super().__init__(phase)
+        self._forget_output()
 
-    def does(self, what: str) -> None:
-        """Set the current activity, and clear the output of the one before."""
-        super().does(what)
+    def _forget_output(self) -> None:
         self._waits_until: float | None = None
         self.tail, self._stream = "", self._new_stream()
 
-    def take(self, event: Event) -> None:
-        """Update the status."""
-        super().take(event)
+    def take(self, event: Event) -> bool:
+        """Update the status, and forget the output of an activity that is over."""
+        is_new = super().take(event)
+        if is_new:
+            self._forget_output()
         while isinstance(event, SubagentEvent):
             event = event.event
         if isinstance(event, WaitStarted):
-            self.does("waiting")
+            self.doing = "waiting"
             self._waits_until = self._clock.monotonic() + event.seconds
         if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
             # Cleaned first: what a terminal obeys may stand between the letters of a secret.
             self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
+        return is_new
 
     def pause(self, event: Paused) -> None:
         """Start to count down to the end of a pause. A time that cannot be parsed is ignored."""
@@ -370,7 +369,8 @@ class _Status(RunProgress):
             return
         self.until = until if until.tzinfo else until.replace(tzinfo=UTC)
         self.phase = "waiting" if event.is_planned else "paused"
-        self.does("")
+        self.doing = ""
+        self._forget_output()
 
     def lines(
         self, now: tuple[float, datetime], frame: str, width: int, redact: Callable[[str], str]

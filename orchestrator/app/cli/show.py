@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.output import open_console, write_page
 from orchestrator.app.cli.state import state_lines
+from orchestrator.app.event_lines import Narrator, repair_note
 from orchestrator.app.words import (
-    Narrator,
     amounts,
     as_json_text,
     clean,
@@ -24,7 +24,6 @@ from orchestrator.app.words import (
     hanging,
     local_time,
     money,
-    repair_note,
     short_line,
 )
 from orchestrator.bot.journal.folders import Home

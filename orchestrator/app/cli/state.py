@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.words import counted, local_time, short_line, telling_argument
+from orchestrator.app.event_lines import telling_argument
+from orchestrator.app.words import counted, local_time, short_line
 from orchestrator.core.events import CycleStarted, ProcessingEnded, TurnStarted
 from orchestrator.core.todos import todo_checklist
 from orchestrator.engine.session.state_record import StateRecord

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.output import open_console, print_line, text_columns, write_page
+from orchestrator.app.event_lines import STANDINGS, Narrator, claim_in_words
 from orchestrator.app.wiring.verify_pr import build_verification
-from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
+from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
 from orchestrator.bot.verification.base import RunKind

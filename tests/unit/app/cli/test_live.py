@@ -13,7 +13,8 @@ from hypothesis import given
 from rich.console import Console
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.words import Narrator, duration, money, telling_argument
+from orchestrator.app.event_lines import Narrator, telling_argument
+from orchestrator.app.words import duration, money
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
     CallStatus,
