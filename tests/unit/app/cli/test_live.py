@@ -187,6 +187,11 @@ def test_what_no_summary_follows_is_not_lost() -> None:
     assert "something else" not in shown([FAILING[2], other], summary=True)
 
 
+def test_the_cost_stands_behind_the_end_of_the_cycle_only() -> None:
+    lines = shown([FAILING[2], CycleEnded({"outcome": "failed", "error": "something else"})], summary=True)
+    assert [line.endswith(" (1:30)") for line in lines.splitlines()] == [False, True]
+
+
 def test_plain_lines_may_be_asked_for_on_a_terminal() -> None:
     without_colours = re.sub(r"\x1b\[[0-9;]*m", "", shown(EVENTS, terminal=True, plain=True))
     assert without_colours == PLAIN
