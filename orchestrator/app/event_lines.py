@@ -77,74 +77,12 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
     from orchestrator.core.todos import TodoItem
 
-WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
-
-_MOST_NAMED = 5
-
-
-def _worker_line(event: WorkerEvent) -> str:
-    """Return the line for an event about claims, budgets or pauses."""
-    match event:
-        case Claimed():
-            taken = (
-                f", taken over from run {short_line(event.took_over_from)}" if event.took_over_from else ""
-            )
-            return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
-        case Resumed():
-            return f"continues run {short_line(event.run)} ({short_line(event.why)}): {_resumed_work(event)}"
-        case Reserved():
-            limits = ", ".join(_limits(event)) or "no limit"
-            return f"may spend: {limits}{f' ({short_line(event.reason)})' if event.reason else ''}"
-        case ForgeUsed():
-            charged = event.requests - event.unchanged
-            return f"requests to the forge: {event.requests}; {charged} count for the rate limit, {event.writes} write"
-        case Paused():
-            verb = "paused" if is_news(event) else "waiting"
-            return f"{verb} until {_minute(event.until)}: {cut_line(event.reason)}"
-        case WorkSaved():
-            places = [f"as {short_line(event.ref)}"] if event.ref else []
-            places += [f"as a patch: {clean(event.path)}"] if event.path else []
-            return f"work saved {' and '.join(places)}"
-        case _:
-            assert_never(event)
-
-
-def is_news(event: WorkerEvent) -> bool:
-    """Return whether a person should notice the event. The planned wait of a schedule is no news."""
-    return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
-
-
-def _minute(text: str) -> str:
-    """Return an ISO 8601 time to the minute, in local time."""
-    try:
-        return local_time(datetime.fromisoformat(text))
-    except (ValueError, OverflowError):
-        return short_line(text)
-
-
-def _resumed_work(event: Resumed) -> str:
-    text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
-    if not event.conflicts:
-        return text
-    return f"{text}; in conflict with the base: {', '.join(map(short_line, event.conflicts[:_MOST_NAMED]))}"
-
-
-def _limits(event: Reserved) -> Iterator[str]:
-    if event.usd is not None:
-        yield f"${event.usd:,.2f}"
-    if event.tokens is not None:
-        yield f"{event.tokens:,} tokens"
-    if event.minutes is not None:
-        yield f"{event.minutes:g} minutes"
-    if event.rounds is not None:
-        yield counted(event.rounds, "round")
-
-
 # The most informative arguments of calls, best first.
 _INFORMATIVE = (
     *("path", "file_path", "dir_path", "command", "pattern", "title", "question_text", "reason"),
     *("query", "url", "task", "agent_id", "answer"),
 )
+_MOST_NAMED = 5
 _MAX_ARGUMENT_CHARS = 80
 _MAX_TEXT_CHARS = 600
 _SHORT_COMMIT = 10
@@ -426,6 +364,7 @@ def claim_in_words(event: ClaimChecked) -> str:
     return f"{short_line(event.subject)}: {found}{note}"
 
 
+_WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
 _CycleEvent: TypeAlias = (
     CycleStarted
     | PhaseEntered
@@ -434,7 +373,7 @@ _CycleEvent: TypeAlias = (
     | Warned
     | Proposed
     | QuestionAsked
-    | WorkerEvent
+    | _WorkerEvent
     | CycleEnded
 )
 
@@ -467,7 +406,7 @@ def _cycle_line(event: _CycleEvent, narrator: Narrator) -> EventLine:
             sign, style = "question", "bold yellow"
         case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
             text = _worker_line(event)
-            sign, style = ("warning", "yellow") if is_news(event) else (sign, style)
+            sign, style = ("warning", "yellow") if _is_news(event) else (sign, style)
         case CycleEnded():
             return _ending(event.result, narrator)
         case _:
@@ -481,6 +420,64 @@ def _shown_url(url: str) -> str:
     Files of the local forge are for programs; people read their content with `pulls` and git.
     """
     return "" if not url or url.startswith("file:") else f"  {cut_line(url)}"
+
+
+def _worker_line(event: _WorkerEvent) -> str:
+    """Return the line for an event about claims, budgets or pauses."""
+    match event:
+        case Claimed():
+            taken = (
+                f", taken over from run {short_line(event.took_over_from)}" if event.took_over_from else ""
+            )
+            return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
+        case Resumed():
+            return f"continues run {short_line(event.run)} ({short_line(event.why)}): {_resumed_work(event)}"
+        case Reserved():
+            limits = ", ".join(_limits(event)) or "no limit"
+            return f"may spend: {limits}{f' ({short_line(event.reason)})' if event.reason else ''}"
+        case ForgeUsed():
+            charged = event.requests - event.unchanged
+            return f"requests to the forge: {event.requests}; {charged} count for the rate limit, {event.writes} write"
+        case Paused():
+            verb = "paused" if _is_news(event) else "waiting"
+            return f"{verb} until {_minute(event.until)}: {cut_line(event.reason)}"
+        case WorkSaved():
+            places = [f"as {short_line(event.ref)}"] if event.ref else []
+            places += [f"as a patch: {clean(event.path)}"] if event.path else []
+            return f"work saved {' and '.join(places)}"
+        case _:
+            assert_never(event)
+
+
+def _is_news(event: _WorkerEvent) -> bool:
+    """Return whether a person should notice the event. The planned wait of a schedule is no news."""
+    return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
+
+
+def _minute(text: str) -> str:
+    """Return an ISO 8601 time to the minute, in local time."""
+    try:
+        return local_time(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        return short_line(text)
+
+
+def _resumed_work(event: Resumed) -> str:
+    text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
+    if not event.conflicts:
+        return text
+    return f"{text}; in conflict with the base: {', '.join(map(short_line, event.conflicts[:_MOST_NAMED]))}"
+
+
+def _limits(event: Reserved) -> Iterator[str]:
+    if event.usd is not None:
+        yield f"${event.usd:,.2f}"
+    if event.tokens is not None:
+        yield f"{event.tokens:,} tokens"
+    if event.minutes is not None:
+        yield f"{event.minutes:g} minutes"
+    if event.rounds is not None:
+        yield counted(event.rounds, "round")
 
 
 def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrator) -> EventLine:
