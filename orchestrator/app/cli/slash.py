@@ -8,6 +8,7 @@ import os
 import shlex
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -210,14 +211,6 @@ async def _begun(program: ChatProgram) -> Conversation | None:
     return await program.opened() if program.begun else program.conversation
 
 
-async def _undo(chat: Chat, rest: str) -> None:
-    await _undo_or_redo(chat, rest, redo=False)
-
-
-async def _redo(chat: Chat, rest: str) -> None:
-    await _undo_or_redo(chat, rest, redo=True)
-
-
 async def _undo_or_redo(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show the changes of an undo or redo, and make them if the person agrees."""
     from orchestrator.app.words import counted
@@ -388,8 +381,12 @@ COMMANDS: dict[str, SlashCommand] = {
             "/effort", "[WORD]", "show or set the reasoning effort: low, medium, high, none", _effort
         ),
         SlashCommand("/diff", "", "show the model's changes, or what /pr would propose", _diff),
-        SlashCommand("/undo", "[yes]", "show and undo the model's last change", _undo),
-        SlashCommand("/redo", "[yes]", "show and redo the last undone change", _redo),
+        SlashCommand(
+            "/undo", "[yes]", "show and undo the model's last change", partial(_undo_or_redo, redo=False)
+        ),
+        SlashCommand(
+            "/redo", "[yes]", "show and redo the last undone change", partial(_undo_or_redo, redo=True)
+        ),
         SlashCommand(
             "/pr",
             "[--all] [TITLE]",

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from orchestrator.app.config.fleet import FleetFile, FleetRepository, ListenAddress
+    from orchestrator.app.config.fleet import FleetFile, FleetRepository
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
     from orchestrator.app.wiring.spans import Tracing
@@ -130,7 +130,7 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
 
     Args:
         url: address of the database with the queue.
-        alone: see `WorkerRun`.
+        alone: see `_WorkerRun`.
 
     Raises:
         ConfigurationError: an option is wrong, or the extra `fleet` is not installed.
@@ -138,16 +138,16 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
     """
     environments = (os.environ, *(one.environ for one in file.repositories))
     redactor = Redactor(dict.fromkeys(value for one in environments for value in secret_values(one)))
-    with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
-        return asyncio.run(WorkerRun(file, options, url, redactor, traces, alone=alone).run())
+    with tracing(os.environ, SystemClock(), partial(_say, redactor)) as traces:
+        return asyncio.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
 
 
-def say(redactor: Redactor, text: str) -> None:
+def _say(redactor: Redactor, text: str) -> None:
     """Print a line on standard error, without secrets."""
     print(f"{PROGRAM}: {redactor.redact(clean(text))}", file=sys.stderr, flush=True)
 
 
-class WorkerRun:
+class _WorkerRun:
     """One worker, from its start to its end.
 
     Args:
@@ -167,7 +167,7 @@ class WorkerRun:
         *,
         alone: bool,
     ) -> None:
-        self._store = open_store(url, patient=True)
+        self._store = open_store(url, patient=True)  # before the imports, because it names a missing package
         from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
         from orchestrator.bot.fleet.worker import FleetWorker
 
@@ -206,8 +206,12 @@ class WorkerRun:
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(self._store.open)
             stack.push_async_callback(asyncio.to_thread, self._store.close)
-            if self._file.health is not None:
-                await self._serve(stack, self._file.health)
+            if (address := self._file.health) is not None:
+                from orchestrator.app.dashboard.health import serving_health
+
+                served = serving_health(self._health, address.host, address.port)
+                port = await stack.enter_async_context(served)
+                self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
             await asyncio.to_thread(self._worker.begin)
             stack.push_async_callback(self._worker.close)
             await self._engine.launch()
@@ -243,12 +247,6 @@ class WorkerRun:
         if at > now and not self._once:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
-
-    async def _serve(self, stack: AsyncExitStack, address: ListenAddress) -> None:
-        from orchestrator.app.dashboard.health import serving_health
-
-        port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
-        self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
 
     async def _receive(self, stack: AsyncExitStack) -> None:
         """Listen for webhooks, if the file names an address."""
@@ -312,7 +310,7 @@ class WorkerRun:
             print(redact(short_line(line, most_chars=1_000)), flush=True)
 
     def _say(self, text: str) -> None:
-        say(self._redactor, text)
+        _say(self._redactor, text)
 
 
 class Members:
