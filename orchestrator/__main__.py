@@ -1,7 +1,7 @@
-"""`python -m orchestrator` is the command `pullwright`; in a source tree, `set-up` makes what it needs.
+"""`python -m orchestrator` is the command `pullwright`; in a source tree, `set-up` installs what it needs.
 
-A Python that is too old for the program can read this file, and one without its packages can run it: both say
-in one line what to do. So nothing here is newer than Python 3.8.
+A Python that is too old for the program can read this file, and one without its packages can run it: both print
+one line that says what to do. So the file uses no syntax that is newer than Python 3.8.
 """
 
 import os
@@ -47,7 +47,7 @@ def check_packages() -> str:
     for requirement in tomllib.loads(described.read_text("utf-8"))["project"]["dependencies"]:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
-            if ";" not in requirement:  # else it may not be for this machine
+            if ";" not in requirement:  # a condition may exclude this machine
                 metadata.distribution(name)
         except metadata.PackageNotFoundError:
             missing.append(name)
@@ -70,7 +70,7 @@ def set_up(words: "list[str]") -> int:
     problem = "" if words in ([], ["--tests"]) else f"{SET_UP} knows --tests only, not {' '.join(words)}"
     if not problem and not lock.exists():
         problem = (
-            f"{SET_UP} is for a clone of the source; this is an installed package, which has what it needs"
+            f"{SET_UP} is for a clone of the source; this is an installed package, which needs no set-up"
         )
     if not problem and shutil.which("git") is None:
         problem = "git is missing: install it (apt install git, dnf install git, brew install git)"
@@ -92,7 +92,7 @@ def set_up(words: "list[str]") -> int:
 
 
 def install(python: Path, lock: Path) -> int:
-    """Install what a lock file names, each file checked against its hash, and say how far it is."""
+    """Install the packages of a lock file, each checked against its hash, and show the progress."""
     wanted = sum("==" in line and not line.startswith("#") for line in lock.read_text("utf-8").splitlines())
     tell(f"installing {wanted} packages from {lock.relative_to(HERE)} ...")
     command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
@@ -116,7 +116,7 @@ def install(python: Path, lock: Path) -> int:
 
 
 def tell(text: str) -> None:
-    """Say what is done now."""
+    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

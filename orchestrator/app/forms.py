@@ -58,9 +58,8 @@ def _pattern(value: str) -> str:
     from pathspec import GitIgnoreSpec
 
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # FutureWarning: syntax that a later Python may read differently
+        # A FutureWarning tells of syntax that a later Python may read differently.
+        with warnings.catch_warnings(action="ignore"):
             (pattern,) = GitIgnoreSpec.from_lines([value]).patterns
     except (ValueError, re.error) as error:
         raise ValueError from error
@@ -98,10 +97,7 @@ Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=
 Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
 Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
-Patterns = Annotated[
-    tuple[Annotated[Line, AfterValidator(_pattern)], ...],
-    BeforeValidator(_as_tuple),
-]
+Patterns = Annotated[tuple[Annotated[Line, AfterValidator(_pattern)], ...], BeforeValidator(_as_tuple)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)

@@ -41,12 +41,12 @@ MOST_ITEMS = 1_000
 """Maximum items of an option that is a list."""
 MOST_COMMAND_CHARS = 1_000
 
-A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
-A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
-ADDRESS = "an http:// or https:// address without a user name, a password or a #"
-ONE_LINE = "one line of text, not empty, of at most 200 characters"
-A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
-A_PATTERN = "a path pattern as in .gitignore"
+_A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
+_A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
+_ADDRESS = "an http:// or https:// address without a user name, a password or a #"
+_ONE_LINE = "one line of text, not empty, of at most 200 characters"
+_A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
+_A_PATTERN = "a path pattern as in .gitignore"
 
 AUTO = "auto"
 """The value of `test_command` that selects the command of the repository's own file, or the proposed one."""
@@ -116,6 +116,11 @@ def number(
     return Option(default, description, str(bounds), reach, begins, bounds)
 
 
+def limit(description: str, bounds: Bounds) -> Any:
+    """Define an option that is a limit: not set by default, and a repository may tighten it."""
+    return number(None, description, bounds, Reach.TIGHTEN)
+
+
 def several(description: str, allowed: str, reach: Reach, begins: str = "") -> Any:
     """Define an option that is a list; `allowed` describes one item."""
     return Option((), description, f"a list, each {allowed}", reach, begins, is_list=True)
@@ -132,9 +137,9 @@ _PULL_REQUESTS = Bounds(1, 1_000)
 class Options:
     """All options with the types of their values. Choices that a repository may tighten begin with the strictest."""
 
-    model: Line | None = option(None, "The model, as PROVIDER:NAME.", ONE_LINE, begins="the model")
+    model: Line | None = option(None, "The model, as PROVIDER:NAME.", _ONE_LINE, begins="the model")
     api_url: Address | None = option(
-        None, "Address of a model server other than the vendor's.", ADDRESS, Reach.NEVER
+        None, "Address of a model server other than the vendor's.", _ADDRESS, Reach.NEVER
     )
     contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = option(
         None,
@@ -178,13 +183,13 @@ class Options:
     github_url: Address = option(
         "https://github.com",
         "Address of GitHub or of a GitHub Enterprise server.",
-        ADDRESS,
+        _ADDRESS,
         Reach.NEVER,
         begins="GitHub",
     )
     # The label on an issue permits work on it, so a repository's file must not choose another label.
     label: Line = option(
-        "pullwright", "Label of the open issues that form the backlog.", ONE_LINE, Reach.NEVER
+        "pullwright", "Label of the open issues that form the backlog.", _ONE_LINE, Reach.NEVER
     )
     base: Branch | None = option(
         None,
@@ -198,7 +203,7 @@ class Options:
         "an App's id or client id",
         Reach.NEVER,
     )
-    author_name: Person = option("Pullwright", "Author of the commits.", f"{ONE_LINE}, without < and >")
+    author_name: Person = option("Pullwright", "Author of the commits.", f"{_ONE_LINE}, without < and >")
     author_email: Email = option(
         "pullwright@users.noreply.github.com", "E-mail address of the commits' author.", "an e-mail address"
     )
@@ -223,10 +228,10 @@ class Options:
     )
     allow_command: Texts = several(
         "Commands that may run below the permission level dangerous, such as 'pytest *'.",
-        ONE_LINE,
+        _ONE_LINE,
         Reach.NEVER,
     )
-    deny_command: Texts = several("Commands that never run.", ONE_LINE, Reach.TIGHTEN)
+    deny_command: Texts = several("Commands that never run.", _ONE_LINE, Reach.TIGHTEN)
     sandbox: SandboxChoice = option(
         "auto",
         "Where commands run: in the system's sandbox, in a container of an image, or as you without a sandbox.",
@@ -234,28 +239,28 @@ class Options:
         Reach.TYPED,
     )
     sandbox_read: Texts = several(
-        "Folders that commands may read, in addition to the system's.", ONE_LINE, Reach.NEVER
+        "Folders that commands may read, in addition to the system's.", _ONE_LINE, Reach.NEVER
     )
-    allow_host: Hosts = several("Hosts that commands may connect to.", A_HOST, Reach.NEVER)
+    allow_host: Hosts = several("Hosts that commands may connect to.", _A_HOST, Reach.NEVER)
     mcp_config: Line | None = option(
         None,
         "File with MCP servers in the common JSON form, in addition to those of your own config.toml.",
-        ONE_LINE,
+        _ONE_LINE,
         Reach.NEVER,
         begins="MCP servers, whose tools the model may use",
     )
     mcp_unconfined: Texts = several(
-        "Names of MCP servers that run as you, without a sandbox.", ONE_LINE, Reach.TYPED
+        "Names of MCP servers that run as you, without a sandbox.", _ONE_LINE, Reach.TYPED
     )
     allow_path: Patterns = several(
         "Protected paths that may be changed without waiting for a person.",
-        A_PATTERN,
+        _A_PATTERN,
         Reach.NEVER,
         begins="what goes out",
     )
-    protect_path: Patterns = several("More paths whose changes wait for a person.", A_PATTERN, Reach.TIGHTEN)
+    protect_path: Patterns = several("More paths whose changes wait for a person.", _A_PATTERN, Reach.TIGHTEN)
     allow_link: Hosts = several(
-        "Hosts that published texts may link to, in addition to the forge's.", A_HOST, Reach.NEVER
+        "Hosts that published texts may link to, in addition to the forge's.", _A_HOST, Reach.NEVER
     )
     max_files: int = number(
         50, "Maximum files that a pull request may change.", Bounds(1, 100_000), Reach.TIGHTEN
@@ -272,17 +277,17 @@ class Options:
     test_command: CommandLine | None = option(
         None,
         "Command that runs the tests, in the sandbox. auto uses the repository's own command. If not set, no tests run.",
-        f"auto, or {A_COMMAND}",
+        f"auto, or {_A_COMMAND}",
         Reach.PROPOSE,
         begins="tests",
     )
     setup_command: CommandLine | None = option(
-        None, "Command that installs what the tests need, in the same sandbox.", A_COMMAND, Reach.PROPOSE
+        None, "Command that installs what the tests need, in the same sandbox.", _A_COMMAND, Reach.PROPOSE
     )
     test_report: Report | None = option(
         None,
         "Path of the report that the test command writes. Not needed for pytest.",
-        A_REPORT,
+        _A_REPORT,
         Reach.PROPOSE,
     )
     test_minutes: float = number(
@@ -290,7 +295,7 @@ class Options:
     )
     test_paths: Patterns = several(
         "More paths that belong to the tests, in addition to those recognized by their names.",
-        A_PATTERN,
+        _A_PATTERN,
         Reach.TIGHTEN,
     )
     require_tests: bool = option(
@@ -306,22 +311,14 @@ class Options:
         Reach.TIGHTEN,
         begins="limits; work that is not proposed is saved",
     )
-    max_usd: float | None = number(None, "Maximum US dollars spent in a cycle.", _USD, Reach.TIGHTEN)
-    max_tokens: int | None = number(
-        None, "Maximum tokens, input and output, in a cycle.", _TOKENS, Reach.TIGHTEN
-    )
-    max_minutes: float | None = number(None, "Maximum minutes of a cycle.", _MINUTES, Reach.TIGHTEN)
-    max_cycles: int | None = number(
-        None, "Maximum cycles of a continuous run.", Bounds(1, 1_000_000), Reach.TIGHTEN
-    )
-    max_usd_per_task: float | None = number(
-        None, "Maximum US dollars for a task, over all its cycles.", _USD, Reach.TIGHTEN
-    )
-    max_tokens_per_task: int | None = number(None, "Maximum tokens for a task.", _TOKENS, Reach.TIGHTEN)
-    max_minutes_per_task: float | None = number(None, "Maximum minutes for a task.", _MINUTES, Reach.TIGHTEN)
-    max_rounds_per_task: int | None = number(
-        None, "Maximum requests to the model for a task.", _ROUNDS, Reach.TIGHTEN
-    )
+    max_usd: float | None = limit("Maximum US dollars spent in a cycle.", _USD)
+    max_tokens: int | None = limit("Maximum tokens, input and output, in a cycle.", _TOKENS)
+    max_minutes: float | None = limit("Maximum minutes of a cycle.", _MINUTES)
+    max_cycles: int | None = limit("Maximum cycles of a continuous run.", Bounds(1, 1_000_000))
+    max_usd_per_task: float | None = limit("Maximum US dollars for a task, over all its cycles.", _USD)
+    max_tokens_per_task: int | None = limit("Maximum tokens for a task.", _TOKENS)
+    max_minutes_per_task: float | None = limit("Maximum minutes for a task.", _MINUTES)
+    max_rounds_per_task: int | None = limit("Maximum requests to the model for a task.", _ROUNDS)
     max_usd_per_day: float | None = number(
         None, "Maximum US dollars that this machine spends in a UTC day.", _USD, Reach.NEVER
     )
@@ -334,23 +331,17 @@ class Options:
     max_rounds_per_day: int | None = number(
         None, "Maximum requests to the model on this machine in a UTC day.", _ROUNDS, Reach.NEVER
     )
-    max_usd_per_repo: float | None = number(
-        None, "Maximum US dollars for the repository in a UTC day, on all machines.", _USD, Reach.TIGHTEN
+    max_usd_per_repo: float | None = limit(
+        "Maximum US dollars for the repository in a UTC day, on all machines.", _USD
     )
-    max_tokens_per_repo: int | None = number(
-        None, "Maximum tokens for the repository in a UTC day, on all machines.", _TOKENS, Reach.TIGHTEN
+    max_tokens_per_repo: int | None = limit(
+        "Maximum tokens for the repository in a UTC day, on all machines.", _TOKENS
     )
-    max_minutes_per_repo: float | None = number(
-        None,
-        "Maximum minutes of cycles for the repository in a UTC day, on all machines.",
-        _MINUTES,
-        Reach.TIGHTEN,
+    max_minutes_per_repo: float | None = limit(
+        "Maximum minutes of cycles for the repository in a UTC day, on all machines.", _MINUTES
     )
-    max_rounds_per_repo: int | None = number(
-        None,
-        "Maximum requests to the model for the repository in a UTC day, on all machines.",
-        _ROUNDS,
-        Reach.TIGHTEN,
+    max_rounds_per_repo: int | None = limit(
+        "Maximum requests to the model for the repository in a UTC day, on all machines.", _ROUNDS
     )
     price: Price | None = option(
         None,
@@ -360,7 +351,7 @@ class Options:
     )
     fallback_model: Texts = several(
         "Models to ask, in this order, when the first one has no quota left or is down.",
-        ONE_LINE,
+        _ONE_LINE,
         Reach.NEVER,
     )
     max_open_prs: int = number(
@@ -446,13 +437,13 @@ class Options:
     embedding_api_url: Address | None = option(
         None,
         "Address of an embeddings server for the memory. Without it and without the extra embed, words are compared.",
-        ADDRESS,
+        _ADDRESS,
         Reach.NEVER,
     )
     embedding_model: Line | None = option(
         None,
         "Model of the embeddings server; text-embedding-3-small if not set. Without one: all-MiniLM-L6-v2 or letters.",
-        ONE_LINE,
+        _ONE_LINE,
         Reach.NEVER,
     )
     embedding_dimension: int | None = number(
@@ -470,11 +461,9 @@ class Options:
         "true or false",
         Reach.TIGHTEN,
     )
-    skill_bytes: int | None = number(
-        None,
+    skill_bytes: int | None = limit(
         "Maximum bytes of a skill that the model gets. If not set, 4,096 with the profile explorer, else 20,480.",
         Bounds(256, 1_000_000),
-        Reach.TIGHTEN,
     )
     system_prompt: Prose | None = option(
         None,
@@ -483,17 +472,13 @@ class Options:
         Reach.NEVER,
         begins="sessions",
     )
-    max_subagents: int | None = number(
-        None,
+    max_subagents: int | None = limit(
         "Maximum subagents of a session at the same time. If not set, 5 with the profile assistant, else 16.",
         Bounds(1, 100),
-        Reach.TIGHTEN,
     )
-    subagent_timeout_seconds: float | None = number(
-        None,
+    subagent_timeout_seconds: float | None = limit(
         "Seconds after which a subagent of the profile assistant is stopped. If not set, 300.",
         Bounds(1.0, 24 * 3600.0),
-        Reach.TIGHTEN,
     )
 
 
@@ -528,8 +513,6 @@ def flag_of(key: str) -> str:
 SETTING_KEYS = frozenset((*KEYS, *RENAMED))
 """The keys that a flag may set."""
 
-_AS_DANGEROUS = "--allow-dangerous-tools"
-
 
 def add_settings(
     parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
@@ -555,7 +538,7 @@ def add_settings(
         group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))
         if key == "permission":
             group.add_argument(
-                _AS_DANGEROUS,
+                "--allow-dangerous-tools",
                 action="store_const",
                 const="dangerous",
                 dest=key,
@@ -567,11 +550,10 @@ def add_settings(
 
 
 def _help(key: str) -> str:
-    option = OPTIONS[key]
-    text = option.description.removesuffix(".")
-    if option.default in {None, ()}:
-        return text
-    return f"{text} (default: {({True: 'yes', False: 'no'} if kind(key) is bool else {}).get(option.default, option.default)})"
+    text, default = OPTIONS[key].description.removesuffix("."), OPTIONS[key].default
+    if kind(key) is bool:
+        default = "yes" if default else "no"
+    return text if default in {None, ()} else f"{text} (default: {default})"
 
 
 def _shape(key: str) -> dict[str, Any]:

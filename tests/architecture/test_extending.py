@@ -26,7 +26,7 @@ FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE
 
 USES = """
 from pathlib import Path
-from orchestrator.app.config import load_settings
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.options import OPTIONS
 
 cwd = Path("empty")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from orchestrator.app.cli.arguments import COMMANDS, MEANINGS, UsageError, parse
+from orchestrator.app.cli.arguments import MEANINGS, UsageError, parse
+from orchestrator.app.cli.commands import COMMANDS
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
 from orchestrator.app.options import KEYS, choices

@@ -135,7 +135,7 @@ def test_a_conversation_is_taken_up_with_its_cost_and_its_list(stage: Stage, tal
     stage.script(reply("At calc.py."))
     done = talk("chat", "--resume", run, lines="/todo\nWhat is to be done?\n/todo\n/cost\n")
     assert "look at calc.py" in done.out
-    assert "with the runs before it: 3 rounds" in done.out
+    assert "with its earlier runs: 3 rounds" in done.out
     assert stage.asked(2)[1]["content"].startswith("Remember to look")
 
 
@@ -187,11 +187,11 @@ def test_a_command_answers_everything_that_is_typed(stage: Stage, talk: Talk, at
     assert "Traceback" not in done.err
     for words in (
         "/resume [RUN]",
-        "nothing was said yet",
+        "the conversation has no message yet",
         "there is no command /nonsense",
         "did you mean /help?",
         "reasoning effort: low",
-        "talk.md is there already",
+        "talk.md exists already",
         "No closing quotation",
     ):
         assert words in done.out, words
@@ -253,7 +253,7 @@ def test_where_no_summary_can_be_had_the_conversation_stays(stage: Stage, talk: 
         reply("Hi."), reply(f"one {long}"), reply("two"), reply("no headings"), reply("none"), reply("Yes.")
     )
     done = talk("chat", lines="Hello\n/compact\nMore\nOn\n/compact\nStill there?\n")
-    assert done.out.count("the conversation is as short as it can be made") == 2
+    assert done.out.count("the conversation cannot be made shorter") == 2
     assert "the conversation could not be summarized" in done.err
     assert "one word" in json.dumps(stage.asked(5))
 
@@ -300,8 +300,8 @@ def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, tal
     done = talk("chat", "--permission", "dangerous", "--sandbox", "off", lines=typed)
     assert "+    return a + b" in done.out
     assert "followed by yes" in done.out
-    assert done.out.count("taken back: 3 files") == 2
-    assert "done again: 3 files" in done.out
+    assert done.out.count("undone: 3 files") == 2
+    assert "redone: 3 files" in done.out
     assert "the model has changed no file" in done.out
     assert (at / "calc.py").read_text() == CALC
     assert ((at / "README.md").exists(), (at / "made.txt").exists()) == (True, False)
@@ -319,7 +319,7 @@ def test_what_was_changed_is_taken_back_after_the_conversation_was_taken_up(
     assert "has changed no file" in done.out, "of another conversation"
     run = stage.command("show", "--list", "--json").results[-1]["run"]
     done = talk("chat", "--resume", run, lines="/diff\n/undo yes\n/redo yes\n/undo yes\n")
-    assert done.out.count("taken back: 1 file") == 2
+    assert done.out.count("undone: 1 file") == 2
     assert (at / "calc.py").read_text() == CALC
 
 
@@ -331,7 +331,7 @@ def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: 
         person.wait_for("It adds now.")
         (at / "calc.py").write_text("mine\n")
         person.type("/undo yes")
-        person.wait_for("changed by somebody else since")
+        person.wait_for("changed since by somebody else")
         person.type("exit")
         assert person.end() == DONE
     assert (at / "calc.py").read_text() == "mine\n"
@@ -439,7 +439,7 @@ def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path
         person.press("/stat\t")
         person.wait_for("us")
         person.press("\r")
-        person.wait_for("not begun")
+        person.wait_for("not started")
         person.press("Explain @de\t")
         person.wait_for("ep/")
         person.press("no\t")
@@ -575,7 +575,7 @@ def test_ctrl_c_ends_the_commands_of_the_reply_and_answers_its_call(
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         person.type("/undo yes")
-        person.wait_for("taken back: 1 file")
+        person.wait_for("undone: 1 file")
         person.type("Go on")
         person.wait_for("Here.")
     results = [one["content"] for one in stage.asked(1) if one["role"] == "tool"]

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.app.cli.arguments import COMMANDS, parse
+from orchestrator.app.cli.arguments import parse
+from orchestrator.app.cli.commands import COMMANDS
 from tests.doubles.engines import engine
 
 ROOT = Path(__file__).parents[2]

@@ -93,7 +93,7 @@ def test_one_pass_over_all_repositories(
     assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC \| ", line) for line in (broken, good, quiet))
     assert branches(fleet.parent / "good")
     own, served = done.err.splitlines()
-    assert "PULLWRIGHT_DATABASE_URL is not used here" in own
+    assert "PULLWRIGHT_DATABASE_URL has no effect here" in own
     assert re.search(r"health at http://127\.0\.0\.1:\d+/healthz", served)
     assert done.code == 1
     monkeypatch.delenv("PULLWRIGHT_DATABASE_URL")
@@ -271,7 +271,7 @@ def test_what_the_queue_lacks_is_said_in_one_line(
         said = f"{database}: file is not a database; remove it; the next worker builds a new queue from the repositories"
     else:
         (own_state / "fleets").write_text("in the way")
-        said = "cannot be made: File exists: name another one with PULLWRIGHT_HOME"
+        said = "cannot be made: File exists; name another state folder with PULLWRIGHT_HOME"
     done = stage.command("worker", "--config", str(fleet), "--once")
     assert (done.code, done.out) == (1 if broken == "file" else 2, "")
     assert said in done.err

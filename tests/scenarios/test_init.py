@@ -74,7 +74,7 @@ def test_a_vendors_model_gets_a_cap_in_dollars_and_a_second_call_changes_nothing
     argv = ("init", "--repo", str(folder), "--model", VENDOR, "--max-usd", "2", "--test-command", "make test")
     assert stage.command(*argv).code == 0
     assert rules(folder) == {"model": VENDOR, "max_usd": 2.0, "test_command": "make test"}
-    assert "Everything is there already." in stage.command(*argv).out
+    assert "Everything exists already." in stage.command(*argv).out
 
 
 def test_a_file_that_is_there_is_not_changed_before_its_change_was_shown(stage: Stage, folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_one_pull_request_and_nothing_is_done_before_it_is_merged(
     body = pull.body or ""
     for words in (
         f"Model: `{VENDOR}`",
-        "Caps: 2 US dollars a cycle; 20 requests a cycle.",
+        "Limits: 2 US dollars a cycle; 20 requests a cycle.",
         "At most 48.00 US dollars a day: 24 times a day, at most 2 each time.",
         "An estimate: a small task (100,000 tokens read and 5,000 written) costs about 0.38 US dollars",
         "ANTHROPIC_API_KEY",
@@ -205,7 +205,7 @@ def test_its_text_follows_the_files_on_its_branch(stage: Stage, repo: Repo, gith
     (pull,) = repo.pulls.values()
     github.commit(repo, {"pullwright.toml": "max_usd = 0.5\nmax_open_prs = 1\n"}, branch=BRANCH)
     head = repo.branches()[BRANCH]
-    assert "brought up to date with the files on its branch" in propose(stage, "--max-usd", "9")
+    assert "updated: its text describes the files on its branch" in propose(stage, "--max-usd", "9")
     assert "At most 12.00 US dollars a day: 24 times a day, at most 0.5 each time." in (pull.body or "")
     assert "at most 1 open" in (pull.body or "")
     before = pull.body
@@ -235,7 +235,7 @@ def test_the_label_of_the_backlog_is_made_where_the_person_says_so(stage: Stage,
     propose(stage)
     assert repo.labels == []
     assert "label 'pullwright' made" in propose(stage, "--labels")
-    assert "label 'pullwright' is there already" in propose(stage, "--labels")
+    assert "label 'pullwright' exists already" in propose(stage, "--labels")
     assert repo.labels == ["pullwright"]
 
 

@@ -331,5 +331,5 @@ def test_no_repository_configures_a_server(
     done = servers.run()
     assert done.code == 2
     assert "[mcp] in" in done.err
-    assert "a repository may bring that file along" in done.err
+    assert "that file may come from a repository" in done.err
     assert not (tmp_path / "started").exists()

@@ -10,14 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import (
-    INTERRUPTED,
-    USAGE,
-    UsageError,
-    for_error,
-    for_outcome,
-    given_settings,
-)
+from orchestrator.app.cli.arguments import INTERRUPTED, UsageError, for_error, for_outcome, given_settings
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.state import StateView
 from orchestrator.app.wiring.chat import build_chat
@@ -26,7 +19,7 @@ from orchestrator.app.words import as_json_text, clean, environment_redactor
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.engine.session.loop import EndKind
 
@@ -42,7 +35,7 @@ _MOST_CHARS = 1_000_000
 
 
 def ask(options: argparse.Namespace) -> int:
-    """Ask the model, print the answer, and return the exit status.
+    """Ask the model, print its answer, and return the exit status.
 
     Raises:
         UsageError: the question is empty.
@@ -54,7 +47,9 @@ def ask(options: argparse.Namespace) -> int:
     emit = StateView(view, SystemClock(), view.tell) if options.debug else view
     with ExitStack() as stack:
         try:
-            traces = stack.enter_context(tracing(os.environ, SystemClock(), lambda said: view(Warned(said))))
+            traces = stack.enter_context(
+                tracing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
+            )
             program = build_chat(
                 "ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
             )
@@ -87,16 +82,14 @@ async def _ask(
 
 
 def _report(result: CycleResult, answer: str, error: BaseException | None, *, as_json: bool) -> int:
-    said = environment_redactor().redact(clean(str(error))) if isinstance(error, PullwrightError) else ""
-    if said:
-        print(f"pullwright: {said}", file=sys.stderr)
+    problem = environment_redactor().redact(clean(str(error))) if isinstance(error, PullwrightError) else ""
+    if problem:
+        print(f"pullwright: {problem}", file=sys.stderr)
     if as_json:
-        result.error = said or result.error
+        result.error = problem or result.error
         print(as_json_text({"answer": answer, **result.to_json()}), flush=True)
     elif answer:
         print(answer, flush=True)
     if isinstance(error, asyncio.CancelledError):
         return INTERRUPTED
-    if isinstance(error, ConfigurationError):
-        return USAGE
     return for_error(error) if error else for_outcome(result.outcome)

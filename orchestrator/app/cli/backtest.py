@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
+from orchestrator.app.cli.output import open_console, table_lines, write_page
 from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.app.words import (
     as_json_text,
@@ -79,7 +80,7 @@ def backtest(options: argparse.Namespace) -> int:
     """
     if options.repo is None:
         raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
-    if options.html and not Path(options.html).absolute().parent.is_dir():
+    if options.html and not Path(options.html).expanduser().absolute().parent.is_dir():
         raise ConfigurationError(f"--html {options.html}: there is no such folder")
     stop = Stop()
     request = BacktestRequest(
@@ -90,7 +91,10 @@ def backtest(options: argparse.Namespace) -> int:
         is_capped=options.max_usd_total is not None,
     )
     made = Backtest(request, given_settings(options), os.environ, Path.cwd(), stop)
-    with only_process(made.folder), TriesView.on_stderr(made.arms, plain=options.plain) as view:
+    with (
+        only_process(made.folder),
+        TriesView(open_console(stderr=True), [arm.name for arm in made.arms], plain=options.plain) as view,
+    ):
         return asyncio.run(_run(made, options, view))
 
 
@@ -101,7 +105,7 @@ async def _run(made: Backtest, options: argparse.Namespace, view: TriesView) -> 
         return await task
     except asyncio.CancelledError:
         view.close()
-        print("Interrupted. The same command goes on with what is left.", file=sys.stderr)
+        print("Interrupted. The same command continues with the remaining tries.", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -111,7 +115,7 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
         view.close()
         _print_unfit(found, sys.stderr.write)
         print(
-            "pullwright: no change of the past is a case: its own tests have to fail without it",
+            "pullwright: no past change can be used: a case is a change whose own tests fail without it",
             file=sys.stderr,
         )
         return INTERRUPTED if made.stop() else NOTHING
@@ -126,11 +130,12 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     await make_tries(wanted, attempts, record, totals, progress=progress, stopped=made.stop)
     view.close()
     left = sum(one.key not in record.done for one in wanted)
-    why = "; ".join(ended) or _why_not_whole(left, stopped=made.stop())
+    why = "; ".join(ended) or ("interrupted" if made.stop() else "")
+    why = why or (f"{counted(left, 'try', 'tries')} without a result" if left else "")
     summary = sum_up(made.arms, wanted, record.done, await asyncio.to_thread(made.backlog))
     result = BacktestResult(made.label, found, wanted, record.done, summary, why, made.is_held)
     if options.html:
-        await asyncio.to_thread(_write_page, Path(options.html), made, result)
+        await asyncio.to_thread(_write_page, options.html, made, result)
     if options.json:
         print(as_json_text(environment_redactor().redact_value(result.to_json())))
     else:
@@ -138,13 +143,6 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     if made.stop():
         return INTERRUPTED
     return LIMIT if ended else FAILED if left else DONE
-
-
-def _why_not_whole(left: int, *, stopped: bool) -> str:
-    """Return the reason why some tries have no result; empty if all have one."""
-    if stopped:
-        return "interrupted"
-    return f"{counted(left, 'try', 'tries')} without a result" if left else ""
 
 
 def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -> None:
@@ -197,14 +195,6 @@ class TriesView:
         self._usd: float | None = 0.0
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._live: Live | None = None
-
-    @classmethod
-    def on_stderr(cls, arms: Sequence[object], *, plain: bool) -> TriesView:
-        """Create the view on standard error."""
-        from rich.console import Console
-
-        names = [getattr(arm, "name", "") for arm in arms]
-        return cls(Console(stderr=True, highlight=False, markup=False, emoji=False), names, plain=plain)
 
     def __enter__(self) -> Self:
         """Start to show a status if there is a terminal."""
@@ -342,22 +332,12 @@ def _letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else f"A{place}"  # noqa: PLR2004  letters
 
 
-def _write_page(path: Path, made: Backtest, result: BacktestResult) -> None:
-    """Write the page atomically.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+def _write_page(place: str, made: Backtest, result: BacktestResult) -> None:
     from orchestrator.app.html.backtest import backtest_page
     from orchestrator.app.html.page import render_page
 
     page = render_page(backtest_page(result, made.patch_of, made.real_patch, (share, spread)))
-    try:
-        new = path.with_name(f".{path.name}.new")
-        new.write_text(environment_redactor().redact(page), encoding="utf-8", errors="replace")
-        new.replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"--html {path}: {error.strerror}") from error
+    write_page(place, environment_redactor().redact(page))
 
 
 def _print(result: BacktestResult) -> None:
@@ -369,12 +349,12 @@ def _print(result: BacktestResult) -> None:
     _print_unfit(result.found, write)
     write("")
     columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
-    for line in table_lines(result.summary, columns):
+    for line in summary_lines(result.summary, columns):
         write(line)
     if result.ended:
-        write(f"\nNot whole: {result.ended}. The same command goes on with what is left.")
+        write(f"\nNot complete: {result.ended}. The same command continues with the remaining tries.")
     if not result.is_held:
-        write("\nNot isolated: without a sandbox, tests of a try could read the real change on this disk.")
+        write("\nNot isolated: without a sandbox, the tests of a try can read the real change on this disk.")
     sys.stdout.flush()
 
 
@@ -389,7 +369,7 @@ def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
         write(f"  {len(ids)}: {reason} ({', '.join(ids[:_MOST_UNFIT])}{more})\n")
 
 
-def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
+def summary_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
     """Yield the figures of the arms, their differences, the choice and the outlook.
 
     Args:
@@ -434,10 +414,9 @@ def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
 
 def _table(rows: list[tuple[str, ...]], columns: int) -> Iterator[str]:
     """Yield rows below their head. On a narrow terminal, yield one line per value."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    if sum(widths) + 2 * (len(widths) - 1) <= columns:
-        for row in rows:
-            yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    lines = list(table_lines(rows))
+    if max(map(len, lines)) <= columns:
+        yield from lines
         return
     width = max(map(len, rows[0]))
     for row in rows[1:]:

@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import (
     DONE,
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.history import History
 
-    from orchestrator.app.cli.chat_view import ChatView
-    from orchestrator.app.cli.server_questions import ServerQuestions
+    from orchestrator.app.cli.chat_view import ChatView, ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer
@@ -53,7 +52,7 @@ _HISTORY = "chat_history"
 _PRIVATE = 0o600
 
 
-class LeaveError(Exception):
+class _LeaveError(Exception):
     """The person wants to leave the conversation."""
 
 
@@ -87,7 +86,7 @@ class Chat:
         self._options = options
         self._program: asyncio.Future[ChatProgram] | None = None
         self._view: ChatView | None = None
-        self._making = threading.Lock()
+        self._view_lock = threading.Lock()
         self._state_view: Callable[[Event], None] | None = None
         self._traces: Tracing | None = None
         self._input: PromptSession[str] | None = None
@@ -98,7 +97,7 @@ class Chat:
     @property
     def view(self) -> ChatView:
         """The view for all output. It is created at first use, here or in the thread that builds the program."""
-        with self._making:
+        with self._view_lock:
             if self._view is None:
                 from orchestrator.app.cli.chat_view import ChatView
 
@@ -117,23 +116,22 @@ class Chat:
 
     async def run(self) -> int:
         """Read and answer messages until the person leaves."""
-        loop = asyncio.get_running_loop()
+        loop, main = asyncio.get_running_loop(), cast("asyncio.Task[int]", asyncio.current_task())
         for name in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(name, self._terminate)
-        self._main = asyncio.current_task()
+            loop.add_signal_handler(name, main.cancel)
         if self._is_terminal:
             run = self._options.run
-            print(f"Pullwright takes up run {run}" if run else f"Pullwright in {Path.cwd()}")
+            print(f"Pullwright continues run {run}" if run else f"Pullwright in {Path.cwd()}")
             print("/help lists the commands, Ctrl+C stops a reply, Ctrl+D leaves.\n", flush=True)
         else:
             await self.program()
         if self._options.run is not None:
-            await self._take_up()
+            await self._open_task()
         status = DONE
         try:
-            with suppress(LeaveError, EOFError):
+            with suppress(_LeaveError, EOFError):
                 while True:
-                    await self._take(await self._read())
+                    await self._handle(await self._read())
         except asyncio.CancelledError:
             status = INTERRUPTED
         finally:
@@ -145,7 +143,7 @@ class Chat:
         if self._traces is not None:
             self._traces.close()
 
-    async def _take_up(self) -> None:
+    async def _open_task(self) -> None:
         """Open the task of an earlier run before the first input."""
         program = await self.program()
         try:
@@ -157,16 +155,16 @@ class Chat:
         if program.task:
             self.view.say(f"{program.task.words}\n")
 
-    async def _take(self, text: str) -> None:
+    async def _handle(self, text: str) -> None:
         """Handle one input: run a command, or send a message to the model."""
-        from orchestrator.app.cli.slash import run_command
+        from orchestrator.app.cli.slash import run_slash_command
 
         if not text.strip():
             return
         if text.strip() in _LEAVING:
-            raise LeaveError
+            raise _LeaveError
         if _COMMAND.match(text):
-            await self.interruptible(run_command(self, text))
+            await self.interruptible(run_slash_command(self, text))
         else:
             await self.interruptible(self.say(text))
 
@@ -174,9 +172,9 @@ class Chat:
         """Send a message to the model, with the files that it mentions by `@`."""
         program = await self.program()
         if self._is_terminal and (other := program.other_memory) and other.is_allowed is None:
-            said = f"This folder says that it is a clone of {other.repository}. That is not proven."
             self.view.say(
-                f"{said}\nIf you answer yes, conversations here read and write the memory of that repository."
+                f"This folder says that it is a clone of {other.repository}. That is not proven.\n"
+                "If you answer yes, conversations here read and write the memory of that repository."
             )
             await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
@@ -262,11 +260,6 @@ class Chat:
         except (EOFError, KeyboardInterrupt):
             return False
 
-    def toggle_debug(self) -> bool:
-        """Turn the state display after each turn on or off, and return whether it is on."""
-        self.debug = not self.debug
-        return self.debug
-
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> str:
@@ -317,7 +310,7 @@ class Chat:
         return await self._input.prompt_async(words)
 
     def _load(self, _application: object) -> None:
-        """Start to build the program after the prompt was rendered. A failure closes the prompt."""
+        """Start to build the program after the prompt was shown. A failure closes the prompt."""
         if self._program is None:
             self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
             self._program.add_done_callback(self._loaded)
@@ -357,7 +350,7 @@ class Chat:
 
     @property
     def _questions(self) -> ServerQuestions:
-        from orchestrator.app.cli.server_questions import ServerQuestions
+        from orchestrator.app.cli.chat_view import ServerQuestions
 
         return ServerQuestions(self.view, self._line, self._holds_secret)
 
@@ -374,7 +367,7 @@ class Chat:
 
         refuse_secrets(self._options)
         person = PersonAtTerminal(self._questions.show_page, self.answer_server)
-        self._traces = open_tracing(os.environ, SystemClock(), lambda said: self._emit(Warned(said)))
+        self._traces = open_tracing(os.environ, SystemClock(), lambda problem: self._emit(Warned(problem)))
         program = build_chat(
             "chat",
             self._options.repo,
@@ -402,10 +395,6 @@ class Chat:
             self._state_view(event)
         else:
             self.view(event)
-
-    def _terminate(self) -> None:
-        if self._main:
-            self._main.cancel()
 
     async def _leave(self) -> None:
         """End the conversation, and print how to resume it."""

@@ -1,9 +1,10 @@
-"""Shows a conversation at a terminal: the model's Markdown as it arrives, and its actions between the texts."""
+"""Shows a conversation at a terminal, with the model's Markdown as it arrives, and asks the questions of MCP servers."""
 
 from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.live import LiveView
@@ -18,11 +19,12 @@ from orchestrator.core.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rich.console import Console
 
     from orchestrator.core.events import Event
+    from orchestrator.engine.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
     from orchestrator.engine.policy.secrets import RedactedStream
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -30,10 +32,11 @@ _WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|too
 """The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
 _CODE_THEME = "ansi_dark"
+_YES = frozenset({"y", "yes"})
+_NOT_SENT = "That looks like a key or a password. It is not sent: a server must not ask for one in this way."
 
 
-def indented(text: str) -> str:
-    """Indent all lines but the first."""
+def _indented(text: str) -> str:
     return text.replace("\n", "\n    ")
 
 
@@ -162,7 +165,7 @@ class ChatView:
     def ask(self, tool: str, scope: str, why: str) -> None:
         """Show the tool call that needs consent. A yes allows exactly what is shown."""
         reason = why.removeprefix("Not run: ")
-        self.say(f"The model wants to call {tool}:\n\n    {indented(scope)}\n\n{reason}\n")
+        self.say(f"The model wants to call {tool}:\n\n    {_indented(scope)}\n\n{reason}\n")
 
     def markdown(self, text: str) -> None:
         """Print Markdown from the program itself. Without a terminal it is printed as it is."""
@@ -226,3 +229,70 @@ class ChatView:
 
         shown = Markdown(block, code_theme=_CODE_THEME, hyperlinks=False)
         self.live.show(Padding(shown, (0, 0, 1, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerQuestions:
+    """Asks the person the questions of an MCP server, marked as the server's own words.
+
+    The answer has only what the person typed.
+
+    Args:
+        read_line: reads a line after a prompt, without adding it to a history.
+        holds_secret: returns whether a text contains a secret.
+    """
+
+    view: ChatView
+    read_line: Callable[[str], Awaitable[str]]
+    holds_secret: Callable[[str], bool]
+
+    def show_page(self, server: str, page: str) -> None:
+        """Show the sign-in page of a server."""
+        self.view.say(f"Sign in to the MCP server {server} in your browser, at:\n\n{page}\n", to_copy=True)
+
+    async def ask(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        """Ask the question, and return the answers; None if the person declines.
+
+        Raises:
+            EOFError: Ctrl+D was pressed.
+            KeyboardInterrupt: Ctrl+C was pressed.
+        """
+        message = _indented(question.message)
+        self.view.say(f"The MCP server {question.server} asks you, in its own words:\n\n    {message}\n")
+        if question.page:
+            self.view.say(
+                f"It wants you to open this page in your browser:\n\n{question.page}\n", to_copy=True
+            )
+            answer = await self.read_line("Open it only if you trust that site. Do you agree? [y]es, [n]o: ")
+            return {} if answer.strip().casefold() in _YES else None
+        self.view.say("What you type goes to that server, and not to the model.")
+        if question.wants_secret:
+            self.view.say("It seems to ask for a password or a key. A server must not: do not type one here.")
+        if (await self.read_line("Answer it? [y]es, [n]o: ")).strip().casefold() not in _YES:
+            return None
+        answers = {field.name: await self._answer(field) for field in question.fields}
+        return {name: value for name, value in answers.items() if value is not None}
+
+    async def _answer(self, field: QuestionField) -> AnswerValue | None:
+        while True:
+            typed = await self.read_line(clean(_words(field)))
+            if self.holds_secret(typed):
+                self.view.say(_NOT_SENT)
+                continue
+            try:
+                return field.read(typed)
+            except ValueError as error:
+                self.view.say(f"{error}.")
+
+
+def _words(field: QuestionField) -> str:
+    """Return the prompt for a field: its label, the allowed values, and the effect of an empty line."""
+    from orchestrator.engine.mcp.elicitation import FieldKind
+
+    allowed = f": {', '.join(field.choices)}" if field.choices else ""
+    what = "" if field.kind is FieldKind.TEXT else f" ({field.kind}{allowed})"
+    empty = "" if field.is_required else " (may be left out)"
+    if field.default is not None:
+        shown = ", ".join(field.default) if isinstance(field.default, list) else field.default
+        empty = f" [{'yes' if shown is True else 'no' if shown is False else shown}]"
+    return f"  {field.label}{what}{empty}: "

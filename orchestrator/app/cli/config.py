@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Loaded
 
 
-_FILE_VARIABLE_SUFFIX = "_FILE"
-_NOT_SET = "not set"
-
-
 def config(options: argparse.Namespace) -> int:
     """Print the configuration that a run in this folder would use.
 
     Raises:
-        ConfigurationError: see `orchestrator.app.config.load_settings`.
+        ConfigurationError: see `orchestrator.app.config.settings.load_settings`.
     """
     if options.import_file is not None:
         return _import(Path(options.import_file), as_json=options.json)
@@ -54,8 +50,8 @@ def _import(path: Path, *, as_json: bool) -> int:
     kept = [f"{key} stays as it is in {done.path}" for key in done.kept]
     notes = [*kept, *found.notes]
     if as_json:
-        told = {"file": str(done.path), "added": dict(done.added), "notes": notes}
-        sys.stdout.write(f"{as_json_text(told, indent=2)}\n")
+        fields = {"file": str(done.path), "added": dict(done.added), "notes": notes}
+        sys.stdout.write(f"{as_json_text(fields, indent=2)}\n")
         return DONE
     lines = [f"{key} = {as_toml(value)}" for key, value in done.added.items()]
     head = f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}."
@@ -67,11 +63,10 @@ def _import(path: Path, *, as_json: bool) -> int:
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:
     """Return whether each variable for keys is set. Keys are masked."""
     states = {}
-    for variables in VARIABLES.values():
-        for variable in variables:
-            value = environ.get(variable, "").strip()
-            state = value if variable.endswith(_FILE_VARIABLE_SUFFIX) else masked(value)
-            states[variable] = state if value else _NOT_SET
+    for variable in (one for variables in VARIABLES.values() for one in variables):
+        value = environ.get(variable, "").strip()
+        state = value if variable.endswith("_FILE") else masked(value)
+        states[variable] = state if value else "not set"
     return states
 
 
@@ -84,13 +79,9 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
         }
         for key in KEYS
     }
-    found = {
-        "settings": settings,
-        "notices": loaded.notices,
-        "keys": key_states(environ),
-        "home": str(home.root),
-    }
-    return as_json_text(found, indent=2)
+    keys = key_states(environ)
+    fields = {"settings": settings, "notices": loaded.notices, "keys": keys, "home": str(home.root)}
+    return as_json_text(fields, indent=2)
 
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:

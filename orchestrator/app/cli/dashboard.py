@@ -1,4 +1,4 @@
-"""`pullwright dashboard`: the runs of this machine as a page in a browser."""
+"""`pullwright dashboard`: serves the runs of this machine, and its fleet, as a page for a browser."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def dashboard(options: argparse.Namespace) -> int:
     with listen(_HOST, options.port) as bound:
         port = bound.getsockname()[1]
         print(f"http://{_HOST}:{port}/?token={known.token}", flush=True)
-        print(f"the runs in {home.runs}; Ctrl+C ends the page, and no run", file=sys.stderr, flush=True)
+        print(
+            f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
+        )
         try:
             asyncio.run(serve(guarded(page, port), bound, page.stopping))
         finally:
@@ -80,7 +82,7 @@ def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
         raise ConfigurationError(
             f"{config} has no queue on this machine yet: start a worker with pullwright fleet run --config {config}"
         )
-    # A dry run of `worker` has a queue of its own, which is none to look at.
+    # The queue of a dry run is not shown.
     found = [one for one in Home.of(environ).fleets.glob("*.db") if not one.stem.endswith("-dry-run")]
     if len(found) == 1:
         return f"{_SQLITE}{found[0]}"

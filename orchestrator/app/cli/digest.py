@@ -49,6 +49,26 @@ _DEFAULT_SINCE = "24h"
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _SPAN_HOURS = {"m": 1 / 60, "h": 1, "d": 24, "w": 7 * 24}
 _POST = re.compile(r"issue:([1-9]\d{0,17})")
+_MOST_ITEMS = 20
+_MOST_LINE_CHARS = 300
+_PLAN_LINES = 40
+_MOST_FILES = 30
+# A link that Markdown, a terminal and a chat show unchanged.
+_LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+_WEBHOOK_VARIABLE = "PULLWRIGHT_WEBHOOK"
+MOST_MESSAGE_CHARS = 1_900
+"""Maximum characters of a message. Discord accepts 2,000, the other services more.
+https://docs.discord.com/developers/resources/webhook#execute-webhook
+"""
+_SECONDS = 10.0
+_RETRY_SECONDS = 2.0
+_TRIES = 2
+_MOST_URL_CHARS = 2_000
+_OK = range(200, 300)
+_BUSY = frozenset({429, *range(500, 600)})
+_COMMENT = "digest"
+# Slack calls people and channels with <!...>: https://docs.slack.dev/messaging/formatting-message-text
+_NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
 
 
 def digest(options: argparse.Namespace) -> int:
@@ -61,12 +81,12 @@ def digest(options: argparse.Namespace) -> int:
     """
     home, clock = Home.of(os.environ), SystemClock()
     redactor = environment_redactor()
-    words = Words(redactor.redact)
+    safe = SafeMarkdown(redactor.redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
         note = summarise(find_run(home, options.run))
-        _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
+        _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, safe))
         return DONE
     number = _issue(options.post)
     if number is not None and not options.repo:
@@ -74,17 +94,16 @@ def digest(options: argparse.Namespace) -> int:
     now = clock.now()
     since = since_time(options.since or _DEFAULT_SINCE, now)
     found = make_digest(home, since, now, _label(options.repo))
-    text = clean(as_markdown(found, words))
+    text = clean(as_markdown(found, safe))
     _print(as_json_text(_fields(found, redactor)) if options.json else text)
     if number is not None:
-        print(
-            f"pullwright: the digest is at {post_comment(options.repo, number, text, clock)}", file=sys.stderr
-        )
+        url = _post_comment(options.repo, number, text, clock)
+        print(f"pullwright: the digest is at {url}", file=sys.stderr)
     return _send(text, clock)
 
 
 def _label(repository: str | None) -> str | None:
-    """Return the repository's name as journals have it."""
+    """Return the name by which journals know the repository."""
     if repository is None:
         return None
     from orchestrator.app.config.settings import load_settings
@@ -197,31 +216,15 @@ def _spent_fields(spent: Spent) -> dict[str, Any]:
     }
 
 
-WEBHOOK_VARIABLE = "PULLWRIGHT_WEBHOOK"
-MOST_CHARS = 1_900
-"""Maximum characters of a message. Discord accepts 2,000, the other services more.
-https://docs.discord.com/developers/resources/webhook#execute-webhook
-"""
-_SECONDS = 10.0
-_RETRY_SECONDS = 2.0
-_TRIES = 2
-_MOST_URL_CHARS = 2_000
-_OK = range(200, 300)
-_BUSY = frozenset({429, *range(500, 600)})
-_COMMENT = "digest"
-# Slack calls people and channels with <!...>: https://docs.slack.dev/messaging/formatting-message-text
-_NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
-
-
 def webhook_of(environ: Mapping[str, str]) -> str | None:
     """Return the webhook's address, or None if none is set.
 
     Raises:
-        ConfigurationError: the value is no https address. The message does not contain it.
+        ConfigurationError: the value is not a valid address. The message does not contain it.
     """
     from urllib.parse import urlsplit
 
-    address = environ.get(WEBHOOK_VARIABLE, "").strip()
+    address = environ.get(_WEBHOOK_VARIABLE, "").strip()
     if not address:
         return None
     try:
@@ -229,19 +232,20 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
         good = parts.scheme == "https" and bool(parts.hostname) and not holds_credential(address)
     except ValueError:
         good = False
-    if not good or not address.isascii() or not address.isprintable() or " " in address:
-        raise ConfigurationError(f"{WEBHOOK_VARIABLE} must hold one https:// address")
-    if len(address) > _MOST_URL_CHARS:
-        raise ConfigurationError(f"{WEBHOOK_VARIABLE} holds more than {_MOST_URL_CHARS:,} characters")
+    good = good and address.isascii() and address.isprintable() and " " not in address
+    if not good or len(address) > _MOST_URL_CHARS:
+        raise ConfigurationError(
+            f"{_WEBHOOK_VARIABLE} must hold one https:// address of at most {_MOST_URL_CHARS:,} characters"
+        )
     return address
 
 
 def as_message(markdown: str) -> str:
     """Convert the text for a chat: no mentions, no tags, cut at the end of a line."""
     text = markdown.translate(_NO_TAGS)
-    if len(text) <= MOST_CHARS:
+    if len(text) <= MOST_MESSAGE_CHARS:
         return text
-    kept = text[: MOST_CHARS - 2]
+    kept = text[: MOST_MESSAGE_CHARS - 2]
     return f"{kept[: kept.rfind(chr(10))] if chr(10) in kept else kept}\n…"
 
 
@@ -275,13 +279,8 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
     raise ConnectionFailedError(f"the webhook {problem}; the digest was not sent to it")
 
 
-def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
-    """Create or replace the digest's one comment on an issue, and return its address.
-
-    Raises:
-        ConfigurationError: the repository's name is not valid, or there is no token that can write.
-        ForgeError: the forge refused the comment.
-    """
+def _post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
+    """Create the digest's comment on an issue, or replace its text. Return its address."""
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import choose_site
 
@@ -289,28 +288,20 @@ def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
     return choose_site(repository, context, writes=True).forge.ensure_comment(number, _COMMENT, body)
 
 
-_MOST_ITEMS = 20
-_MOST_CHARS = 300
-_PLAN_LINES = 40
-_MOST_FILES = 30
-# A link that Markdown, a terminal and a chat show unchanged.
-_LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
-
-
 @dataclass(frozen=True, slots=True)
-class Words:
-    """Makes foreign text safe: removes secrets and what a forge, a chat or a browser would interpret."""
+class SafeMarkdown:
+    """Makes foreign text safe: without secrets, and without what a forge, a chat or a browser interprets."""
 
     redact: Callable[[str], str]
 
-    def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
+    def line(self, text: str, most_chars: int = _MOST_LINE_CHARS) -> str:
         """Return a text as one line."""
-        # Redacted again: removed characters may have separated the letters of a secret.
+        # Redacted again, because the removed characters may have separated the letters of a secret.
         return self.redact(in_markdown(self.redact(clean(text)), most_chars))
 
     def code(self, text: str) -> str:
         """Return a name or path as code."""
-        return f"`{self.redact(one_line(self.redact(text), limit=_MOST_CHARS))}`"
+        return f"`{self.redact(one_line(self.redact(text), limit=_MOST_LINE_CHARS))}`"
 
     def link(self, url: str) -> str:
         """Return the address, or an empty string if the text is not a valid one."""
@@ -325,7 +316,7 @@ class Words:
         return "\n".join([f"{fence}text", *lines, fence])
 
 
-def as_markdown(digest: Digest, words: Words) -> str:
+def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:
     """Return the digest of a period as Markdown."""
     if not digest.runs:
         return f"Pullwright: no runs since {_time(digest.since)}."
@@ -336,17 +327,17 @@ def as_markdown(digest: Digest, words: Words) -> str:
     )
     head = f"**Pullwright since {_time(digest.since)}**: {', '.join(counts)}, {_spent(digest.spent)}"
     sections = (
-        ("Pull requests", [_pull(run, words) for run in digest.pulls]),
-        ("Questions that wait for an answer", [_question(run, words) for run in digest.questions]),
-        ("Not finished", [_undone(one.run, one.times, words) for one in digest.undone]),
-        ("Work that is kept", [f"{_what(run, words)}: {_places(run, words)}" for run in digest.kept]),
-        ("At work now", [f"{_what(run, words)} ({words.code(run.id)})" for run in digest.working]),
-        ("Left alone, and why", [f"{words.line(why)}{_times(times)}" for why, times in digest.skipped]),
-        ("Cost", list(_costs(digest, words))),
+        ("Pull requests", [_pull(run, safe) for run in digest.pulls]),
+        ("Questions that wait for an answer", [_question(run, safe) for run in digest.questions]),
+        ("Not finished", [_undone(one.run, one.times, safe) for one in digest.undone]),
+        ("Work that is kept", [f"{_what(run, safe)}: {_places(run, safe)}" for run in digest.kept]),
+        ("At work now", [f"{_what(run, safe)} ({safe.code(run.id)})" for run in digest.working]),
+        ("Left alone, and why", [f"{safe.line(why)}{_times(times)}" for why, times in digest.skipped]),
+        ("Cost", list(_costs(digest, safe))),
         (
             "Next",
             [
-                f"{words.code(name)} not before {_time(pause.until)}: {words.line(pause.reason) or 'nothing to do'}"
+                f"{safe.code(name)} not before {_time(pause.until)}: {safe.line(pause.reason) or 'nothing to do'}"
                 for name, pause in digest.waking.items()
             ],
         ),
@@ -354,42 +345,42 @@ def as_markdown(digest: Digest, words: Words) -> str:
     return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
 
 
-def run_as_markdown(run: RunSummary, words: Words) -> str:
+def run_as_markdown(run: RunSummary, safe: SafeMarkdown) -> str:
     """Return the digest of one run as Markdown, for the summary of a workflow job."""
     lines = [f"### Pullwright: {_outcome(run)}", ""]
     if run.repository:
-        lines.append(f"- repository {words.code(run.repository)}, run {words.code(run.id)}")
+        lines.append(f"- repository {safe.code(run.repository)}, run {safe.code(run.id)}")
     if run.task is not None:
-        link = words.link(run.task_url)
-        lines.append(f"- task: {words.line(run.task.title)}{f' {link}' if link else ''}")
+        link = safe.link(run.task_url)
+        lines.append(f"- task: {safe.line(run.task.title)}{f' {link}' if link else ''}")
     if run.pull is not None:
-        lines.append(f"- pull request {_pull(run, words)}")
-    lines += [f"- tests: {text}" for text in _tests(run, words)]
+        lines.append(f"- pull request {_pull(run, safe)}")
+    lines += [f"- tests: {text}" for text in _tests(run, safe)]
     if run.question:
         lines.append(
-            f"- question: {words.line(run.question, 2 * _MOST_CHARS)} {words.link(run.question_url)}".rstrip()
+            f"- question: {safe.line(run.question, 2 * _MOST_LINE_CHARS)} {safe.link(run.question_url)}".rstrip()
         )
     for name, text in (("reason", run.reason), ("error", run.error)):
         if text:
-            lines.append(f"- {name}: {words.line(text)}")
-    lines.extend(f"- not taken: {words.line(text)}" for text in run.refused[:_MOST_ITEMS])
+            lines.append(f"- {name}: {safe.line(text)}")
+    lines.extend(f"- not taken: {safe.line(text)}" for text in run.refused[:_MOST_ITEMS])
     if run.patch or run.saved:
-        lines.append(f"- kept: {_places(run, words)}")
+        lines.append(f"- kept: {_places(run, safe)}")
     if run.pause is not None:
         lines.append(
-            f"- nothing before {_time(run.pause.until)}: {words.line(run.pause.reason) or 'nothing to do'}"
+            f"- nothing before {_time(run.pause.until)}: {safe.line(run.pause.reason) or 'nothing to do'}"
         )
-    lines += [f"- changed: {text}" for text in _changes(run, words)]
+    lines += [f"- changed: {text}" for text in _changes(run, safe)]
     lines.append(f"- cost: {_spent(run.spent)}; {run.requests:,} requests to the forge")
     lines += [
-        f"- of it {words.code(model)}: {_spent(spent, timed=False)}" for model, spent in run.costs.items()
+        f"- of it {safe.code(model)}: {_spent(spent, timed=False)}" for model, spent in run.costs.items()
     ]
     if run.plan.strip():
         lines += [
             "",
             "<details><summary>Plan</summary>",
             "",
-            words.block(run.plan, _PLAN_LINES),
+            safe.block(run.plan, _PLAN_LINES),
             "",
             "</details>",
         ]
@@ -407,43 +398,44 @@ def _outcome(run: RunSummary) -> str:
     return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
 
 
-def _what(run: RunSummary, words: Words) -> str:
+def _what(run: RunSummary, safe: SafeMarkdown) -> str:
     if run.task is None:
-        return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
-    title = words.line(run.task.title)
+        return f"in {safe.code(run.repository)}" if run.repository else f"run {safe.code(run.id)}"
+    title = safe.line(run.task.title)
     named = f"#{run.task.number} {title}" if run.task.number else f'"{title}"'
-    return f"{named} in {words.code(run.repository)}"
+    return f"{named} in {safe.code(run.repository)}"
 
 
-def _pull(run: RunSummary, words: Words) -> str:
+def _pull(run: RunSummary, safe: SafeMarkdown) -> str:
     pull = run.pull
     if pull is None:
         return ""
     done = "" if pull.created else " (updated)"
     done += " (its tests do not pass)" if run.verified is not None and run.verified.is_red else ""
-    return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
+    return f"#{pull.number} {safe.line(pull.title)}{done} {safe.link(pull.url)}".rstrip()
 
 
-def _tests(run: RunSummary, words: Words) -> Iterator[str]:
-    """Yield the results of the repository's test runs, and the reasons to look at them."""
+def _tests(run: RunSummary, safe: SafeMarkdown) -> Iterator[str]:
     if run.verified is None:
         return
-    if told := tests_in_words(run.verified.tests):
-        yield words.line(told)
-    yield from (words.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
+    if results := tests_in_words(run.verified.tests):
+        yield safe.line(results)
+    yield from (safe.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
 
 
-def _question(run: RunSummary, words: Words) -> str:
+def _question(run: RunSummary, safe: SafeMarkdown) -> str:
     answer = ""
     if run.task is not None and not run.question_url.startswith("http"):
-        answer = words.code(Commands(run.repository).answer(run.task.key))
-    asked = f"{_what(run, words)}: {words.line(run.question)}"
-    return " ".join(filter(None, (asked, words.link(run.question_url), answer)))
+        answer = safe.code(Commands(run.repository).answer(run.task.key))
+    question = f"{_what(run, safe)}: {safe.line(run.question)}"
+    return " ".join(filter(None, (question, safe.link(run.question_url), answer)))
 
 
-def _undone(run: RunSummary, times: int, words: Words) -> str:
-    why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
-    said = f": {words.line(why)}" if why else ""
+def _undone(run: RunSummary, times: int, safe: SafeMarkdown) -> str:
+    why = run.error or run.reason
+    if not why and run.outcome == "unfinished":
+        why = "the process died before the end"
+    reason = f": {safe.line(why)}" if why else ""
     kind = status_of_outcome(run.outcome)
     state = (
         str(kind)
@@ -452,29 +444,29 @@ def _undone(run: RunSummary, times: int, words: Words) -> str:
     )
     again = ""
     if kind is TaskStatus.FAILED and run.task is not None:
-        again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
-    return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
+        again = f"; for another try: {safe.code(Commands(run.repository).retry(run.task.key))}"
+    return f"{state}, {_what(run, safe)}{reason}{_times(times)} ({safe.code(run.id)}){again}"
 
 
-def _places(run: RunSummary, words: Words) -> str:
-    return " and ".join(words.code(place) for place in (run.saved, run.patch) if place)
+def _places(run: RunSummary, safe: SafeMarkdown) -> str:
+    return " and ".join(safe.code(place) for place in (run.saved, run.patch) if place)
 
 
-def _changes(run: RunSummary, words: Words) -> Iterator[str]:
+def _changes(run: RunSummary, safe: SafeMarkdown) -> Iterator[str]:
     """Yield the files and lines of the pull request, or the files that tools wrote."""
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:
         return
     changed = run.changed
     lines = f" (+{changed.added:,} -{changed.removed:,})" if changed.added or changed.removed else ""
-    shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
+    shown = ", ".join(safe.code(name) for name in listed[:_MOST_FILES])
     more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
     yield f"{counted(len(listed), 'file')}{lines}: {shown}{more}"
 
 
-def _costs(digest: Digest, words: Words) -> Iterator[str]:
+def _costs(digest: Digest, safe: SafeMarkdown) -> Iterator[str]:
     for (repository, model), spent in digest.costs.items():
-        yield f"{words.code(repository)} by {words.code(model)}: {_spent(spent)}"
+        yield f"{safe.code(repository)} by {safe.code(model)}: {_spent(spent)}"
     yield f"{digest.requests:,} requests to the forge"
 
 

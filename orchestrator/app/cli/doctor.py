@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.output import open_console, print_line, text_columns
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.doctor.findings import ProbeState
 from orchestrator.app.words import as_json_text, clean, short_line
@@ -28,11 +29,9 @@ _LOOKS = {
     ProbeState.SKIPPED: ("·", "-", "dim", "not tried"),
 }
 """Display of each state: its sign, its sign in ASCII, its style of `rich`, and its name in the summary."""
-_TITLE = "bold"
 _NAME_CHARS = 15
 _STYLED_CHARS = 4 + _NAME_CHARS
-_LEAST_CHARS, _MOST_CHARS = 40, 120
-_USUAL_CHARS = 80
+"""The characters of a line that are in colour: the sign and the name."""
 _MOST_TEXT_CHARS = 600
 _MOST_TYPED_CHARS = 4_000
 
@@ -58,10 +57,9 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _summary(results: list[Result]) -> str:
-    """Return the number of findings of each state."""
-    counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
-    told = [f"{count} {_LOOKS[state][3]}" for state, count in counts.items() if count]
-    return ", ".join(told) or "nothing tried"
+    counts = Counter(result.finding.state for result in results)
+    parts = [f"{counts[state]} {_LOOKS[state][3]}" for state in ProbeState if counts[state]]
+    return ", ".join(parts) or "nothing tried"
 
 
 def lines(result: Result, columns: int, *, plain_signs: bool) -> Iterator[tuple[str, str]]:
@@ -93,38 +91,18 @@ def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
 
 def _writer() -> Callable[[Result, str], None]:
     """Return a function that prints a result, in colour on a terminal."""
-    columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
+    console, columns = open_console(), text_columns()
     plain_signs = not (sys.stdout.encoding or "ascii").lower().startswith("utf")
-    write = _coloured() if sys.stdout.isatty() else _colourless
 
     def show(result: Result, before: str) -> None:
         if result.group != before:
             if before:
-                write("", "")
-            write(short_line(result.group), _TITLE)
+                print_line(console, "")
+            print_line(console, short_line(result.group), "bold")
         for line, style in lines(result, columns, plain_signs=plain_signs):
-            write(line, style)
+            print_line(console, line, style, slice(_STYLED_CHARS))
 
     return show
-
-
-def _coloured() -> Callable[[str, str], None]:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, markup=False, emoji=False)
-
-    def write(line: str, style: str) -> None:
-        text = Text(line)
-        text.stylize(style, 0, len(line) if style == _TITLE else _STYLED_CHARS)  # the sign and the name
-        console.print(text, no_wrap=True, overflow="ignore", crop=False)
-
-    return write
-
-
-def _colourless(line: str, _style: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def _json(result: Result, _before: str) -> None:

@@ -1,4 +1,4 @@
-"""`pullwright fleet`: workers on any number of machines that share one queue, and what a person asks of it."""
+"""`pullwright fleet`: runs workers that share one queue, prints the queue, and changes it as a person asks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING
+from orchestrator.app.cli.output import table_lines
 from orchestrator.app.cli.worker import Members, database_file, open_store, run_worker
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys
@@ -23,11 +24,10 @@ from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.steering import CommandResult
     from orchestrator.bot.fleet.store import FleetStore, RepositoryState
     from orchestrator.bot.fleet.turns import QueuedTurn
 
@@ -46,14 +46,19 @@ def fleet(options: argparse.Namespace) -> int:
         return run_worker(file, options, url, alone=False)
     keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
     with _opened(url) as store:
-        return _ACTIONS[options.action](store, options, keys)
+        if options.action not in {"list", "status"}:
+            return _steer(store, options, keys)
+        from orchestrator.bot.fleet.snapshot import read_snapshot
+
+        show = _list if options.action == "list" else _status
+        return show(read_snapshot(store), as_json=options.json)
 
 
 def database_url(typed: str | None, environ: Mapping[str, str], config: Path) -> str:
-    """Return the URL of the fleet's database; without one, that of the file which `pullwright worker` has, too.
+    """Return the URL of the fleet's database. The default is the file that `pullwright worker` uses, too.
 
     Raises:
-        ConfigurationError: what was typed holds a password.
+        ConfigurationError: the typed URL holds a password.
     """
     if typed is not None and (holds_credential(typed) or re.search(r"[?&]password=", typed)):
         raise ConfigurationError(
@@ -74,9 +79,9 @@ def _opened(url: str) -> Iterator[FleetStore]:
 
 
 def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
-    """Return the key of a repository that a person named, as the file names it or in another spelling."""
+    """Return the key of a repository, which may be typed in another spelling than in the file."""
     found = {repository_key(name): key for name, key in keys.items()} | dict(keys)
-    # A path counts from the folder of the file, as in the file itself.
+    # A path is relative to the folder of the file, as in the file itself.
     folder = str((Path(config).expanduser().parent / Path(typed).expanduser()).resolve())
     key = found.get(typed) or found.get(repository_key(typed)) or found.get(folder)
     if key is None:
@@ -87,71 +92,53 @@ def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
     return key
 
 
-def _add(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    key = _named(options.repository, keys, options.config)
-    return _told(options, {key: steering.add(store, key, options.task or "")})
-
-
-def _pause(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    wanted = [_named(name, keys, options.config) for name in options.repository]
-    return _told(options, {key: steering.pause(store, key, clean(options.reason)) for key in wanted})
-
-
-def _resume(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    wanted = [_named(name, keys, options.config) for name in options.repository]
-    return _told(options, {key: steering.resume(store, key) for key in wanted})
-
-
-def _cancel(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    key = _named(options.repository, keys, options.config)
-    return _told(options, {key: steering.cancel(store, key)})
-
-
-def _drain(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    del keys
-    return _told(options, {options.worker: steering.drain(store, options.worker)})
-
-
-def _told(options: argparse.Namespace, steered: Mapping[str, CommandResult]) -> int:
-    """Say what was done to each, and what was not."""
-    for name, one in steered.items():
+def _steer(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    """Do what the person asks of the queue, and print what was done and what was not."""
+    typed = getattr(options, "repository", [])
+    names = [typed] if isinstance(typed, str) else typed
+    wanted = [_named(name, keys, options.config) for name in names]
+    match options.action:
+        case "add":
+            results = {key: steering.add(store, key, options.task or "") for key in wanted}
+        case "pause":
+            results = {key: steering.pause(store, key, clean(options.reason)) for key in wanted}
+        case "resume":
+            results = {key: steering.resume(store, key) for key in wanted}
+        case "cancel":
+            results = {key: steering.cancel(store, key) for key in wanted}
+        case _:
+            results = {options.worker: steering.drain(store, options.worker)}
+    for name, one in results.items():
         if options.json:
             print(as_json_text({"kind": options.action, "name": name, "done": one.is_done}))
         else:
             print(f"{short_line(name)} {one.words}")
-    return DONE if all(one.is_done for one in steered.values()) else NOTHING
+    return DONE if all(one.is_done for one in results.values()) else NOTHING
 
 
-def _list(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    del keys
-    snapshot = _snapshot(store)
-    if options.json:
+def _list(snapshot: FleetSnapshot, *, as_json: bool) -> int:
+    if as_json:
         for one in snapshot.turns:
             print(as_json_text(_turn_json(one, snapshot)))
         return DONE if snapshot.turns else NOTHING
     if not snapshot.turns:
         print("the queue is empty")
         return NOTHING
-    rows = [("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WHY", "TITLE")]
-    rows += [
-        (
-            short_line(one.turn.repository),
-            one.turn.task or "look",
-            one.state,
-            _time(one.at or one.queued_at),
-            short_line(snapshot.why(one), 80),
-            short_line(one.turn.title, 60),
-        )
-        for one in snapshot.turns
-    ]
-    _table(rows)
+    _print_table(
+        ("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WHY", "TITLE"),
+        *(
+            (
+                short_line(one.turn.repository),
+                one.turn.task or "look",
+                one.state,
+                _time(one.at or one.queued_at),
+                short_line(snapshot.why(one), 80),
+                short_line(one.turn.title, 60),
+            )
+            for one in snapshot.turns
+        ),
+    )
     return DONE
-
-
-def _snapshot(store: FleetStore) -> FleetSnapshot:
-    from orchestrator.bot.fleet.snapshot import read_snapshot
-
-    return read_snapshot(store)
 
 
 def _turn_json(one: QueuedTurn, snapshot: FleetSnapshot) -> dict[str, Any]:
@@ -169,33 +156,26 @@ def _turn_json(one: QueuedTurn, snapshot: FleetSnapshot) -> dict[str, Any]:
     }
 
 
-def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
-    del keys
-    snapshot = _snapshot(store)
-    if options.json:
+def _status(snapshot: FleetSnapshot, *, as_json: bool) -> int:
+    if as_json:
         print(as_json_text(_status_json(snapshot)))
         return DONE
     cap = f" of {money(snapshot.day_cap)}" if snapshot.day_cap else ""
     spent = money(snapshot.spent_today)
     print(f"{snapshot.running} running, {snapshot.waiting} waiting, {spent}{cap} today (UTC)")
     print()
-    _table(
-        [("WORKER", "VERSION", "CYCLES AT A TIME", "LAST SEEN (UTC)", "")]
-        + [
-            (
-                one.worker,
-                one.version,
-                str(one.parallel),
-                f"{one.seen_at:%Y-%m-%d %H:%M:%S}",
-                "drains" if one.draining else "",
-            )
+    seen = "%Y-%m-%d %H:%M:%S"
+    _print_table(
+        ("WORKER", "VERSION", "CYCLES AT A TIME", "LAST SEEN (UTC)", ""),
+        *(
+            (one.worker, one.version, str(one.parallel), f"{one.seen_at:{seen}}", "drains" * one.draining)
             for one in snapshot.workers
-        ]
+        ),
     )
     print()
-    _table(
-        [("REPOSITORY", "STATE", "CYCLES TODAY", "COST TODAY", "WHY")]
-        + [
+    _print_table(
+        ("REPOSITORY", "STATE", "CYCLES TODAY", "COST TODAY", "WHY"),
+        *(
             (
                 short_line(one.repository),
                 _state(one, snapshot.turn(one.repository)),
@@ -204,23 +184,18 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
                 short_line(_why(one, snapshot), 100),
             )
             for one in snapshot.repositories
-        ]
+        ),
     )
-    _requests(snapshot)
-    return DONE
-
-
-def _requests(snapshot: FleetSnapshot) -> None:
-    """Print what each installation or token has left at its forge."""
     if snapshot.request_quotas:
         print()
-        _table(
-            [("REQUESTS", "RESOURCE", "LEFT", "OF", "ANEW AT (UTC)")]
-            + [
+        _print_table(
+            ("REQUESTS", "RESOURCE", "LEFT", "OF", "RESET AT (UTC)"),
+            *(
                 (short_line(one.name), one.resource, f"{one.remaining:,}", f"{one.limit:,}", _time(one.reset))
                 for one in snapshot.request_quotas
-            ]
+            ),
         )
+    return DONE
 
 
 def _state(one: RepositoryState, turn: QueuedTurn | None) -> str:
@@ -291,18 +266,6 @@ def _time(when: datetime | None) -> str:
     return f"{when:%Y-%m-%d %H:%M}" if when else ""
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-_ACTIONS = {
-    "list": _list,
-    "status": _status,
-    "add": _add,
-    "pause": _pause,
-    "resume": _resume,
-    "cancel": _cancel,
-    "drain": _drain,
-}
+def _print_table(*rows: tuple[str, ...]) -> None:
+    for line in table_lines(rows):
+        print(line)

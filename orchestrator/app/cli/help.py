@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
-from orchestrator.app.cli.arguments import COMMANDS, DONE, GROUPS, MEANINGS, whole_parser
+from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser
+from orchestrator.app.cli.commands import COMMANDS, GROUPS
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def short_page() -> str:
     width = max(map(len, COMMANDS))
     parts = [_FIRST]
     for title, names in GROUPS.items():
-        lines = [f"  {name:{width}}  {COMMANDS[name]}" for name in names if name in COMMANDS]
-        parts += ["\n".join((f"{title}:", *lines, ""))] if lines else []
+        lines = (f"  {name:{width}}  {COMMANDS[name]}" for name in names)
+        parts.append("\n".join((f"{title}:", *lines, "")))
     return "\n".join((*parts, _LAST))
 
 
@@ -83,7 +84,7 @@ class _Command:
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:
-    for action in whole_parser()._actions:  # noqa: SLF001  see above
+    for action in build_parser()._actions:  # noqa: SLF001  see above
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
             return dict(action.choices)
     raise AssertionError("the program has commands")

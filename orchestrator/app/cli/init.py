@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
 from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
-from orchestrator.app.onboarding.files import WORKFLOW_FILE, WorkflowPlan, rules_text, workflow_text
+from orchestrator.app.onboarding.files import (
+    WORKFLOW_FILE,
+    WorkflowPlan,
+    rules_text,
+    workflow_text,
+    write_file,
+)
 from orchestrator.app.onboarding.installation import (
     ActionFile,
     ActionPlace,
@@ -36,6 +42,7 @@ from orchestrator.app.words import clean, counted, environment_redactor, short_l
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.messages import Usage
+from orchestrator.core.repositories import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
 from orchestrator.engine.models.listing import local_servers
 
@@ -69,11 +76,6 @@ class _Model:
     name: str
     api_url: str = ""
 
-    @property
-    def flags(self) -> str:
-        address = f"--api-url {self.api_url} " if self.api_url else ""
-        return f"{address}--model {shlex.quote(self.name)}"
-
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
@@ -105,7 +107,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 class _Setup:
-    """One call of `init`: examination, decisions and changes.
+    """One call of `init`: examines the repository, decides, and changes it.
 
     Attributes:
         folder: top of the working tree; None for a repository that is not on this disk.
@@ -162,7 +164,7 @@ class _Setup:
             raise ConfigurationError("no answer: nothing was written")
         return line.strip() or usual
 
-    # What is there, and what is decided.
+    # The decisions.
 
     def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
         """Examine the repository and the machine, and ask for what they do not show.
@@ -186,7 +188,7 @@ class _Setup:
         return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
 
     def _caps(self, model: _Model | None, usd: float) -> dict[str, Any]:
-        """Return the model, if a file can name it, and the limit that can be enforced with it."""
+        """Return the options for the model and the limit. A file cannot name a model of a server of one's own."""
         if model is not None and not model.api_url:
             cap = {"max_usd": usd} if _has_price(model.name) else {"max_minutes": _USUAL_MINUTES}
             return {"model": model.name, **cap}
@@ -202,7 +204,7 @@ class _Setup:
         if settings.model is not None and not settings.api_url:
             choices.insert(0, _Model(settings.model))
         if not choices:
-            self._say("  no model server answers on this machine, and no vendor's key is set")
+            self._say("  no model server answers on this machine, and the key of no vendor is set")
         for number, choice in enumerate(choices, 1):
             self._say(f"  {number}  {choice.name}{f' at {choice.api_url}' if choice.api_url else ''}")
         usual = next((str(number) for number, one in enumerate(choices, 1) if one.api_url), "")
@@ -241,7 +243,7 @@ class _Setup:
             return None
         best = found[0] if found else None
         if best is not None:
-            copied = "; it is the repository's own text: read it first" if best.copied else ""
+            copied = "; the repository's own text: read it first" if best.copied else ""
             self._say(f"  tests: {best.command} (from {best.source}{copied})")
             if best.setup:
                 self._say(f"  set-up: {best.setup}")
@@ -269,7 +271,7 @@ class _Setup:
         check_value("max_usd", usd := _number(answer), Origin(SourceKind.FLAG, "--max-usd"))
         return usd
 
-    # What is written.
+    # The changes.
 
     def _files(self, decided: _Decided, old_rules: str | None) -> list[ActionFile]:
         files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
@@ -277,9 +279,9 @@ class _Setup:
             return files
         place, server = action_place(), host_of_server(self._context.settings.github_url)
         if isinstance(place, ActionPlace) and place.server != server:
-            place = f"it came from {place.server}, and {server} knows no actions of it"
+            place = f"{PROGRAM} comes from {place.server}, and {server} cannot use actions from there"
         if isinstance(place, str):
-            self._say(f"  {place}: the workflow uses a copy of the program in the repository")
+            self._say(f"  {place}: the workflow uses a copy of the program, in the repository")
         vendor = decided.model.name if decided.model and not decided.model.api_url else None
         plan = WorkflowPlan(
             place if isinstance(place, ActionPlace) else None,
@@ -310,7 +312,7 @@ class _Setup:
         label = self._wants_label()
         self._show_label(wanted=label)
         if not changes and not label:
-            self._say("Everything is there already.")
+            self._say("Everything exists already.")
         elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in _YES:
             self._say("Nothing was written.")
             return DONE
@@ -318,15 +320,11 @@ class _Setup:
             sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
             return USAGE
         for file in changes:
-            _write(top, file)
+            write_file(top, file)
         if changes:
             self._say(f"Wrote {counted(len(changes), 'file')}.")
-        if label and self._github is not None:
-            self._make_label(
-                choose_site(
-                    f"{self._github.server.rstrip('/')}/{self._github.name}", self._context, writes=True
-                )
-            )
+        if label:
+            self._make_label(choose_site(self._github_address, self._context, writes=True))
         self._say_next(decided)
         return DONE
 
@@ -354,10 +352,9 @@ class _Setup:
 
     def _show_label(self, *, wanted: bool) -> None:
         if wanted and self._github is not None:
-            self._say(f"label  {self._context.settings.label!r}, made on {self._github.name}")
+            self._say(f"label  {self._context.settings.label!r} on {self._github.name}")
 
     def _wants_label(self) -> bool:
-        """Return whether to create the backlog's label on GitHub."""
         if self._github is None or self._options.labels is False:
             return False
         has_token = credential_for(self._github.server, self._context).auth is not None
@@ -367,8 +364,8 @@ class _Setup:
 
     def _make_label(self, site: Site) -> None:
         label = self._context.settings.label
-        made = site.forge.make_label(label, _LABEL_WORDS)
-        self._say(f"label {label!r} {'made' if made else 'is there already'}")
+        created = site.forge.make_label(label, _LABEL_WORDS)
+        self._say(f"label {label!r} {'created' if created else 'exists already'}")
 
     def propose(self) -> int:
         """Open the onboarding pull request. If it is open already, only update its text."""
@@ -391,27 +388,29 @@ class _Setup:
             return changes
 
         self._say(f"Looking at {self._site.label} ...")
-        found = propose(self._site, self._context, files)
+        pull, created = propose(self._site, self._context, files)
         if label:
             self._make_label(self._site)
-        verb = "opened" if found.created else "brought up to date with the files on its branch"
-        self._say(f"Pull request #{found.pull.number} {verb}: {found.pull.url}")
+        verb = "opened" if created else "updated: its text describes the files on its branch"
+        self._say(f"Pull request #{pull.number} {verb}: {pull.url}")
         self._say("Nothing is done before it is merged.")
         return DONE
 
     def _say_next(self, decided: _Decided) -> None:
         """Print the next commands to type."""
         repo = shlex.quote(str(self._options.repo or "."))
-        flags = decided.model.flags if decided.model and decided.model.api_url else ""
-        flags = flags or ("" if decided.model else "--model PROVIDER:NAME")
+        model = ""
+        if decided.model is None:
+            model = " --model PROVIDER:NAME"
+        elif decided.model.api_url:  # a file cannot name it
+            model = f" --api-url {decided.model.api_url} --model {shlex.quote(decided.model.name)}"
         tests = " --test-command auto" if decided.has_tests else ""
         tests += "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts if tests)
-        model = f" {flags}" if flags else ""
         self._say("")
         self._say("Next:")
         written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
         self._say(
-            f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
+            f"  git add {written} && git commit -m 'Set up Pullwright'   # it takes effect on the default branch"
         )
         self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
@@ -437,33 +436,9 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigurationError(f"{short_line(text, 40)!r} is no number of US dollars") from None
+        raise ConfigurationError(f"{short_line(text, 40)!r} is not a number of US dollars") from None
 
 
 def _is_same(top: Path, file: ActionFile) -> bool:
     path = top / file.path
     return path.is_file() and path.read_bytes() == file.content
-
-
-def _write(top: Path, file: ActionFile) -> None:
-    """Write a file atomically, but never through a symbolic link.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
-    path = top / file.path
-    if any(
-        parent.is_symlink()
-        for parent in (path, *path.parents)
-        if parent != top and parent.is_relative_to(top)
-    ):
-        raise ConfigurationError(f"{path} lies behind a symbolic link: nothing is written there")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(file.content)
-        Path(name).chmod(0o755 if file.is_executable else 0o644)
-        Path(name).replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error

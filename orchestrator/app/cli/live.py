@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
+from orchestrator.app.event_lines import EventLine, Narrator, RunProgress, todos_in_words
 from orchestrator.app.words import (
-    EventLine,
-    Narrator,
-    RunProgress,
     amounts,
     clean,
     counted,
@@ -24,9 +22,7 @@ from orchestrator.app.words import (
     local_time,
     money,
     reply_in_words,
-    seconds_in_words,
     short_line,
-    todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import (
@@ -72,11 +68,12 @@ _RULE_CHARS = 60
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER = "|/-\\"
 
-_TOLD_BELOW = frozenset({"failed", "limit", "paused", "no_task"})
+_IN_SUMMARY = frozenset({"failed", "limit", "paused", "no_task"})
 """The outcomes whose reason is in the summary."""
-# These are seen in the status line while they last.
-_PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
-_TALK = (*_PASSING, PlanAccepted, Reserved)
+_IN_STATUS = (PhaseEntered, TurnStarted, ReplyReceived)
+"""The events that get no line on a terminal, because the status shows them."""
+_NOT_IN_ANSWERS = (*_IN_STATUS, PlanAccepted, Reserved, CycleEnded)
+"""The events that get no line where other code shows the model's texts."""
 
 
 class _Stream(Protocol):
@@ -84,7 +81,7 @@ class _Stream(Protocol):
         """Add a piece, and return the text that may be shown now."""
 
 
-class _Everything:
+class _Unchanged:
     def add(self, piece: str) -> str:
         return piece
 
@@ -112,7 +109,7 @@ class LiveView:
         phase: str = "starting",
         clock: Clock | None = None,
         redact: Callable[[str], str] = str,
-        stream: Callable[[], _Stream] = _Everything,
+        stream: Callable[[], _Stream] = _Unchanged,
         updates_a_second: int = _UPDATES_A_SECOND,
     ) -> None:
         self._pause_seconds = 1 / updates_a_second
@@ -122,13 +119,13 @@ class LiveView:
         self._ascii = not console.encoding.lower().startswith("utf")
         self._narrator = Narrator(plain_signs=self._ascii)
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
-        self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
+        self._stream = _Unchanged if self._plain else stream  # without a status the pieces are not shown
         self._phase = phase
         self._status = _Status(self._clock, self._stream, phase)
-        self._once = _ReasonFilter(summary=summary)
-        self._left_out = (*_TALK, CycleEnded) if answers else ()
+        self._reasons = _ReasonFilter(summary=summary)
+        self._omitted = _NOT_IN_ANSWERS if answers else ()
         self._lock = threading.Lock()
-        # rich computes where the cursor goes before it writes: two threads that print at once spoil the lines.
+        # rich computes the position of the cursor before it writes, so only one thread may print at a time.
         self._screen = threading.Lock()
         self._live: Live | None = None
         self._paused = threading.Event()
@@ -154,7 +151,7 @@ class LiveView:
         return cls(
             console,
             plain=plain,
-            summary=summary and _is_one_place(sys.stdout, sys.stderr),
+            summary=summary and _is_same_file(sys.stdout, sys.stderr),
             answers=answers,
             redact=redactor.redact,
             stream=lambda: RedactedStream(redactor),
@@ -171,7 +168,7 @@ class LiveView:
     ) -> None:
         """Remove the status. The lines above it stay."""
         self._entered = False
-        for line in self._once.held():
+        for line in self._reasons.held():
             self._print(line)
         self.pause()
 
@@ -224,18 +221,20 @@ class LiveView:
             line = self._narrator.line(event)
         self._resume()
         if isinstance(event, CycleStarted):
-            self._separate()
-        if line is None or (self._live is not None and isinstance(event, _PASSING)):
+            self._draw_rule()
+        if line is None or isinstance(event, self._omitted):
             return
-        if isinstance(event, self._left_out):
+        if self._live is not None and isinstance(event, _IN_STATUS):
             return
-        for one in self._once.lines(event, line):
-            spent = (
-                f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
-            )
-            self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
+        lines = self._reasons.lines(event, line)
+        if isinstance(event, CycleEnded):
+            last = lines.pop()
+            spent = self._status.summary(self._clock.monotonic())
+            lines.append(EventLine(last.sign, f"{last.text} ({spent})", last.style))
+        for one in lines:
+            self._print(one)
 
-    def _separate(self) -> None:
+    def _draw_rule(self) -> None:
         """Draw a line between two cycles."""
         if self._cycles:
             mark = "-" if self._ascii else "─"
@@ -274,7 +273,7 @@ class LiveView:
             return Group(*self._status.lines((now, wall), frame, self._console.width, self._redact))
 
 
-def _is_one_place(one: TextIO, other: TextIO) -> bool:
+def _is_same_file(one: TextIO, other: TextIO) -> bool:
     """Return whether two streams write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
@@ -297,17 +296,13 @@ class _ReasonFilter:
                 self._reason = ""
             case WaitStarted():
                 again, self._reason = event.reason == self._reason, event.reason
-                return [
-                    EventLine(line.sign, f"waiting {seconds_in_words(event.seconds)}", line.style)
-                    if again
-                    else line
-                ]
+                return [EventLine(line.sign, line.text.partition(": ")[0], line.style) if again else line]
             case Paused() if event.reason == self._reason:
                 return [EventLine(line.sign, line.text.partition(": ")[0], line.style)]
             case ErrorOccurred(message=reason) | LimitReached(detail=reason):
-                return self._said(reason, line)
+                return self._reason_line(reason, line)
             case QuestionAsked() if self._summary:
-                return self._said(event.question, line)
+                return self._reason_line(event.question, line)
             case CycleEnded():
                 return self._end(event.result, line)
             case _:
@@ -319,7 +314,7 @@ class _ReasonFilter:
         lines, self._held = [line for _, line in self._held], []
         return lines
 
-    def _said(self, reason: str, line: EventLine) -> list[EventLine]:
+    def _reason_line(self, reason: str, line: EventLine) -> list[EventLine]:
         if self._summary:
             self._held.append((reason, line))
             return []
@@ -329,11 +324,11 @@ class _ReasonFilter:
     def _end(self, result: JsonObject, line: EventLine) -> list[EventLine]:
         why, question = str(result.get("error") or result.get("reason") or ""), result.get("question")
         outcome = str(result.get("outcome", ""))
-        left = [held for reason, held in self._held if reason not in {why, question}]
-        known = (self._summary and outcome in _TOLD_BELOW) or (why and why == self._reason)
+        held = [one for reason, one in self._held if reason not in {why, question}]
+        known = (self._summary and outcome in _IN_SUMMARY) or (why and why == self._reason)
         self._held, self._reason = [], why
         ending = EventLine(line.sign, line.text.partition(": ")[0], line.style) if known else line
-        return [*left, ending]
+        return [*held, ending]
 
 
 class _Status(RunProgress):
@@ -345,24 +340,26 @@ class _Status(RunProgress):
         self._new_stream = stream
         self.until: datetime | None = None
         super().__init__(phase)
+        self._forget_output()
 
-    def does(self, what: str) -> None:
-        """Set the current activity, and clear the output of the one before."""
-        super().does(what)
+    def _forget_output(self) -> None:
         self._waits_until: float | None = None
         self.tail, self._stream = "", self._new_stream()
 
-    def take(self, event: Event) -> None:
-        """Update the status."""
-        super().take(event)
+    def take(self, event: Event) -> bool:
+        """Update the status, and forget the output of an activity that is over."""
+        is_new = super().take(event)
+        if is_new:
+            self._forget_output()
         while isinstance(event, SubagentEvent):
             event = event.event
         if isinstance(event, WaitStarted):
-            self.does("waiting")
+            self.doing = "waiting"
             self._waits_until = self._clock.monotonic() + event.seconds
         if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
-            # Cleaned first: what a terminal obeys may stand between the letters of a secret.
+            # Cleaned first: control characters may stand between the letters of a secret.
             self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
+        return is_new
 
     def pause(self, event: Paused) -> None:
         """Start to count down to the end of a pause. A time that cannot be parsed is ignored."""
@@ -372,7 +369,8 @@ class _Status(RunProgress):
             return
         self.until = until if until.tzinfo else until.replace(tzinfo=UTC)
         self.phase = "waiting" if event.is_planned else "paused"
-        self.does("")
+        self.doing = ""
+        self._forget_output()
 
     def lines(
         self, now: tuple[float, datetime], frame: str, width: int, redact: Callable[[str], str]
@@ -391,8 +389,8 @@ class _Status(RunProgress):
         if self._waits_until is not None:
             doing = f"{doing}, {duration(self._waits_until - now[0])} left"
         shown += _pieces(short_line(redact(doing), room * _DOING_LINES), "  ", room)
-        said = short_line(redact(reply_in_words(self.tail)).replace("\\n", " "), _KEPT_CHARS)
-        return shown + _pieces(said[-room * _TAIL_LINES :], "    ", room, "dim")
+        output = short_line(redact(reply_in_words(self.tail)).replace("\\n", " "), _KEPT_CHARS)
+        return shown + _pieces(output[-room * _TAIL_LINES :], "    ", room, "dim")
 
     def _parts(self, now: float, wall: datetime) -> list[str]:
         if self.until is not None:
@@ -412,7 +410,7 @@ class _Status(RunProgress):
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:
-    """Join as many parts as fit on the line."""
+    """Join as many parts as fit on one line, after the frame of the spinner."""
     text = frame
     for number, part in enumerate(filter(None, parts)):
         longer = f"{text} {'· ' if number else ''}{part}"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
 
-_NONE = "no MCP server is configured: write [mcp.servers.NAME] into your own file, or pass --mcp-config FILE"
-
 
 def mcp(options: argparse.Namespace) -> int:
     """Run the requested action.
@@ -43,7 +41,10 @@ def mcp(options: argparse.Namespace) -> int:
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     maker = open_mcp(context)
     if maker is None or not (maker.config.servers or maker.config.notices):
-        print(_NONE, file=sys.stderr)
+        print(
+            "no MCP server is configured: write [mcp.servers.NAME] into your own file, or pass --mcp-config FILE",
+            file=sys.stderr,
+        )
         return NOTHING
     for notice in maker.config.notices:
         print(f"! {short_line(notice, 400)}", file=sys.stderr)
@@ -73,11 +74,8 @@ def _list(maker: McpMaker, *, as_json: bool) -> int:
     for row in rows:
         approved = f"{counted(row['approved'], 'tool')} approved" if row["approved"] is not None else "pinned"
         head = f"{row['name']:{widths[0]}}  {row['kind']:{widths[1]}}  {approved}"
-        print(
-            clean(
-                f"{head}, {row['confined']}; allow: {', '.join(row['allow']) or '-'}\n    {row['place']}  ({row['file']})"
-            )
-        )
+        print(clean(f"{head}, {row['confined']}; allow: {', '.join(row['allow']) or '-'}"))
+        print(clean(f"    {row['place']}  ({row['file']})"))
     return DONE
 
 
@@ -116,7 +114,7 @@ class _Listener:
 
 @dataclass(slots=True)
 class _Trial:
-    """A single start of one server: shows its tools and their approvals, and asks whether to approve them."""
+    """Starts one server once, shows its tools and their approvals, and asks whether to approve them."""
 
     maker: McpMaker
     server: McpServer
@@ -131,24 +129,24 @@ class _Trial:
                 f"the MCP server {server.name} reads a repository: name its folder with --repo PATH"
             )
         looked = await self.maker.look(server, tree, self.listener)
-        about, found, drift = looked.about, looked.found, looked.drift
+        found, changes = looked.found, looked.drift
         if self.options.json:
-            print(as_json_text(self._as_json(about, found, drift), indent=2))
+            print(as_json_text(self._as_json(looked.about, found, changes), indent=2))
         else:
-            self._print(about, found, drift)
-        return self._approve(found, drift)
+            self._print(looked.about, found, changes)
+        return self._approve(found, changes)
 
-    def _approve(self, found: tuple[McpDefinition, ...], drift: DefinitionChanges) -> int:
+    def _approve(self, found: tuple[McpDefinition, ...], changes: DefinitionChanges) -> int:
         """Approve the tools if the person agrees. A pinned server is approved by a change of its pin instead."""
         server = self.server
         if server.pin:
-            if drift.waits:
+            if changes.waits:
                 self._say(f'! the tools do not match the pin; to approve them write: pin = "{pin_of(found)}"')
-            return QUESTION if drift.waits else DONE
-        if not (drift.waits or drift.gone):
+            return QUESTION if changes.waits else DONE
+        if not (changes.waits or changes.gone):
             return DONE
         question = (
-            f"{drift.in_words()}. From now on runs use the tools of {server.name} as they are shown here"
+            f"{changes.in_words()}. From now on runs use the tools of {server.name} as they are shown here"
         )
         if not (self.options.approve or agreed(question)):
             self._say(f"! not approved; approve them with: pullwright mcp test {server.name} --approve")
@@ -157,26 +155,26 @@ class _Trial:
         self._say(f"approved: {counted(len(found), 'tool')} of {server.name}")
         return DONE
 
-    def _print(self, about: str, found: tuple[McpDefinition, ...], drift: DefinitionChanges) -> None:
+    def _print(self, about: str, found: tuple[McpDefinition, ...], changes: DefinitionChanges) -> None:
         self._out(f"{self.server.name}: {about}; {counted(len(found), 'tool')}")
         for row in self._tools(found):
             problem = f"; not used: {row['problem']}" if row["problem"] else ""
             self._out(f"  {row['shown']}  {'dangerous' if row['dangerous'] else 'allowed'}{problem}")
-        for line in drift.diff():
+        for line in changes.diff():
             self._out(f"  {line}")
         self._out(f'  pin = "{pin_of(found)}"')
 
     def _as_json(
-        self, about: str, found: tuple[McpDefinition, ...], drift: DefinitionChanges
+        self, about: str, found: tuple[McpDefinition, ...], changes: DefinitionChanges
     ) -> dict[str, Any]:
         return {
             "server": self.server.name,
             "about": about,
             "tools": self._tools(found),
-            "approved": [one.name for one in drift.approved],
-            "new": [one.name for one in drift.new],
-            "changed": [one.name for _, one in drift.changed],
-            "gone": [one.name for one in drift.gone],
+            "approved": [one.name for one in changes.approved],
+            "new": [one.name for one in changes.new],
+            "changed": [one.name for _, one in changes.changed],
+            "gone": [one.name for one in changes.gone],
             "pin": pin_of(found),
         }
 
@@ -187,15 +185,8 @@ class _Trial:
         for one in found:
             shown = names[server.name, one.name]
             made = for_model(server.name, one, shown, self.listener.clean)
-            problem = made if isinstance(made, str) else ""
-            rows.append(
-                {
-                    "name": one.name,
-                    "shown": shown,
-                    "dangerous": not server.allows(one.name),
-                    "problem": problem,
-                }
-            )
+            row = {"name": one.name, "shown": shown, "dangerous": not server.allows(one.name)}
+            rows.append({**row, "problem": made if isinstance(made, str) else ""})
         return rows
 
     def _out(self, line: str) -> None:

@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.coordination.repository_memory import Fact, RepositoryFacts
+    from orchestrator.bot.coordination.repository_memory import RepositoryFacts
     from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.memory.store import Index
 
 _SHOWN_CHARS = 300
-_NOBODY = "nothing is remembered on this machine"
-_NOBODY_OF_IT = "nothing is remembered about this repository"
 _CHANGES = frozenset({"edit", "forget"})
-_WRITES_FIRST = frozenset({"import"})
 
 
 def memory(options: argparse.Namespace) -> int:
@@ -51,23 +48,23 @@ def memory(options: argparse.Namespace) -> int:
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     if not options.repo:
-        return asyncio.run(_look(options, context, "", None))
+        return asyncio.run(_run(options, context, "", None))
     site = choose_site(options.repo, context, writes=options.action in _CHANGES)
     if site.is_local:
-        return asyncio.run(_look(options, context, site.label, None))
+        return asyncio.run(_run(options, context, site.label, None))
     with open_hidden_refs(site, context.clock, context.stop) as records:
         shared = RepositoryMemory(records, context.clock, new_nonce)
-        return asyncio.run(_look(options, context, site.label, shared))
+        return asyncio.run(_run(options, context, site.label, shared))
 
 
-async def _look(
+async def _run(
     options: argparse.Namespace, context: BuildContext, repository: str, shared: RepositoryMemory | None
 ) -> int:
     facts = await _read(shared)
     is_there = memory_file(context.home, repository).exists() or (facts is not None and facts.facts)
-    if not is_there and options.action not in _WRITES_FIRST:
+    if not is_there and options.action != "import":
         if not options.json and options.action != "export":
-            print(_NOBODY_OF_IT if repository else _NOBODY)
+            print(f"nothing is remembered {'about this repository' if repository else 'on this machine'}")
         return NOTHING
     opened = open_memory(context, repository)
     try:
@@ -79,17 +76,14 @@ async def _look(
 
 
 async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
-    """Return the repository's memory; None if there is none or it cannot be read.
-
-    Then the copy on this machine is used.
-    """
+    """Return the repository's memory; None if there is none, or if only the copy on this machine can be read."""
     if shared is None:
         return None
     try:
         return await asyncio.to_thread(shared.read)
     except (ForgeError, WorkspaceError) as error:
         print(
-            clean(f"the repository's memory cannot be read; this is this machine's copy: {error}"),
+            clean(f"the repository's memory cannot be read; this is the copy on this machine: {error}"),
             file=sys.stderr,
         )
         return None
@@ -144,15 +138,16 @@ class _OpenMemory:
             raise ConfigurationError(
                 "this item belongs to a repository's memory: name the repository with --repo"
             )
-        before: list[RepositoryFacts] = []
+        was_there = False
 
-        def noted(facts: RepositoryFacts) -> RepositoryFacts:
-            before[:] = [facts]
+        def change_and_note(facts: RepositoryFacts) -> RepositoryFacts:
+            nonlocal was_there
+            was_there = key in facts.by_key
             return change(facts)
 
-        after = await asyncio.to_thread(partial(self.shared.change, noted, forgets=True))
+        after = await asyncio.to_thread(partial(self.shared.change, change_and_note, forgets=True))
         await self.opened.mirror(as_items(after.facts))
-        return key in before[0].by_key
+        return was_there
 
 
 async def _list(view: _OpenMemory, options: argparse.Namespace) -> int:
@@ -212,12 +207,11 @@ async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> RepositoryFacts:
-    def as_edited(fact: Fact) -> Fact:
-        if name == "importance":
-            return replace(fact, importance=item.importance.value)
-        return replace(fact, expires_at=item.expires_at)
-
-    return replace(facts, facts=tuple(as_edited(one) if one.key == key else one for one in facts.facts))
+    value = item.importance.value if name == "importance" else item.expires_at
+    edits: dict[str, Any] = {name: value}
+    return replace(
+        facts, facts=tuple(replace(one, **edits) if one.key == key else one for one in facts.facts)
+    )
 
 
 def _is_same(one: Memory, item: Memory) -> bool:
@@ -268,8 +262,7 @@ async def _stats(view: _OpenMemory, options: argparse.Namespace) -> int:
         if number:
             print(file=view.out)
         for key, value in known.items():
-            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-            print(clean(f"{key.replace('_', ' ')}: {text or '-'}"), file=view.out)
+            print(clean(f"{key.replace('_', ' ')}: {_in_words(value) or '-'}"), file=view.out)
     return DONE
 
 
@@ -295,21 +288,18 @@ async def _export(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 async def _import(view: _OpenMemory, options: argparse.Namespace) -> int:
-    lines = await asyncio.to_thread(_lines_of, options.file)
-    return _tell_count("stored", await view.opened.import_items(lines), view.out, as_json_line=options.json)
-
-
-def _lines_of(file: str) -> list[bytes]:
     try:
-        return Path(file).read_bytes().splitlines()
+        content = await asyncio.to_thread(Path(options.file).read_bytes)
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise ConfigurationError(f"{options.file} cannot be read: {error.strerror or error}") from None
+    count = await view.opened.import_items(content.splitlines())
+    return _write_count("stored", count, view.out, as_json_line=options.json)
 
 
 async def _embed(view: _OpenMemory, options: argparse.Namespace) -> int:
     names = view.indices(options.index)
     count = sum([await view.opened.recompute_vectors(name) for name in names])
-    return _tell_count("embedded", count, view.out, as_json_line=options.json)
+    return _write_count("embedded", count, view.out, as_json_line=options.json)
 
 
 _ACTIONS = {
@@ -347,7 +337,7 @@ def _missing(number: int, out: TextIO, *, as_json_line: bool) -> int:
     return NOTHING
 
 
-def _tell_count(what: str, count: int, out: TextIO, *, as_json_line: bool) -> int:
+def _write_count(what: str, count: int, out: TextIO, *, as_json_line: bool) -> int:
     print(as_json_text({what: count}) if as_json_line else f"{what}: {counted(count, 'item')}", file=out)
     return DONE if count else NOTHING
 

@@ -51,7 +51,8 @@ def pulls(options: argparse.Namespace) -> int:
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
     states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
-    (write_pulls_json if options.json else write_pulls)(forges, sys.stdout, states)
+    write = write_pulls_json if options.json else write_pulls
+    write(forges, sys.stdout, states)
     return DONE
 
 
@@ -62,7 +63,7 @@ def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = _unk
     print(text or "no pull requests and no questions", file=out)
 
 
-def asked(body: str) -> str:
+def question_text(body: str) -> str:
     """Return the question without the program's introduction. Older versions did not quote the question."""
     quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
     return "\n".join(quoted) or body
@@ -72,7 +73,7 @@ def _block(forge: LocalForge, states: States) -> list[str]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
         known = states(forge)
-    except PullwrightError as error:  # one repository that is gone does not hide the others
+    except PullwrightError as error:  # a repository that cannot be read does not hide the others
         return [short_line(str(error), _MAX_LINE_CHARS)]
     lines = []
     of_pull = _by_pull(known)
@@ -87,7 +88,7 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
-        lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
+        lines.append(f"  ?{question.number}  {short_line(question_text(question.body), _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")
@@ -110,8 +111,8 @@ def _waiting(questions: Sequence[Question], known: Sequence[TaskState] | None) -
     """Return the questions without an answer; all questions if the states are not known."""
     if known is None:
         return questions
-    asked = {state.left.question_url for state in known if state.status is TaskStatus.ASKED and state.left}
-    return [question for question in questions if question.url in asked]
+    open_urls = {one.left.question_url for one in known if one.status is TaskStatus.ASKED and one.left}
+    return [question for question in questions if question.url in open_urls]
 
 
 def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States = _unknown) -> None:

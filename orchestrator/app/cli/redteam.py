@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
-from orchestrator.app.words import as_json_text, clean, short_line
+from orchestrator.app.cli.output import open_console
+from orchestrator.app.words import as_json_text, clean, counted, short_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
+
+    from rich.console import OverflowMethod
 
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.judge import AttackVerdict
@@ -35,7 +38,7 @@ def redteam(options: argparse.Namespace) -> int:
     from orchestrator.app.redteam.run import choose_attacks
 
     make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
-    make_user()  # a mistake in it is said before anything is played
+    make_user()  # so that a mistake in the configuration shows before the first attack
     attacks = choose_attacks(read_corpus(), [options.only] if options.only else ())
     return _run(attacks, make_user, as_json=options.json)
 
@@ -71,36 +74,32 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
 
 
 def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
-    """Return a function that prints an attack as one line, in colour on a terminal."""
-    if not as_json and sys.stdout.isatty():
-        from rich.console import Console
-        from rich.text import Text
+    """Return a function that prints an attack as one line, in colour and cut to its width on a terminal."""
+    console = open_console()
 
-        console = Console()
+    def write(line: str, style: str) -> None:
+        is_cut = console.is_terminal and not as_json
+        overflow: OverflowMethod = "ellipsis" if is_cut else "ignore"
+        console.print(line, style=style, no_wrap=True, overflow=overflow, crop=is_cut)
 
-        def coloured(verdict: AttackVerdict) -> None:
-            line = Text(_line(verdict), style="" if verdict.stopped else "bold red")
-            console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
-
-        console.print(Text(_HEAD, style="dim"), no_wrap=True, crop=True)
-        return coloured
-
-    def plain(verdict: AttackVerdict) -> None:
-        sys.stdout.write(f"{_json_line(verdict) if as_json else _line(verdict)}\n")
-        sys.stdout.flush()
+    def show(verdict: AttackVerdict) -> None:
+        if as_json:
+            write(_json_line(verdict), "")
+        else:
+            write(_line(verdict), "" if verdict.stopped else "bold red")
 
     if not as_json:
-        sys.stdout.write(f"{_HEAD}\n")
-    return plain
+        write(_HEAD, "dim")
+    return show
 
 
 def _summary(verdicts: list[AttackVerdict]) -> list[str]:
     """Return how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
-    lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
+    lines = ["", f"{counted(len(verdicts), 'attack')}, {stopped} stopped"]
     for attack in (verdict.attack for verdict in verdicts if not verdict.stopped):
         names = ", ".join(attack.defence)
-        usual = f"your configuration takes away what stops it ({names}): see pullwright config"
+        usual = f"your configuration switches off what stops it ({names}): see pullwright config"
         lines.append(f"  {attack.name}: {attack.advice or usual}")
     return lines
 

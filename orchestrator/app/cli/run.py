@@ -38,7 +38,7 @@ from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.tasks import Task
@@ -60,8 +60,14 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         try:
-            emit = _with_state(view) if options.debug else view
-            traces = stack.enter_context(tracing(os.environ, SystemClock(), lambda said: view(Warned(said))))
+            emit: Emit = view
+            if options.debug:
+                from orchestrator.app.cli.state import StateView
+
+                emit = StateView(view, SystemClock(), view.tell)
+            traces = stack.enter_context(
+                tracing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
+            )
             program = build_program(
                 request, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
             )
@@ -71,14 +77,7 @@ def run(options: argparse.Namespace) -> int:
             return asyncio.run(_run(program, options, view))
 
 
-def _with_state(view: LiveView) -> Emit:
-    from orchestrator.app.cli.state import StateView
-
-    return StateView(view, SystemClock(), view.tell)
-
-
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-
     waiting, whole = Waiter(program.shared.context.clock), RunTotals()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
@@ -111,36 +110,33 @@ async def _work(
     schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
     if schedule is None and not options.continuous:
         return await work(program.cycle, report, stop)
-    rhythm = _rhythm(program, view, waiting)
+    timing = _timing(program, view, waiting)
     if schedule is None:
-        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, timing, max_cycles=settings.max_cycles)
 
-    def tell_next() -> None:
+    def show_next() -> None:
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
         reason = f"nothing to do before the next time of the schedule ({schedule.text})"
         view(Paused(until, reason, is_planned=True))
 
-    signal = rhythm.signal = ScheduleSignal(waiting, tell_next)
+    signal = timing.signal = ScheduleSignal(waiting, show_next)
     async with Alarm(schedule, signal.notify, clock, random.SystemRandom()):
-        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, timing, max_cycles=settings.max_cycles)
 
 
-def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
-    """Return the timing of the cycles.
-
-    A pause that an earlier run left for this repository and model still holds.
-    """
+def _timing(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
+    """Return the timing of the cycles. A pause that an earlier run left for this repository and model counts."""
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
 
-    def tell(pause: Pause, after: CycleResult | None) -> None:
+    def show_pause(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
             note_pause(context.home, after.run, pause, shared.safeguards.redactor.redact, clock)
         view(pause.event)
 
     left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
     pace = NextStepChooser(clock, random.SystemRandom())
-    return CycleTiming(clock, waiting, pace, tell, left_pause=left, renew=shared.memory.forget)
+    return CycleTiming(clock, waiting, pace, show_pause, left_pause=left, renew=shared.memory.forget)
 
 
 def _listen_to_signals(
@@ -177,15 +173,17 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(redactor.redact_value(result.to_json())), flush=True)
     else:
-        print_result(result, redactor.redact, request.commands, dry_run=request.dry_run)
+        for line in result_lines(result, request.commands, dry_run=request.dry_run):
+            # Cleaned first: control characters may stand between the letters of a secret.
+            print(redactor.redact(clean(line)), flush=True)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """Report in one line why the run cannot start; with `--json` print a result as well."""
-    said = environment_redactor().redact(str(error))
-    print(f"pullwright: {said}", file=sys.stderr)
+    problem = environment_redactor().redact(str(error))
+    print(f"pullwright: {problem}", file=sys.stderr)
     if as_json:
-        print(as_json_text(CycleResult(None, error=said).to_json()))
+        print(as_json_text(CycleResult(None, error=problem).to_json()))
     return for_error(error)
 
 
@@ -226,22 +224,18 @@ class RunTotals:
     def line(self) -> str:
         """The totals as one line."""
         outcomes = [outcome for outcome, _ in self._ends.values()]
-        told = [counted(len(self._pulls), "pull request")]
-        for outcome, noun in (("planned", "plan"), ("question", "question")):
-            told += [counted(outcomes.count(outcome), noun)] if outcome in outcomes else []
-        for outcome, words in (("limit", "ended by a limit"), ("paused", "paused"), ("failed", "failed")):
-            told += [f"{counted(outcomes.count(outcome), 'task')} {words}"] if outcome in outcomes else []
+        parts = [counted(self.cycles, "cycle"), counted(len(self._pulls), "pull request")]
+        for outcome, noun, ending in (
+            ("planned", "plan", ""),
+            ("question", "question", ""),
+            ("limit", "task", " ended by a limit"),
+            ("paused", "task", " paused"),
+            ("failed", "task", " failed"),
+        ):
+            if outcome in outcomes:
+                parts.append(f"{counted(outcomes.count(outcome), noun)}{ending}")
         cost = f"{counted(self.spent.rounds, 'round')}, {amounts(self.spent.tokens, self.spent.usd)}"
-        return f"In all: {counted(self.cycles, 'cycle')}, {', '.join(told)}; {cost}"
-
-
-def print_result(
-    result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
-) -> None:
-    """Print a result on standard output: the headline, then details and the next commands."""
-    for line in result_lines(result, commands, dry_run=dry_run):
-        # What a terminal obeys may stand between the letters of a secret.
-        print(redact(clean(line)), flush=True)
+        return f"In all: {', '.join(parts)}; {cost}"
 
 
 def result_lines(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
@@ -287,10 +281,10 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
         if result.outcome == "proposed" and Path(repository).is_dir():
             yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
-    if result.tests and (told := tests_in_words(result.tests)):
-        yield f"  tests   {told}"
+    if result.tests and (tests := tests_in_words(result.tests)):
+        yield f"  tests   {tests}"
     if result.patch:
-        yield f"  kept    {result.patch} (git apply takes it)"
+        yield f"  kept    {result.patch} (git apply applies it)"
     if result.rounds:
         spent = amounts(result.usage.total_tokens, result.usd)
         yield f"  spent   {counted(result.rounds, 'round')}, {spent}{_UNCOUNTED if dry_run else ''}"
@@ -301,7 +295,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """Return the comment below which, or the command with which, a person answers."""
+    """Return where a person can answer: below a comment, or with a command."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:

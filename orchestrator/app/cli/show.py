@@ -6,13 +6,13 @@ import os
 import shutil
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.output import open_console, write_page
 from orchestrator.app.cli.state import state_lines
+from orchestrator.app.event_lines import Narrator, repair_note
 from orchestrator.app.words import (
-    Narrator,
     amounts,
     as_json_text,
     clean,
@@ -24,7 +24,6 @@ from orchestrator.app.words import (
     hanging,
     local_time,
     money,
-    repair_note,
     short_line,
 )
 from orchestrator.bot.journal.folders import Home
@@ -40,8 +39,6 @@ from orchestrator.bot.journal.reader import (
     runs,
 )
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
-from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     MessageAdded,
     PlanAccepted,
@@ -57,6 +54,7 @@ from orchestrator.engine.session.state_record import state_record_of
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -95,17 +93,11 @@ def show(options: argparse.Namespace) -> int:
         for record in run.records:
             sys.stdout.write(f"{as_json_text(record.data)}\n")
         return DONE
-    print_run(run, _console(), verbose=options.verbose)
+    print_run(run, open_console(), verbose=options.verbose)
     return DONE
 
 
 logs = show
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _write_page(folder: Path, place: str) -> None:
@@ -121,19 +113,16 @@ def _write_page(folder: Path, place: str) -> None:
     if place == "-":
         sys.stdout.write(page)
         return
-    try:
-        Path(place).expanduser().write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {place}: {error.strerror or error}") from error
+    write_page(place, page)
     print(f"run {folder.name} is written to {clean(place)}")
 
 
 def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
     """Print a run in progress until it ends or its process dies."""
-    out, tail = _Printer(_console(), verbose=verbose), JournalTail(folder)
+    out, tail = _Printer(open_console(), verbose=verbose), JournalTail(folder)
     has_ended = False
     while not has_ended:
-        goes_on = is_alive(folder)  # checked first, so that its last records are read below
+        alive = is_alive(folder)  # checked first, so that its last records are read below
         for record in tail.records():
             has_ended = has_ended or isinstance(record.event, CycleEnded)
             if as_json:
@@ -141,14 +130,14 @@ def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
             elif not isinstance(record.event, UnknownRecord):
                 out.event(record.event)
         sys.stdout.flush()
-        if not goes_on:
+        if not alive:
             break
         if not has_ended:
             time.sleep(_LOOK_SECONDS)
     if not as_json:
         if not has_ended:
-            out.line("the journal has no end, and the run's process is gone", "yellow")
-        _tell_end(read_run(folder), out)
+            out.line("the run's process is gone, and its journal has no end", "yellow")
+        _print_end(read_run(folder), out)
 
 
 def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
@@ -166,11 +155,11 @@ def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
             out.event(record.event)
     if unknown:
         out.line(f"{counted(unknown, 'record')} of a newer version not shown", "yellow")
-    _tell_end(run, out)
+    _print_end(run, out)
 
 
-def _tell_end(run: Run, out: _Printer) -> None:
-    """Print the end of a run: its to-do list, its cost, and the path of its journal."""
+def _print_end(run: Run, out: _Printer) -> None:
+    """Print the to-do list of a run, its cost, and the path of its journal."""
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
@@ -192,15 +181,15 @@ class _Printer:
         self._console, self._verbose = console, verbose
         self._redact = environment_redactor().redact
         self._narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
-        self._is_talk = self._is_asked = False
+        self._is_talk = self._is_question_next = False
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
 
-        told = self._redact(text)
+        text = self._redact(text)
         if self._console.is_terminal and not self._verbose:
-            told = "\n".join(hanging(told, self._console.width))
-        self._console.print(Text(told, style=style), soft_wrap=True)
+            text = "\n".join(hanging(text, self._console.width))
+        self._console.print(Text(text, style=style), soft_wrap=True)
 
     def _block(self, text: str, most_lines: int, style: str) -> None:
         lines = (
@@ -211,11 +200,11 @@ class _Printer:
 
     def event(self, event: Event) -> None:
         if isinstance(event, CycleStarted):
-            self._is_talk = self._is_asked = bool(event.door)
+            self._is_talk = self._is_question_next = bool(event.door)
         if isinstance(event, ProcessingEnded):
-            self._is_asked = self._is_talk
-        if self._is_asked and isinstance(event, MessageAdded):
-            self._is_asked = False
+            self._is_question_next = self._is_talk
+        if self._is_question_next and isinstance(event, MessageAdded):
+            self._is_question_next = False
             self.line("")
             self.line("you:", "bold")
             self._block(event.message.text, _BODY_LINES, "")
@@ -226,8 +215,8 @@ class _Printer:
         if isinstance(event, TurnStarted):
             self.line("")
         if isinstance(event, PlanAccepted) and event.plan.strip():
-            said = "says" if self._is_talk else "plan"
-            self.line(f"{line.sign} {said}{repair_note(event)}:", line.style)
+            head = "says" if self._is_talk else "plan"
+            self.line(f"{line.sign} {head}{repair_note(event)}:", line.style)
             self._block(event.plan, _OUTPUT_LINES, "")
             return
         self.line(str(line), line.style)
@@ -252,14 +241,11 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    """Write each run: time, outcome and cost, then repository, task, and reason of the outcome."""
+    """Print each run: id, time, outcome and cost, then repository, task, and the reason of the outcome."""
     redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)
-        outcome, usd = (
-            "damaged" if found.is_damaged else found.outcome,
-            None if found.is_damaged else found.spent.usd,
-        )
+        outcome, usd = ("damaged", None) if found.is_damaged else (found.outcome, found.spent.usd)
         title = found.task.title if found.task else found.said
         asked = found.question if found.outcome == "question" else ""
         reason = found.error or asked or found.reason or found.fault
@@ -273,7 +259,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
         cost = "cost unknown" if usd is None else money(usd)
         lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
         lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
-        told = [redact(line) for line in lines]
+        lines = [redact(line) for line in lines]
         if sys.stdout.isatty():
-            told = [part for line in told for part in hanging(line, shutil.get_terminal_size().columns)]
-        sys.stdout.write("".join(f"{line}\n" for line in told))
+            lines = [part for line in lines for part in hanging(line, shutil.get_terminal_size().columns)]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))

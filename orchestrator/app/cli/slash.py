@@ -8,6 +8,7 @@ import os
 import shlex
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class SlashCommand:
     run: Callable[[Chat, str], Awaitable[None]]
 
 
-async def run_command(chat: Chat, typed: str) -> None:
+async def run_slash_command(chat: Chat, typed: str) -> None:
     """Run the typed command.
 
     Raises:
@@ -66,7 +67,8 @@ async def _help(chat: Chat, _rest: str) -> None:
 
 
 async def _memory(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.arguments import UsageError, memory_help, parse
+    from orchestrator.app.cli.arguments import UsageError, parse
+    from orchestrator.app.cli.commands import memory_help
     from orchestrator.app.cli.memory import act
     from orchestrator.app.wiring.memory import memory_file, open_memory
 
@@ -77,7 +79,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     try:
         options = parse(["memory", *words])
     except (UsageError, SystemExit) as error:
-        raise ConfigurationError(f"/memory: {error}; /memory help tells what there is") from None
+        raise ConfigurationError(f"/memory: {error}; /memory help lists the actions") from None
     if options.repo:
         raise ConfigurationError("/memory shows the memory of this conversation only: leave out --repo")
     program = await chat.program()
@@ -92,7 +94,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     finally:
         if opened is not program.memory:
             await opened.aclose()
-    chat.view.say(out.getvalue().rstrip("\n") or "there is none")
+    chat.view.say(out.getvalue().rstrip("\n") or "nothing was found")
 
 
 async def _todo(chat: Chat, _rest: str) -> None:
@@ -109,9 +111,9 @@ async def _todo(chat: Chat, _rest: str) -> None:
 async def _compact(chat: Chat, _rest: str) -> None:
     program = await chat.program()
     if program.conversation is None:
-        chat.view.say("nothing was said yet")
+        chat.view.say("the conversation has no message yet")
     elif not await program.conversation.session.compact():
-        chat.view.say("the conversation is as short as it can be made")
+        chat.view.say("the conversation cannot be made shorter")
 
 
 async def _context(chat: Chat, _rest: str) -> None:
@@ -119,11 +121,11 @@ async def _context(chat: Chat, _rest: str) -> None:
 
     program = await chat.program()
     if program.conversation is None:
-        chat.view.say("nothing was said yet")
+        chat.view.say("the conversation has no message yet")
         return
     session = program.conversation.session
     tokens, window = session.history.tokens, program.window
-    share = f", {tokens / window:.0%} of the {window:,} that the model can read" if window else ""
+    share = f", {tokens / window:.0%} of the {window:,} of the context window" if window else ""
     chat.view.say(f"{counted(len(session.history.turns), 'message')}, about {tokens:,} tokens{share}")
 
 
@@ -142,7 +144,7 @@ async def _effort(chat: Chat, rest: str) -> None:
         check_value("reasoning_effort", rest, Origin(SourceKind.FLAG, "/effort"))
         session = (await program.opened()).session
         session.reasoning_effort = None if rest == "none" else rest
-    chat.view.say(f"reasoning effort: {program.effort or 'as the provider has it'}")
+    chat.view.say(f"reasoning effort: {program.effort or 'the default of the provider'}")
 
 
 async def _cost(chat: Chat, _rest: str) -> None:
@@ -156,17 +158,17 @@ async def _cost(chat: Chat, _rest: str) -> None:
     chat.view.say(f"{counted(spent.rounds, 'round')}, {amounts(spent.tokens, spent.usd)}")
     if whole.rounds != spent.rounds:
         chat.view.say(
-            f"with the runs before it: {counted(whole.rounds, 'round')}, {amounts(whole.tokens, whole.usd)}"
+            f"with its earlier runs: {counted(whole.rounds, 'round')}, {amounts(whole.tokens, whole.usd)}"
         )
 
 
 async def _status(chat: Chat, _rest: str) -> None:
     program = await chat.program()
-    run = program.conversation.parts.run if program.conversation else "not begun"
+    run = program.conversation.parts.run if program.conversation else "not started"
     chat.view.rows(
         [
             ("repository", program.label),
-            ("folder", str(program.folder or "a clone, made with the first word")),
+            ("folder", str(program.folder or "a clone, made with the first message")),
             ("model", program.model_name),
             ("may", program.rules),
             ("run", run),
@@ -183,7 +185,7 @@ async def _skill(chat: Chat, rest: str) -> None:
     if not rest:
         rows = [(skill.name, short_line(skill.description)) for skill in skills.all]
         chat.view.rows(rows) if rows else chat.view.say(
-            "there is no skill; docs/assistant.md says where they are kept"
+            "there is no skill; docs/assistant.md says where skills are stored"
         )
         return
     skill = skills.get(rest)
@@ -209,15 +211,7 @@ async def _begun(program: ChatProgram) -> Conversation | None:
     return await program.opened() if program.begun else program.conversation
 
 
-async def _undo(chat: Chat, rest: str) -> None:
-    await _step(chat, rest, redo=False)
-
-
-async def _redo(chat: Chat, rest: str) -> None:
-    await _step(chat, rest, redo=True)
-
-
-async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
+async def _undo_or_redo(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show the changes of an undo or redo, and make them if the person agrees."""
     from orchestrator.app.words import counted
 
@@ -234,8 +228,8 @@ async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     restored = await asyncio.to_thread(checkpoints.redo if redo else checkpoints.undo)
     conversation.files_changed(restored.paths)
     for path in restored.kept:
-        chat.view.say(f"{path} was changed by somebody else since, and is not touched")
-    done = "done again" if redo else "taken back"
+        chat.view.say(f"{path} was changed since by somebody else, and is left as it is")
+    done = "redone" if redo else "undone"
     chat.view.say(f"{done}: {counted(len(restored.paths), 'file')}")
 
 
@@ -246,7 +240,7 @@ def _show_diff(chat: Chat, text: str) -> None:
 async def _save(chat: Chat, rest: str) -> None:
     program = await chat.program()
     if program.conversation is None:
-        chat.view.say("nothing was said yet")
+        chat.view.say("the conversation has no message yet")
         return
     text = program.redactor.redact(program.conversation.as_markdown())
     name = rest or f"chat-{program.conversation.parts.run}.md"
@@ -265,7 +259,7 @@ def _write_new(name: str, text: str) -> Path:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigurationError(f"{path} is there already: name another file") from None
+        raise ConfigurationError(f"{path} exists already: name another file") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from None
     return path
@@ -282,24 +276,25 @@ async def _resume(chat: Chat, rest: str) -> None:
             f"{one.run}  {local_time(one.started)}  {short_line(one.first, _TITLE_CHARS)}" for one in found
         ]
         chat.view.say(
-            "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"
+            "\n".join((*lines, "/resume RUN continues one"))
+            if lines
+            else "there is no conversation to continue"
         )
         return
     if program.task is not None:
-        raise ConfigurationError("this conversation is about a task: leave it, then chat --resume")
+        raise ConfigurationError("this conversation is about a task: leave it, then type chat --resume RUN")
     begun = begun_in(program.context.home, rest)
     await program.end()
     program.begun = begun
-    chat.view.say(f"goes on with {begun.run}: {counted(len(begun.turns), 'message')}")
+    chat.view.say(f"continues {begun.run}: {counted(len(begun.turns), 'message')}")
 
 
 async def _debug(chat: Chat, _rest: str) -> None:
-    chat.view.say(
-        "the state is shown after each turn" if chat.toggle_debug() else "the state is no longer shown"
-    )
+    chat.debug = not chat.debug
+    chat.view.say("the state is shown after each turn" if chat.debug else "the state is no longer shown")
 
 
-async def _typed_alone(chat: Chat, _rest: str) -> None:
+async def _paste(chat: Chat, _rest: str) -> None:
     chat.view.say("/paste has to be alone on its line; /submit ends the pasted text")
 
 
@@ -344,11 +339,11 @@ def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     if draft.left_out:
         others = len(draft.left_out) - _MOST_FILES
         named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {others} more" if others > 0 else "")
-        rows.append(("left out", f"your own edits in {named} (/pr --all takes them)"))
+        rows.append(("left out", f"your own edits in {named} (/pr --all includes them)"))
     if draft.note:
         rows.append(("note", draft.note))
     if draft.insists:
-        rows.append(("refused", "it was refused before; now it is proposed as it is, and says so"))
+        rows.append(("refused", "it was refused before; now it is proposed unchanged, and its text says so"))
     if is_short:
         chat.view.code(draft.diff)
     chat.view.rows(rows)
@@ -386,8 +381,12 @@ COMMANDS: dict[str, SlashCommand] = {
             "/effort", "[WORD]", "show or set the reasoning effort: low, medium, high, none", _effort
         ),
         SlashCommand("/diff", "", "show the model's changes, or what /pr would propose", _diff),
-        SlashCommand("/undo", "[yes]", "show and undo the model's last change", _undo),
-        SlashCommand("/redo", "[yes]", "show and redo the last undone change", _redo),
+        SlashCommand(
+            "/undo", "[yes]", "show and undo the model's last change", partial(_undo_or_redo, redo=False)
+        ),
+        SlashCommand(
+            "/redo", "[yes]", "show and redo the last undone change", partial(_undo_or_redo, redo=True)
+        ),
         SlashCommand(
             "/pr",
             "[--all] [TITLE]",
@@ -400,6 +399,6 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
         SlashCommand("/resume", "[RUN]", "continue an earlier conversation, or list them", _resume),
         SlashCommand("/debug", "", "turn the display of the session's state on or off", _debug),
-        SlashCommand("/paste", "", "read several lines as one message, up to /submit", _typed_alone),
+        SlashCommand("/paste", "", "read several lines as one message, up to /submit", _paste),
     )
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.words import counted, local_time, short_line, telling_argument
+from orchestrator.app.event_lines import telling_argument
+from orchestrator.app.words import counted, local_time, short_line
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import ProcessingEnded, TurnStarted
 from orchestrator.core.todos import todo_checklist
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 
-LATEST = 5
+_LATEST = 5
 """Maximum actions and tool events shown after a turn."""
-
 _ITEM_CHARS = 600
 
 
@@ -66,6 +66,6 @@ class StateView:
         if isinstance(event, CycleStarted):
             self._state = StateRecord()
         if isinstance(event, TurnStarted | ProcessingEnded) and self._state.actions:
-            self._tell(state_lines(self._state, LATEST))
+            self._tell(state_lines(self._state, _LATEST))
         self._view(event)
         self._state.take(event, self._clock.now())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
+from orchestrator.app.cli.output import table_lines
 from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, local_time, short_line
 from orchestrator.bot.worker.task_states import TaskStatus
@@ -102,10 +103,8 @@ def write_claims(
         print("no claims", file=out)
         return
     rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip(), file=out)
+    for line in table_lines(rows):
+        print(line, file=out)
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
@@ -123,13 +122,12 @@ def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTi
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
     if record.fault is not None:
-        said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
-        return (record.task, record.owner, "-", "-", said)
-    since = local_time(record.taken_at)
-    said = short_line(state.describe(), _MOST_STATE_CHARS)
+        fault = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
+        return (record.task, record.owner, "-", "-", fault)
+    text = short_line(state.describe(), _MOST_STATE_CHARS)
     if state.status is TaskStatus.WORKING:
-        said = f"{said}, {_expiry(record, now, times)}"
-    return (record.task, _who(record), str(record.number), since, said)
+        text = f"{text}, {_expiry(record, now, times)}"
+    return (record.task, _who(record), str(record.number), local_time(record.taken_at), text)
 
 
 def _who(record: ClaimRecord) -> str:
@@ -146,9 +144,7 @@ def _expiry(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
 
 def _minutes(duration: timedelta) -> str:
     minutes = max(round(duration.total_seconds() / 60), 0)
-    if minutes < 2 * _MINUTES_AN_HOUR:
-        return f"{minutes} min"
-    return f"{minutes // _MINUTES_AN_HOUR} h"
+    return f"{minutes} min" if minutes < 2 * _MINUTES_AN_HOUR else f"{minutes // _MINUTES_AN_HOUR} h"
 
 
 def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, Any]:
@@ -206,9 +202,9 @@ def _forget(tasks: OpenTasks, options: argparse.Namespace) -> DecisionResult:
     decisions = tasks.decisions
     state = decisions.find(options.task)
     lost = decisions.would_lose(state)
-    if lost and not options.yes and not agreed(f"{state.key}: this drops {lost}"):
+    if lost and not options.yes and not agreed(f"{state.key}: this deletes {lost}"):
         again = f"{decisions.commands.forget(state.key)} --yes"
-        raise ConfigurationError(f"{state.key} was not forgotten: this drops {lost}; to do so: {again}")
+        raise ConfigurationError(f"{state.key} was not forgotten: this deletes {lost}; to do so: {again}")
     decided = decisions.forget(state)
     if decided.changed:
         tasks.close_dead_runs(state.key)

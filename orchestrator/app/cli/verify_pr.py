@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import textwrap
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.output import open_console, print_line, text_columns, write_page
+from orchestrator.app.event_lines import STANDINGS, Narrator, claim_in_words
 from orchestrator.app.wiring.verify_pr import build_verification
-from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
+from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
 from orchestrator.bot.verification.base import RunKind
@@ -58,25 +59,24 @@ _TITLES = {
 _MOST_OUTPUTS = 50
 _MOST_BODY_BYTES = 1_000_000
 _STANDARD_INPUT = "-"
-_LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
 _SHORT_COMMIT = 12
 _COLUMNS = ("passed", "failed", "skipped", "exit")
 
 
 def verify_pr(options: argparse.Namespace) -> int:
-    """Verify and print, and return the exit status.
+    """Check the claims of a pull request, and print a report.
 
-    It is 0 if all claims hold, 6 if one does not, and 1 if that is unknown.
+    The exit status is 0 if all claims hold, 6 if one does not, and 1 if that is unknown.
 
     Raises:
         ConfigurationError: an argument is not valid.
         PullwrightError: there is no such pull request, or it cannot be read.
     """
-    text = None if options.body is None else _body(options.body)
+    text = None if options.body is None else _read_body(options.body)
     view = LiveView.on_stderr(plain=options.json, answers=True)
 
     def show(event: Event) -> None:
-        if not isinstance(event, ClaimChecked):  # told below, all together
+        if not isinstance(event, ClaimChecked):  # the report has all of them
             view(event)
 
     program = build_verification(
@@ -89,31 +89,21 @@ def verify_pr(options: argparse.Namespace) -> int:
         return INTERRUPTED
     check = program.write_check(found) if options.check else None
     if options.json:
-        record = {**found.to_json(), "repository": program.site.label, "check": _check_fields(check)}
+        fields = None if check is None else {"url": check[0], "problem": check[1]}
+        record = {**found.to_json(), "repository": program.site.label, "check": fields}
         print(as_json_text(program.redactor.redact_value(record)), flush=True)
     else:
         _write(found, program)
         if check is not None:
             print(clean(program.redactor.redact(check[1] or f"check run: {check[0]}")))
     if options.html:
-        _write_page(options.html, found, program)
+        from orchestrator.app.html.page import render_page
+
+        page = evidence_page(found, program.site.label, program.context.clock.now())
+        write_page(options.html, program.redactor.redact(render_page(page)))
     if options.markdown:
         _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
     return _STATUS[found.outcome]
-
-
-def _check_fields(check: tuple[str, str] | None) -> dict[str, str] | None:
-    return None if check is None else {"url": check[0], "problem": check[1]}
-
-
-def _write_page(name: str, found: PullRequestEvidence, program: VerifyProgram) -> None:
-    from orchestrator.app.html.page import render_page
-
-    page = evidence_page(found, program.site.label, program.context.clock.now())
-    try:
-        Path(name).expanduser().write_text(program.redactor.redact(render_page(page)), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--html {name} cannot be written: {error.strerror or error}") from None
 
 
 def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:
@@ -171,8 +161,8 @@ def _test_sections(found: PullRequestEvidence) -> Iterator[Section]:
         for kind in RunKind
         if runs[kind]
     ]
-    made = f"by {found.verdict.runs.command}"
-    yield Section("Runs made here", [Table(["run", *_COLUMNS], rows, numeric={1, 2, 3, 4})], note=made)
+    note = f"by {found.verdict.runs.command}"
+    yield Section("Runs made here", [Table(["run", *_COLUMNS], rows, numeric={1, 2, 3, 4})], note=note)
     outputs = [
         Output(f"{test}: {finding.kind.value.replace('_', ' ')}", output)
         for finding in found.verdict.findings
@@ -208,7 +198,7 @@ async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
         return None
 
 
-def _body(name: str) -> str:
+def _read_body(name: str) -> str:
     if name == _STANDARD_INPUT:
         return sys.stdin.read(_MOST_BODY_BYTES)
     try:
@@ -219,19 +209,10 @@ def _body(name: str) -> str:
 
 
 def _write(found: PullRequestEvidence, program: VerifyProgram) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    columns = min(max(shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+    console = open_console()
     plain_signs = not console.encoding.lower().startswith("utf")
-    for line, style in evidence_lines(found, program.site.label, columns, plain_signs=plain_signs):
-        console.print(
-            Text(program.redactor.redact(clean(line)), style=style),
-            no_wrap=True,
-            overflow="ignore",
-            crop=False,
-        )
+    for line, style in evidence_lines(found, program.site.label, text_columns(), plain_signs=plain_signs):
+        print_line(console, program.redactor.redact(clean(line)), style)
 
 
 def evidence_lines(

@@ -1,4 +1,7 @@
-"""`pullwright worker`: many repositories from one file, a line of summary a cycle. `fleet run` is the same in company."""
+"""`pullwright worker`: runs cycles for the repositories of a file, and prints a line for each cycle.
+
+`pullwright fleet run` does the same with a queue that several workers share.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
+    from orchestrator.app.config.fleet import FleetFile, FleetRepository
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
     from orchestrator.app.wiring.spans import Tracing
@@ -55,9 +58,9 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 
-_OWN_QUEUE = "PULLWRIGHT_DATABASE_URL is not used here: pullwright fleet run takes turns from that database"
+_OWN_QUEUE = "PULLWRIGHT_DATABASE_URL has no effect here: only pullwright fleet run uses that database"
 _FILES, _FILES_A_REPOSITORY = 512, 4
-"""What a worker has open: connections and a lock for each repository, and with the cycles that run, some more."""
+"""Open files of a worker: those of running cycles, and the connections and the lock of each repository."""
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
 
@@ -80,7 +83,7 @@ def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = F
     """Return the URL of the SQLite file on this machine that holds the queue of a fleet's file.
 
     Args:
-        dry_run: that of dry runs, which leave no trace in the other one.
+        dry_run: whether to return the queue of dry runs, which do not change the other one.
 
     Raises:
         ConfigurationError: the state folder cannot be written.
@@ -90,8 +93,8 @@ def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = F
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        said = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
-        raise ConfigurationError(f"{said}: name another one with PULLWRIGHT_HOME") from None
+        problem = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
+        raise ConfigurationError(f"{problem}; name another state folder with PULLWRIGHT_HOME") from None
     return f"sqlite:///{folder / name}{'-dry-run' if dry_run else ''}.db"
 
 
@@ -111,7 +114,7 @@ def open_store(url: str, *, patient: bool) -> FleetStore:
 
 
 def allow_open_files(wanted: int) -> None:
-    """Let this process have so many open files, as far as the system allows it: 1,024 is a usual first limit."""
+    """Raise the limit on open files of this process to this number, or as far as the system allows."""
     import resource
 
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -121,40 +124,36 @@ def allow_open_files(wanted: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 
 
-def redactor_of(file: FleetFile) -> Redactor:
-    """Return what hides the secrets of this machine and of each repository of a file."""
-    secrets = [value for one in file.repositories for value in secret_values(one.environ)]
-    return Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
-
-
 def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone: bool) -> int:
     """Run one worker, and send traces of its cycles if they are switched on. Return the exit status.
 
     Args:
-        url: of the database with the queue.
-        alone: see `WorkerRun`.
+        url: address of the database with the queue.
+        alone: see `_WorkerRun`.
 
     Raises:
         ConfigurationError: an option is wrong, or the extra `fleet` is not installed.
         FleetError: the queue cannot be used.
     """
-    redactor = redactor_of(file)
-    with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
-        return asyncio.run(WorkerRun(file, options, url, redactor, traces, alone=alone).run())
+    environments = (os.environ, *(one.environ for one in file.repositories))
+    redactor = Redactor(dict.fromkeys(value for one in environments for value in secret_values(one)))
+    with tracing(os.environ, SystemClock(), partial(_say, redactor)) as traces:
+        return asyncio.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
 
 
-def say(redactor: Redactor, text: str) -> None:
+def _say(redactor: Redactor, text: str) -> None:
     """Print a line on standard error, without secrets."""
     print(f"{PROGRAM}: {redactor.redact(clean(text))}", file=sys.stderr, flush=True)
 
 
-class WorkerRun:
+class _WorkerRun:
     """One worker, from its start to its end.
 
     Args:
-        url: of the database with the queue.
-        alone: it is the only one with this queue, and tells of every look. It ends where no repository is left that
-            could run; one of a fleet waits for what others and people do.
+        url: address of the database with the queue.
+        alone: whether no other worker uses this queue. Then it prints a line even for a cycle that found no task,
+            and ends when every repository needs a person. A worker of a fleet waits, because other workers and
+            people change the queue.
     """
 
     def __init__(  # noqa: PLR0913  one caller has all of them
@@ -167,7 +166,7 @@ class WorkerRun:
         *,
         alone: bool,
     ) -> None:
-        self._store = open_store(url, patient=True)
+        self._store = open_store(url, patient=True)  # before the imports, because it names a missing package
         from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
         from orchestrator.bot.fleet.worker import FleetWorker
 
@@ -192,7 +191,7 @@ class WorkerRun:
             self._report,
             most_usd=file.max_usd_per_day,
             once=self._once,
-            on_over=self._over,
+            on_over=self._end_if_over,
         )
         lease = float(file.lease_seconds or LEASE_SECONDS)
         how = EngineOptions(self._worker.name, __version__, file.parallel, file.most_running, lease)
@@ -206,15 +205,19 @@ class WorkerRun:
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(self._store.open)
             stack.push_async_callback(asyncio.to_thread, self._store.close)
-            if self._file.health is not None:
-                await self._serve(stack, self._file.health)
+            if (address := self._file.health) is not None:
+                from orchestrator.app.dashboard.serving import serving_health
+
+                served = serving_health(self._health, address.host, address.port)
+                port = await stack.enter_async_context(served)
+                self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
             await asyncio.to_thread(self._worker.begin)
             stack.push_async_callback(self._worker.close)
             await self._engine.launch()
             stack.push_async_callback(self._engine.close)
-            self._tell_first()
+            self._print_start()
             await self._receive(stack)
-            self._over()
+            self._end_if_over()
             while not self._ended.is_set():
                 self._health.note_turn()
                 with suppress(TimeoutError):
@@ -228,12 +231,12 @@ class WorkerRun:
             return FAILED  # without --once, it ends by itself only when no repository is left
         return NOTHING if self._outcomes <= {"no_task"} else DONE
 
-    def _over(self) -> None:
+    def _end_if_over(self) -> None:
         if self._alone and self._worker.is_over:
             self._ended.set()
 
-    def _tell_first(self) -> None:
-        """Say where the queue is, or what the only worker waits for if nothing can begin now."""
+    def _print_start(self) -> None:
+        """Print where the queue is; for a worker alone, when the first cycle begins, if that is not now."""
         if not self._alone:
             self._say(f"worker {self._worker.name} takes turns from {self._store.database.place}")
             return
@@ -244,12 +247,6 @@ class WorkerRun:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
-    async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        from orchestrator.app.dashboard.serving import serving_health
-
-        port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
-        self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
-
     async def _receive(self, stack: AsyncExitStack) -> None:
         """Listen for webhooks, if the file names an address."""
         address, secret = self._file.webhook, ApiKeys.of(os.environ).webhook_secret
@@ -257,7 +254,8 @@ class WorkerRun:
             return
         if secret is None:
             raise ConfigurationError(
-                f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
+                f"webhook in {self._options.config} needs a secret: set PULLWRIGHT_WEBHOOK_SECRET to the one that you "
+                "gave GitHub for this webhook"
             )
         from orchestrator.app.dashboard.serving import PATH, Receiver, receiving
 
@@ -272,7 +270,11 @@ class WorkerRun:
             self._ended.set()
 
     def _listen_to_signals(self) -> None:
-        """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
+        """Handle signals.
+
+        The first Ctrl+C ends the worker after the rounds that are running. The second one, or SIGTERM, ends it at
+        once; the cycles still save their work.
+        """
 
         def at_once() -> None:
             self._worker.stop_at_once()
@@ -296,7 +298,8 @@ class WorkerRun:
         redact, now = self._redactor.redact, self._clock.now()
         if isinstance(onward, Pause):
             for one in self._worker.sharing(member, result):
-                if one.pause == onward and one.totals.last_run is not None:  # else it waits longer already
+                # A repository that waits longer already has another pause.
+                if one.pause == onward and one.totals.last_run is not None:
                     note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
         if self._options.json:
             shown = cycle_json(member, result, onward, now, once=self._once)
@@ -306,11 +309,11 @@ class WorkerRun:
             print(redact(short_line(line, most_chars=1_000)), flush=True)
 
     def _say(self, text: str) -> None:
-        say(self._redactor, text)
+        _say(self._redactor, text)
 
 
 class Members:
-    """Makes the members of one fleet."""
+    """Makes the members of a fleet, one for each repository of its file."""
 
     def __init__(
         self, options: argparse.Namespace, home: Home, clock: Clock, traces: Tracing | None = None
@@ -355,7 +358,7 @@ class Members:
         return {one.name: self.key(one) for one in repositories}
 
     def _only_once(self, name: str, github_url: str) -> None:
-        """Refuse a repository that is named twice, also in two spellings."""
+        """Refuse a repository that the file names twice, also if the spelling differs."""
         place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
             spelled = "" if other == name else f", once as {other}"
@@ -373,8 +376,8 @@ class Members:
         return schedule
 
     def _earlier_pause(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
-        """Return the pause that an earlier worker with this model left, and its last run."""
-        with suppress(ConfigurationError):  # said when the repository has its turn
+        """Return the pause that the repository's last run with this model left, and that run."""
+        with suppress(ConfigurationError):  # reported when a cycle of the repository begins
             model = name_in_journals(settings)
             label = label_of(name, settings.github_url)
             run = newest_run(self._home, repository=label, model=model)
@@ -399,17 +402,17 @@ class Members:
 
 
 def quota_of(settings: Settings) -> str:
-    """Return what a provider's quota counts by: model and address, in one spelling.
+    """Return a text that is equal for repositories which share a provider's quota: model and address.
 
-    The key follows from them, because all repositories of a fleet have the same keys, and is not told.
+    The provider's key is not part of it, because all repositories of a fleet have the same keys.
     """
     name, address = settings.model or "", settings.api_url or ""
-    with suppress(ConfigurationError):  # said when the repository has its turn
+    with suppress(ConfigurationError):  # reported when a cycle of the repository begins
         name = name_in_journals(settings) or name
     provider = name.partition(":")[0]
     if not address and provider in set(Provider):
         address = OFFICIAL_URLS.get(Provider(provider), "")
-    # Whoever has others to ask goes on where one without them has to wait.
+    # A repository with fallback models continues where one without them has to wait.
     return " ".join((name, address.rstrip("/"), *settings.fallback_model))
 
 
@@ -417,8 +420,8 @@ _MOST_REASON_CHARS = 160
 
 
 def cycle_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
-    """Return one line about a cycle: when, where, what came of it, its cost, and when the next one begins."""
-    parts = [f"{local_time(now)}", member.name, str(result.outcome), *_what(member, result, onward)]
+    """Return one line about a cycle: time, repository, outcome, cost, and when the next one begins."""
+    parts = [local_time(now), member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
     if isinstance(onward, NeedsPerson):
@@ -452,7 +455,7 @@ def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str
 def cycle_json(
     member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool
 ) -> dict[str, Any]:
-    """Return the same for programs, with the cycle's whole result."""
+    """Return a cycle's result as JSON, with the time of the next cycle."""
     next_at = _next_at(member, onward, now, once=once)
     return {
         "at": now.isoformat(timespec="seconds"),

@@ -18,7 +18,7 @@ from orchestrator.app.config.settings import (
     read_toml,
     unknown_key,
 )
-from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
+from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach, flag_of
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
@@ -44,9 +44,8 @@ _WHEN = ("every", "cron")
 _NOT_IN_A_FLEET = {
     "max_cycles": "a fleet runs without end: leave it out, or pass --once for one cycle per repository"
 }
-_OTHER_IDENTITIES = frozenset(
-    {"GH_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"}
-)  # a cycle would use them in addition to the repository's token, or instead of it
+_OTHER_IDENTITIES = frozenset({"GH_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"})
+"""Variables that a cycle would use in addition to the repository's token, or instead of it."""
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
 _LEAST_LEASE = 6
@@ -57,7 +56,7 @@ _MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """An address to listen on. Port 0 selects any free port."""
 
     host: str
@@ -93,12 +92,12 @@ class FleetFile:
     """
 
     repositories: tuple[FleetRepository, ...]
-    health: Address | None
+    health: ListenAddress | None
     parallel: int
     most_running: int | None = None
     max_usd_per_day: float | None = None
     lease_seconds: int | None = None
-    webhook: Address | None = None
+    webhook: ListenAddress | None = None
 
 
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
@@ -143,13 +142,13 @@ class _Reader:
         self._environ = environ
 
     def fleet(self, values: dict[str, Any]) -> FleetFile:
-        self._known(values, _TABLES, str(self._path))
+        self._refuse_unknown(values, _TABLES, str(self._path))
         fleet = self._table(values, "fleet")
-        self._known(fleet, _FLEET_KEYS, f"[fleet] in {self._path}")
+        self._refuse_unknown(fleet, _FLEET_KEYS, f"[fleet] in {self._path}")
         defaults = self._table(values, "defaults")
-        self._settings(defaults, f"[defaults] in {self._path}")
+        self._check_settings(defaults, f"[defaults] in {self._path}")
         if "timezone" in fleet:
-            self._settings({"timezone": fleet["timezone"]}, f"[fleet] in {self._path}")
+            self._check_settings({"timezone": fleet["timezone"]}, f"[fleet] in {self._path}")
             defaults = {"timezone": fleet["timezone"], **defaults}
         listed = values.get("repository")
         if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
@@ -173,21 +172,20 @@ class _Reader:
             raise ConfigurationError(f"{name} in {self._path} must be a table: write [{name}]")
         return table
 
-    def _known(self, table: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    def _refuse_unknown(self, table: dict[str, Any], known: tuple[str, ...], place: str) -> None:
         for key in table:
             if key not in known:
                 raise ConfigurationError(
                     f"{place} holds the unknown key {key!r}; the nearest known one is {nearest_to(key, known)!r}"
                 )
 
-    def _settings(self, table: dict[str, Any], place: str) -> None:
+    def _check_settings(self, table: dict[str, Any], place: str) -> None:
         for name, value in table.items():
             key = RENAMED.get(name, name)
             if key not in KEYS:
                 raise ConfigurationError(self._unknown(key, place))
             if OPTIONS[key].reach is Reach.TYPED:
-                flag = f"--{key.replace('_', '-')}"
-                raise ConfigurationError(f"{key} of {place} has no effect there: type {flag}")
+                raise ConfigurationError(f"{key} of {place} has no effect there: type {flag_of(key)}")
             if key in _NOT_IN_A_FLEET:
                 raise ConfigurationError(f"{key} of {place} has no effect there: {_NOT_IN_A_FLEET[key]}")
             check_value(key, value, Origin(SourceKind.USER_FILE, place))
@@ -211,18 +209,16 @@ class _Reader:
             )
         place = f"[[repository]] {name} in {self._path}"
         own = {key: value for key, value in table.items() if key not in _OWN_KEYS}
-        self._settings(own, place)
-        settings = {
-            key: value for key, value in defaults.items() if not (key in _WHEN and _has_schedule(own))
-        }
-        settings |= own
+        self._check_settings(own, place)
+        left_out = _WHEN if _has_schedule(own) else ()
+        settings = {key: value for key, value in defaults.items() if key not in left_out} | own
         if not _has_schedule(settings):
             settings["every"] = DEFAULT_EVERY
         if "token_env" in table and "github_app_id" in settings:
             raise ConfigurationError(f"token_env and github_app_id of {place} exclude each other")
-        return FleetRepository(self._where(name), settings, self._variables(table.get("token_env"), place))
+        return FleetRepository(self._resolved(name), settings, self._variables(table.get("token_env"), place))
 
-    def _where(self, name: str) -> str:
+    def _resolved(self, name: str) -> str:
         """Resolve a path against the folder of the file, and return other names unchanged."""
         folder = (self._path.parent / Path(name).expanduser()).absolute()
         return str(folder.resolve()) if folder.is_dir() else name
@@ -241,11 +237,8 @@ class _Reader:
         if not token:
             raise ConfigurationError(f"token_env of {place} names {token_env}, which is not set")
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
-        return {
-            **others,
-            "GITHUB_TOKEN": token,
-            "GH_ENTERPRISE_TOKEN": token,
-        }  # for github.com or an Enterprise server
+        # One is for github.com, the other for an Enterprise server.
+        return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}
 
     def _number(self, fleet: dict[str, Any], key: str, least: int, most: int) -> int | None:
         value = fleet.get(key)
@@ -274,7 +267,7 @@ class _Reader:
             )
         return float(value)
 
-    def _address(self, fleet: dict[str, Any], key: str) -> Address | None:
+    def _address(self, fleet: dict[str, Any], key: str) -> ListenAddress | None:
         value = fleet.get(key)
         if value is None:
             return None
@@ -284,7 +277,7 @@ class _Reader:
             raise ConfigurationError(
                 f"{key} in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
             )
-        return Address(host, int(port))
+        return ListenAddress(host, int(port))
 
 
 def _has_schedule(table: Mapping[str, Any]) -> bool:

@@ -65,15 +65,17 @@ def read_foreign(path: Path) -> Imported:
     """Read a `ralph.config.json` file.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no JSON object, or has a value that an option does not
-            allow.
+        ConfigurationError: the file cannot be read, is not a JSON object, or has a value that an option does
+            not allow.
     """
-    given = _read(path)
+    given = read_json_file(path)
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{path} must hold one JSON object with the settings")
     notes = [_key_note(key, given) for key in _KEYS if given.get(key)]
     if servers := given.get(_SERVERS):
         count = len(servers) if isinstance(servers, dict | list) else 1
         notes.append(
-            f"{_SERVERS}: {count} not taken over; name the file when you run, with --mcp-config {path}, "
+            f"{_SERVERS}: {count} not imported; name the file when you run, with --mcp-config {path}, "
             f"or for all runs in your own file: mcp_config = {as_toml(str(path.absolute()))}"
         )
     notes += [
@@ -100,8 +102,8 @@ def read_foreign(path: Path) -> Imported:
 
 def _key_note(key: str, given: Mapping[str, Any]) -> str:
     url = given.get(_OTHER_URL) or given.get(_URL) or ""
-    own = key == "openai_api_key" and isinstance(url, str) and url and not is_official(url)
-    variable = "PULLWRIGHT_API_KEY" if own else _KEYS[key]
+    is_own_server = key == "openai_api_key" and isinstance(url, str) and url and not is_official(url)
+    variable = "PULLWRIGHT_API_KEY" if is_own_server else _KEYS[key]
     return f"{key} was not copied: keys do not belong in files; set the environment variable {variable}"
 
 
@@ -135,13 +137,6 @@ def _base(url: object) -> object:
     return url
 
 
-def _read(path: Path) -> dict[str, Any]:
-    given = read_json_file(path)
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{path} must hold one JSON object with the settings")
-    return given
-
-
 @dataclass(frozen=True, slots=True)
 class Added:
     """The values added to the user's file, and the keys that kept their present values."""
@@ -159,7 +154,7 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
     """
     path = Path(os.path.realpath(user_file(environ)))
     if path.exists() and not path.is_file():
-        raise ConfigurationError(f"{path} is not a file: nothing can be put into it")
+        raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
     present = read_toml(path) or {}
     added = {key: value for key, value in values.items() if key not in present}
     kept = tuple(key for key, value in values.items() if key in present and present[key] != value)
@@ -177,7 +172,7 @@ def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> N
     text = "".join(f"{key} = {as_toml(value)}\n" for key, value in added.items()) + old
     if tomllib.loads(text) != wanted:
         raise ConfigurationError(
-            f"nothing can be added to {path} without changing what is in it: do it by hand"
+            f"nothing can be added to {path} without changing its content: add it by hand"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

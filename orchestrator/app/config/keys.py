@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 _MAX_KEY_FILE_BYTES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ApiKeys:
     """The keys in the environment; None for those that are not set. The `repr` does not show them.
 
@@ -53,20 +53,23 @@ class ApiKeys:
         github_app: private key of a GitHub App, PEM text.
     """
 
-    openai: str | None = field(default=None, repr=False)
-    anthropic: str | None = field(default=None, repr=False)
-    gemini: str | None = field(default=None, repr=False)
-    other: str | None = field(default=None, repr=False)
-    tavily: str | None = field(default=None, repr=False)
-    brave: str | None = field(default=None, repr=False)
-    exa: str | None = field(default=None, repr=False)
-    embedding: str | None = field(default=None, repr=False)
-    webhook: str | None = field(default=None, repr=False)
-    webhook_secret: str | None = field(default=None, repr=False)
-    database: str | None = field(default=None, repr=False)
-    github: str | None = field(default=None, repr=False)
-    github_enterprise: str | None = field(default=None, repr=False)
-    github_app: str | None = field(default=None, repr=False)
+    openai: str | None = None
+    anthropic: str | None = None
+    gemini: str | None = None
+    other: str | None = None
+    tavily: str | None = None
+    brave: str | None = None
+    exa: str | None = None
+    embedding: str | None = None
+    webhook: str | None = None
+    webhook_secret: str | None = None
+    database: str | None = None
+    github: str | None = None
+    github_enterprise: str | None = None
+    github_app: str | None = None
+
+    def __repr__(self) -> str:
+        return "ApiKeys()"
 
     @classmethod
     def of(cls, environ: Environment) -> ApiKeys:
@@ -122,7 +125,7 @@ def _app_key(environ: Environment) -> str | None:
             raise ConfigurationError(f"{source} is not a private key in PEM form") from None
     if not text:
         return None
-    text = text.replace("\\n", "\n")  # some secret stores write line breaks so
+    text = text.replace("\\n", "\n")  # some secret stores write line breaks like this
     if "PRIVATE KEY-----" not in text:
         raise ConfigurationError(f"{source} is not a private key in PEM form")
     return text

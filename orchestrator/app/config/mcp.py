@@ -134,14 +134,12 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
     reader = _Reader(environ, frozenset(settings.mcp_unconfined))
-    made = [
-        one for name, (entry, path) in sorted(entries.items()) if (one := reader.server(name, entry, path))
-    ]
+    servers = [reader.server(name, entry, path) for name, (entry, path) in sorted(entries.items())]
     for name in settings.mcp_unconfined:
         if name not in entries:
             raise ConfigurationError(f"--mcp-unconfined {name}: there is no MCP server of this name")
     return McpConfig(
-        tuple(made),
+        tuple(filter(None, servers)),
         {name: path for name, (_, path) in entries.items()},
         tuple(reader.notices),
         tuple(dict.fromkeys(reader.secrets)),
@@ -244,7 +242,7 @@ class _Reader:
         """
         found: dict[str, Any] = {}
         for key in ("command", "url", "issuer", "client_id", "scope"):
-            if isinstance(raw.get(key), str):
+            if key in raw:
                 found[key] = self._filled(raw[key], where, key, secret=False)
         for key in ("args", "hosts", "read"):
             if isinstance(raw.get(key), list):

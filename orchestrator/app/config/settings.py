@@ -34,6 +34,51 @@ from orchestrator.engine.policy.secrets import Redactor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+PREFIX = "PULLWRIGHT_"
+LOCAL_FILE = "pullwright.toml"
+CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
+_EXTRAS = frozenset(
+    {
+        "PULLWRIGHT_HOME",
+        "PULLWRIGHT_MODEL_PORTS",
+        CONFIG_VARIABLE,
+        *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
+    }
+)
+SUITE_VARIABLES = frozenset(
+    f"PULLWRIGHT_TEST_{name}" for name in ("AXE", "BASE_URL", "CHAOS", "ENGINE", "EVERY_RECORD", "MCP")
+)
+"""Variables of Pullwright's own test suite. A run does not read them."""
+
+_NAMES = frozenset({*KEYS, *RENAMED})
+_SERVERS = "mcp"
+"""The table of MCP servers in the user's own file."""
+_PERSONS = "your own config.toml"
+
+_SWITCH_VALUES = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_MAX_SHOWN_CHARS = 60
+_MAX_FILE_BYTES = 1_000_000
+_CLOSE = 0.8
+_FAR = 0.3
+
+_SECRET_PLACES = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "google": "GEMINI_API_KEY",
+    "app": "PULLWRIGHT_GITHUB_APP_KEY",
+    "token": "GITHUB_TOKEN",
+    "github": "GITHUB_TOKEN",
+    "api": "PULLWRIGHT_API_KEY",
+}
+_SERVER_VARIABLE = "GITHUB_SERVER_URL"
+"""docs.github.com/actions/reference/workflows-and-actions/variables"""
+_RUN_LIMITS = frozenset({"max_cycles"})
+"""The limits that count for a whole run, so that a repository's file cannot set them for a cycle."""
+_MAY_BE_FOREIGN = ", because that file may come from a repository; "
 
 if TYPE_CHECKING:
 
@@ -62,9 +107,6 @@ else:
         __module__=__name__,
         **{key: (_TYPES[key], _field(option)) for key, option in OPTIONS.items()},
     )
-
-
-_RUN_LIMITS = frozenset({"max_cycles"})
 
 
 def stricter(key: str, one: Any, other: Any) -> Any:
@@ -129,10 +171,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
 
 def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
     """Parse the file. Old option names are replaced by the new ones, with a note for each."""
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
-        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
+    values = parse_toml(text, place)
     old_names = [old for old in RENAMED if old in values]
     renamed = {RENAMED[old]: values[old] for old in old_names}
     return renamed | values, [f"{old} in {place} is called {RENAMED[old]} now" for old in old_names]
@@ -142,66 +181,8 @@ def _valid(key: str, value: Any, place: str) -> Any:
     try:
         return getattr(Settings(**{key: value}), key)
     except ValidationError:
+        # Without the value: the onboarding pull request publishes this message.
         raise ConfigurationError(f"{key} in {place}: must be {OPTIONS[key].allowed}") from None
-
-
-PREFIX = "PULLWRIGHT_"
-LOCAL_FILE = "pullwright.toml"
-CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
-_EXTRAS = frozenset(
-    {
-        "PULLWRIGHT_HOME",
-        "PULLWRIGHT_MODEL_PORTS",
-        CONFIG_VARIABLE,
-        *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
-    }
-)
-SUITE_VARIABLES = frozenset(
-    {
-        "PULLWRIGHT_TEST_AXE",
-        "PULLWRIGHT_TEST_BASE_URL",
-        "PULLWRIGHT_TEST_CHAOS",
-        "PULLWRIGHT_TEST_ENGINE",
-        "PULLWRIGHT_TEST_EVERY_RECORD",
-        "PULLWRIGHT_TEST_MCP",
-    }
-)
-"""Variables of Pullwright's own test suite. A run does not read them."""
-
-_NAMES = frozenset({*KEYS, *RENAMED})
-_SERVERS = "mcp"
-"""The table of MCP servers in the user's own file."""
-_PERSONS = "your own config.toml"
-
-_SWITCH_VALUES = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
-_MAX_SHOWN_CHARS = 60
-_MAX_FILE_BYTES = 1_000_000
-_CLOSE = 0.8
-_FAR = 0.3
-
-_SECRET_PLACES = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "google": "GEMINI_API_KEY",
-    "app": "PULLWRIGHT_GITHUB_APP_KEY",
-    "token": "GITHUB_TOKEN",
-    "github": "GITHUB_TOKEN",
-    "api": "PULLWRIGHT_API_KEY",
-}
-
-
-_SERVER_VARIABLE = "GITHUB_SERVER_URL"
-"""docs.github.com/actions/reference/workflows-and-actions/variables"""
 
 
 class SourceKind(StrEnum):
@@ -330,7 +311,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
-    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person for all GitHub tools."""
+    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person sets for all tools of GitHub."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
     return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
@@ -360,15 +341,28 @@ def read_toml(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES).decode()
-        return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text") from error
+    return parse_toml(text, path)
+
+
+def parse_toml(text: str, place: str | Path) -> dict[str, Any]:
+    """Parse TOML.
+
+    Args:
+        place: name of the file in the message.
+
+    Raises:
+        ConfigurationError: the text is not valid TOML.
+    """
+    try:
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
-        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
 
 
 def read_json_file(path: Path, *, flag: str = "") -> Any:
@@ -503,11 +497,8 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
             return value
 
 
-_MAY_BE_FOREIGN = ", because a repository may bring that file along; "
-
-
 def _elsewhere(key: str) -> str:
-    return f"give {flag_of(key)} or set {PREFIX}{key.upper()}"
+    return f"pass {flag_of(key)} or set {PREFIX}{key.upper()}"
 
 
 def _named_as(place: Origin, key: str) -> str:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.app.words import Narrator, RunProgress
+from orchestrator.app.event_lines import Narrator, RunProgress
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail, read_line
@@ -17,7 +17,7 @@ from orchestrator.bot.journal.records import UnknownRecord
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.app.words import EventLine
+    from orchestrator.app.event_lines import EventLine
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.journal.index import RunSummary
 

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.app.event_lines import Narrator
 from orchestrator.app.html.diff import DiffBlock
 from orchestrator.app.html.page import (
     Badge,
@@ -22,7 +23,7 @@ from orchestrator.app.html.page import (
     Step,
     Table,
 )
-from orchestrator.app.words import Narrator, counted, duration, money, seconds_in_words, short_line
+from orchestrator.app.words import counted, duration, money, seconds_in_words, short_line
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord

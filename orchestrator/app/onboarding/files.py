@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tempfile
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.importing import as_toml
-from orchestrator.app.config.settings import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE, parse_toml
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.app.onboarding.installation import ActionPlace
+    from orchestrator.app.onboarding.installation import ActionFile, ActionPlace
 
 WORKFLOW_FILE = ".github/workflows/pullwright.yml"
 _RULES_HEAD = """\
@@ -45,45 +48,53 @@ def key_variable(model: str | None) -> str:
     return _KEYS.get(provider, "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY")
 
 
+def write_file(top: Path, file: ActionFile) -> None:
+    """Write a file below `top` atomically, but never through a symbolic link.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    path = top / file.path
+    if any(one.is_symlink() for one in (path, *path.parents) if one != top and one.is_relative_to(top)):
+        raise ConfigurationError(f"{path} is behind a symbolic link: nothing is written there")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(file.content)
+        Path(name).chmod(0o755 if file.is_executable else 0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
     """Return the repository's file with these options set. Its other content is kept unchanged.
 
     Raises:
-        ConfigurationError: the file is no TOML, or cannot be changed without changing something else.
+        ConfigurationError: the file is not valid TOML, or the options cannot be set without another change.
     """
     if old is None:
         return _RULES_HEAD + _lines(values)
-    present = _parsed(old)
+    present = parse_toml(old, LOCAL_FILE)
     text, added = old, {}
     for key, value in values.items():
         if key not in present:
             added[key] = value
         elif present[key] != value:
-            text = _with_value(text, key, value)
+            line = f"{key} = {as_toml(value)}".replace("\\", "\\\\")
+            text = re.sub(rf"^{key}[ \t]*=.*$", line, text, count=1, flags=re.MULTILINE)
     text = _above_tables(text, _lines(added))
-    with suppress(ValueError):  # a value over several lines was broken by the replacement
+    with suppress(ValueError):  # the replacement can break a value of several lines
         if tomllib.loads(text) == present | dict(values):
             return text
     raise ConfigurationError(f"{LOCAL_FILE} cannot be changed by a program: change it by hand")
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{LOCAL_FILE} is not valid TOML: {error}") from None
 
 
 def _lines(values: Mapping[str, Any]) -> str:
     others = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key not in _TESTS)
     tests = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key in _TESTS)
     return others + (_TESTS_HEAD + tests if tests else "")
-
-
-def _with_value(text: str, key: str, value: Any) -> str:
-    """Replace the value of an option that is on one line."""
-    line = re.compile(rf"^{key}[ \t]*=.*$", re.MULTILINE)
-    return line.sub(lambda _match: f"{key} = {as_toml(value)}", text, count=1)
 
 
 def _above_tables(text: str, lines: str) -> str:

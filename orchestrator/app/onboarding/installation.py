@@ -66,7 +66,9 @@ def action_place() -> ActionPlace | str:
         said = json.loads(text) if text else None
     except (metadata.PackageNotFoundError, ValueError):
         said = None
-    return read_direct_url(said) if isinstance(said, dict) else "it was installed from a package index"
+    return (
+        read_direct_url(said) if isinstance(said, dict) else f"{PROGRAM} was installed from a package index"
+    )
 
 
 def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
@@ -74,13 +76,13 @@ def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
     url, vcs = str(said.get("url", "")), said.get("vcs_info")
     if isinstance(vcs, dict):
         folder = str(said.get("subdirectory", "")).strip("/")
-        return _named(url, str(vcs.get("commit_id", "")), folder)
+        return _place_of(url, str(vcs.get("commit_id", "")), folder)
     if "dir_info" in said and urlsplit(url).scheme == "file":
         checkout = Path(unquote(urlsplit(url).path))
         if _same_program(checkout):
             return _of_checkout(checkout)
-        return f"the folder that it was installed from, {checkout}, has other files now"
-    return "it was installed from a file"
+        return f"the files in {checkout}, from which {PROGRAM} was installed, have changed"
+    return f"{PROGRAM} was installed from a file"
 
 
 def _same_program(checkout: Path) -> bool:
@@ -102,7 +104,7 @@ def _of_checkout(folder: Path) -> ActionPlace | str:
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None or _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
-        return f"{folder} is no checkout"
+        return f"{folder} is not a checkout of git"
     if _git(folder, "status", "--porcelain") != "":
         return f"the checkout {folder} has changes that are not committed"
     remote = _git(folder, "remote", "get-url", "origin")
@@ -110,7 +112,7 @@ def _of_checkout(folder: Path) -> ActionPlace | str:
         return f"the checkout {folder} has no remote `origin`"
     if not _git(folder, "branch", "--remotes", "--contains", commit):
         return f"the commit of the checkout {folder} is not pushed"
-    return _named(remote, commit, "")
+    return _place_of(remote, commit, "")
 
 
 def _git(folder: Path, *words: str) -> str | None:
@@ -129,19 +131,21 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _named(url: str, commit: str, folder: str) -> ActionPlace | str:
+def _place_of(url: str, commit: str, folder: str) -> ActionPlace | str:
     parts, ssh = urlsplit(url), SSH_ADDRESS.fullmatch(url)
     host, path = (ssh["host"], ssh["path"]) if ssh else (parts.hostname or "", parts.path)
     name = OWNER_AND_NAME.fullmatch(path.strip("/").removesuffix(".git"))
     if name is None or not _COMMIT.fullmatch(commit):
-        return "the place that it was installed from is no repository of a server"
+        return f"the address that {PROGRAM} was installed from is not a repository on a server"
     below = "/".join(filter(None, (folder, _IN_REPOSITORY)))
     return ActionPlace(host.lower(), f"{name['owner']}/{name['name']}/{below}@{commit}")
 
 
 def workflow_template() -> str:
     """Return the workflow that is part of this program, as its own repository uses it."""
-    return _brought("workflow.yml", ".github/workflows/pullwright.yml").read_text(encoding="utf-8")
+    return _installed_or_source("workflow.yml", ".github/workflows/pullwright.yml").read_text(
+        encoding="utf-8"
+    )
 
 
 def action_copy() -> list[ActionFile]:
@@ -149,15 +153,20 @@ def action_copy() -> list[ActionFile]:
 
     The same program always gives the same bytes.
     """
-    folder = _brought("pullwright", _IN_REPOSITORY)
+    folder = _installed_or_source("pullwright", _IN_REPOSITORY)
     files = [
-        ActionFile(f"{_IN_REPOSITORY}/{path.name}", path.read_bytes(), _is_executable(path))
+        # A wheel does not always keep the executable bit.
+        ActionFile(
+            f"{_IN_REPOSITORY}/{path.name}",
+            path.read_bytes(),
+            is_executable=path.suffix == ".sh" or bool(path.stat().st_mode & stat.S_IXUSR),
+        )
         for path in _files(folder)
     ]
     return [*files, ActionFile(f"{_IN_REPOSITORY}/{_ARCHIVE}", _archive())]
 
 
-def _brought(installed: str, source: str) -> Path:
+def _installed_or_source(installed: str, source: str) -> Path:
     """Return the path of a file in the installed package, or in the source tree."""
     inside = _PACKAGE / "_action" / installed
     return inside if inside.exists() else _PACKAGE.parent / source
@@ -166,7 +175,7 @@ def _brought(installed: str, source: str) -> Path:
 def _archive() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, path in sorted(_program()):
+        for name, path in sorted(_program_files()):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = (stat.S_IFREG | _PLAIN) << 16
@@ -174,10 +183,10 @@ def _archive() -> bytes:
     return buffer.getvalue()
 
 
-def _program() -> Iterator[tuple[str, Path]]:
+def _program_files() -> Iterator[tuple[str, Path]]:
     """Yield the files that the program needs to run from a folder, with their names in it."""
     for name in (_LOCK, _START):
-        yield name, _brought(name, name)
+        yield name, _installed_or_source(name, name)
     for path in _files(_PACKAGE):
         yield f"orchestrator/{path.relative_to(_PACKAGE).as_posix()}", path
     if not (_PACKAGE / "_prompts").is_dir():
@@ -192,8 +201,3 @@ def _files(folder: Path) -> list[Path]:
         for path in folder.rglob("*")
         if path.is_file() and not _SKIPPED.intersection(path.relative_to(folder).parts)
     )
-
-
-def _is_executable(path: Path) -> bool:
-    # A wheel does not always keep the executable bit.
-    return path.suffix == ".sh" or bool(path.stat().st_mode & stat.S_IXUSR)

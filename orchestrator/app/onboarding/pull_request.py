@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import LOCAL_FILE, Settings, tightened
-from orchestrator.app.onboarding.files import WORKFLOW_FILE, key_variable
+from orchestrator.app.onboarding.files import WORKFLOW_FILE, key_variable, write_file
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.repository import Source, open_hidden_refs
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
@@ -42,28 +42,25 @@ _MOST_TIMES = 24 * 60
 """Upper limit for the runs per day of a crontab line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Onboarded:
-    """The pull request, and whether this call created it."""
-
-    pull: PullRequest
-    created: bool
-
-
-def propose(site: Site, context: BuildContext, files: Callable[[Clone], Sequence[ActionFile]]) -> Onboarded:
+def propose(
+    site: Site, context: BuildContext, files: Callable[[Clone], Sequence[ActionFile]]
+) -> tuple[PullRequest, bool]:
     """Open the onboarding pull request, or update the text of the open one to match its files.
 
     Args:
         files: returns the files, given a clone of the base branch; called only if the branch does not exist
             yet.
 
+    Returns:
+        The pull request, and whether this call created it.
+
     Raises:
         ConfigurationError: a person closed it, or there is nothing to propose.
         ForgeError: the forge failed.
         WorkspaceError: git failed.
     """
-    known = [pull for pull in site.forge.our_pull_requests(BRANCH_FOLDERS) if _is_onboarding(pull)]
-    newest = known[0] if known else None
+    pulls = site.forge.our_pull_requests(BRANCH_FOLDERS)
+    newest = next((pull for pull in pulls if pull.branch in ONBOARDING), None)
     if newest is not None and newest.state is PullRequestState.CLOSED:
         raise ConfigurationError(f"a person closed {newest.url}: reopen it to go on")
     branch = (
@@ -85,12 +82,7 @@ def propose(site: Site, context: BuildContext, files: Callable[[Clone], Sequence
                 context.clock.now(),
                 is_local=site.is_local,
             )
-    pull, created = site.forge.ensure_pull_request(Proposal(branch, base.branch, TITLE, body, draft=False))
-    return Onboarded(pull, created)
-
-
-def _is_onboarding(pull: PullRequest) -> bool:
-    return pull.branch in ONBOARDING
+    return site.forge.ensure_pull_request(Proposal(branch, base.branch, TITLE, body, draft=False))
 
 
 def _branch(site: Site, context: BuildContext) -> str:
@@ -103,12 +95,7 @@ def _branch(site: Site, context: BuildContext) -> str:
 
 def _push(clone: Clone, branch: str, files: Sequence[ActionFile]) -> None:
     for file in files:
-        path = clone.tree / file.path
-        if any(parent.is_symlink() for parent in (path, *path.parents) if parent.is_relative_to(clone.tree)):
-            raise ConfigurationError(f"{file.path} lies behind a symbolic link: nothing is written there")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-        path.chmod(0o755 if file.is_executable else 0o644)
+        write_file(clone.tree, file)
     staged = clone.stage({file.path for file in files}, include_commands=False)
     if staged.outcome.left_out:
         left = staged.outcome.left_out[0]
@@ -157,7 +144,7 @@ def body_of(
                 rules=list(_rules(settings, model)) if rules is not None else [],
                 workflow=list(job.lines()) if workflow is not None else [],
                 costs=list(_costs(settings, job, model, now)),
-                todos=list(_todos(job, model, settings, is_local=is_local)),
+                todos=list(_steps_left(job, model, settings, is_local=is_local)),
                 branch=_code(branch),
                 again=f"pullwright init --pull-request --repo {_code(repository)}",
             ),
@@ -208,7 +195,7 @@ class _Job:
             )
         except (
             yaml.YAMLError,
-            KeyError,
+            LookupError,
             TypeError,
             ValueError,
             AttributeError,
@@ -228,7 +215,9 @@ class _Job:
         )
         yield f"Model: `{_code(self.model)}`." if self.model else "Model: the variable `PULLWRIGHT_MODEL`."
         yield (
-            f"Most US dollars a task in a run: {self.max_usd:g}." if self.max_usd else "No cap in US dollars."
+            f"At most {self.max_usd:g} US dollars for the task of a run."
+            if self.max_usd
+            else "No limit in US dollars."
         )
         yield f"Program: `{_code(self.uses)}`."
 
@@ -257,35 +246,35 @@ def _rules(settings: Settings, model: str | None) -> Iterator[str]:
         f"Pull requests: {kind}; at most {settings.max_open_prs} open, {settings.max_unreviewed} without a review, "
         f"{settings.max_prs_per_day} a day, {settings.max_files} files and {settings.max_lines:,} lines each."
     )
-    caps = _caps(settings)
-    yield f"Caps: {'; '.join(caps)}." if caps else "Caps: none are set here."
+    limits = _limits(settings)
+    yield f"Limits: {'; '.join(limits)}." if limits else "Limits: none are set here."
 
 
-def _caps(settings: Settings) -> list[str]:
+def _limits(settings: Settings) -> list[str]:
     units = {"usd": "US dollars", "tokens": "tokens", "minutes": "minutes", "rounds": "requests"}
-    told = []
+    limits = []
     for over, words in (("", "a cycle"), ("_per_task", "a task"), ("_per_repo", "a day for the repository")):
         for unit, noun in units.items():
             value: Any = getattr(settings, f"max_{unit}{over}")
             if value is not None:
-                told.append(f"{value:,g} {noun} {words}")
-    return told
+                limits.append(f"{value:,g} {noun} {words}")
+    return limits
 
 
 def _costs(settings: Settings, job: _Job, model: str | None, now: datetime) -> Iterator[str]:
-    usd = min((cap for cap in (settings.max_usd, job.max_usd) if cap is not None), default=None)
+    usd = min((one for one in (settings.max_usd, job.max_usd) if one is not None), default=None)
     times = job.times_a_day(now)
     if times and usd is not None:
         most = min(times * usd, settings.max_usd_per_repo or times * usd)
         yield f"At most {most:,.2f} US dollars a day: {times} times a day, at most {usd:g} each time."
     elif usd is not None:
-        yield f"At most {usd:g} US dollars each time that it is started."
+        yield f"At most {usd:g} US dollars each time that it starts."
     else:
-        yield "There is no cap in US dollars."
+        yield "There is no limit in US dollars."
     found = _estimate(model, now)
     tokens = f"{EXAMPLE.input_tokens:,} tokens read and {EXAMPLE.output_tokens:,} written"
     if found is None:
-        yield "What a task costs is not known: the price of the model is not."
+        yield "The cost of a task is not known, because the price of the model is not."
     else:
         yield f"An estimate: a small task ({tokens}) costs about {found:.2f} US dollars by the model's list price."
     yield "A backlog without a task costs nothing. Where pull requests wait for a review, no new task is begun."
@@ -301,7 +290,7 @@ def _estimate(model: str | None, now: datetime) -> float | None:
         return None
 
 
-def _todos(job: _Job, model: str | None, settings: Settings, *, is_local: bool) -> Iterator[str]:
+def _steps_left(job: _Job, model: str | None, settings: Settings, *, is_local: bool) -> Iterator[str]:
     if job.uses:
         if job.model is None:
             yield "Set the variable `PULLWRIGHT_MODEL` (Settings, Secrets and variables, Actions), as `PROVIDER:NAME`."

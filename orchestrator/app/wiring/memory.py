@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config import secret_values
+from orchestrator.app.config.keys import secret_values
 from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError

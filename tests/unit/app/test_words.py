@@ -8,7 +8,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.words import Narrator, as_json_text, clean, counted, first_lines, short_line
+from orchestrator.app.event_lines import Narrator
+from orchestrator.app.words import as_json_text, clean, counted, first_lines, short_line
 from orchestrator.core.events import SUMMARY_AGENT, SubagentEvent, TurnStarted
 from tests.tables import table
 

@@ -70,7 +70,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
     text = told(home)
     for part in (
         "▸ task (#12): Fix add()\n    It is [bold]wrong[/bold].\n    \n    Very.\n",
-        "▸ plan (the reply was mended):\n    Look, then write.\n",
+        "▸ plan (the reply was repaired):\n    Look, then write.\n",
         "✓ read_file calc.py\n    line\n",
         "    … 28 more lines\n",
         "✗ run_shell_command make test: exit code 2 boom [red]\n    exit code 2\n    boom [red]\n",
@@ -120,8 +120,10 @@ def test_a_reply_that_could_not_be_used_is_told_in_a_line_and_whole_on_request(h
         writer(ReplyRejected(("it is no JSON",), 1))
         writer(CycleEnded({"outcome": "failed"}))
     short, whole = (command(home, "show", *words).stdout for words in ((), ("--verbose",)))
-    (line,) = [line for line in short.splitlines() if "not usable" in line]
-    assert line.startswith("! reply 1 not usable: it is no JSON; it was: I would rather [redacted] talk talk")
+    (line,) = [line for line in short.splitlines() if "cannot be used" in line]
+    assert line.startswith(
+        "! reply 1 cannot be used: it is no JSON; it was: I would rather [redacted] talk talk"
+    )
     assert line.endswith("…")
     assert "than plan." not in short
     assert "\n    than plan.\n" in whole

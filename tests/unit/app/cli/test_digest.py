@@ -13,8 +13,8 @@ import pytest
 
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.digest import (
-    MOST_CHARS,
-    Words,
+    MOST_MESSAGE_CHARS,
+    SafeMarkdown,
     as_markdown,
     as_message,
     digest,
@@ -63,11 +63,11 @@ EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.exa
 
 
 @pytest.fixture
-def words() -> Words:
-    return Words(Redactor([SECRET]).redact)
+def words() -> SafeMarkdown:
+    return SafeMarkdown(Redactor([SECRET]).redact)
 
 
-def told(words: Words, *runs: RunSummary) -> str:
+def told(words: SafeMarkdown, *runs: RunSummary) -> str:
     return as_markdown(Digest(NOW - timedelta(days=1), NOW, runs), words)
 
 
@@ -101,7 +101,7 @@ def test_no_runs_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "Pullwright: no runs since 2026-01-01 00:00 UTC.\n"
 
 
-def test_what_was_done(words: Words) -> None:
+def test_what_was_done(words: SafeMarkdown) -> None:
     text = told(words, NOTE)
     assert text.startswith(
         "**Pullwright since 2026-01-01 12:00 UTC**: 1 run, 1 pull request, 0 questions waiting, $0.25"
@@ -111,7 +111,7 @@ def test_what_was_done(words: Words) -> None:
     assert "- 12 requests to the forge" in text
 
 
-def test_every_section(words: Words) -> None:
+def test_every_section(words: SafeMarkdown) -> None:
     other = replace(NOTE, pull=None, task=TaskTaken("issue-2", "Two", "", "issue", 2))
     text = told(
         words,
@@ -142,7 +142,7 @@ def test_every_section(words: Words) -> None:
 @pytest.mark.parametrize(
     "render", [told, lambda words, run: run_as_markdown(run, words)], ids=["digest", "run"]
 )
-def test_other_peoples_words_call_nobody_and_load_nothing(words: Words, render: Any) -> None:
+def test_other_peoples_words_call_nobody_and_load_nothing(words: SafeMarkdown, render: Any) -> None:
     text = render(
         words,
         replace(
@@ -165,7 +165,7 @@ def test_other_peoples_words_call_nobody_and_load_nothing(words: Words, render: 
     assert "\n# heading" not in shown
 
 
-def test_a_plan_stays_in_its_block(words: Words) -> None:
+def test_a_plan_stays_in_its_block(words: SafeMarkdown) -> None:
     text = run_as_markdown(replace(NOTE, plan="a\n```\n@b\n`````\n</details>"), words)
     block = text.split("<details><summary>Plan</summary>\n\n")[1]
     fence = block.split("text\n")[0]
@@ -174,7 +174,7 @@ def test_a_plan_stays_in_its_block(words: Words) -> None:
     assert block.count(f"\n{fence}\n") == 1
 
 
-def test_a_diff_is_counted(words: Words) -> None:
+def test_a_diff_is_counted(words: SafeMarkdown) -> None:
     diff = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1,2 @@\n-x\n+y\n+++z\n"
     assert "- changed: 1 file (+2 -1): `a.py`" in run_as_markdown(
         replace(NOTE, changed=diff_stat(diff)), words
@@ -184,7 +184,7 @@ def test_a_diff_is_counted(words: Words) -> None:
     )
 
 
-def test_no_secret_is_shown(words: Words) -> None:
+def test_no_secret_is_shown(words: SafeMarkdown) -> None:
     torn = f"{SECRET[:4]}\u200b{SECRET[4:]}"
     run = replace(
         NOTE,
@@ -203,7 +203,7 @@ def test_no_secret_is_shown(words: Words) -> None:
     assert SECRET not in run_as_markdown(run, words)
 
 
-def test_a_long_list_is_cut(words: Words) -> None:
+def test_a_long_list_is_cut(words: SafeMarkdown) -> None:
     runs = [replace(NOTE, pull=replace(PULL, number=number)) for number in range(30)]
     assert "- … 10 more" in told(words, *runs)
 
@@ -378,7 +378,9 @@ async def test_a_webhook_that_is_not_there_is_named_without_its_address(clock: M
 def test_a_webhook_that_is_none_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         webhook_of({"PULLWRIGHT_WEBHOOK": value})
-    assert str(raised.value) == "PULLWRIGHT_WEBHOOK must hold one https:// address"
+    assert (
+        str(raised.value) == "PULLWRIGHT_WEBHOOK must hold one https:// address of at most 2,000 characters"
+    )
 
 
 def test_no_webhook_is_none() -> None:
@@ -404,6 +406,6 @@ def test_a_chat_is_called_by_nothing_and_takes_the_length() -> None:
     assert not set("<>") & set(text)
     assert "@everyone" not in text
     long = as_message("\n".join(["- a line"] * 1_000))
-    assert len(long) <= MOST_CHARS
+    assert len(long) <= MOST_MESSAGE_CHARS
     assert long.endswith("- a line\n…")
-    assert len(as_message("x" * 5_000)) <= MOST_CHARS
+    assert len(as_message("x" * 5_000)) <= MOST_MESSAGE_CHARS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.cli import main
-from orchestrator.app.cli.arguments import COMMANDS, GROUPS, SHELLS
+from orchestrator.app.cli.commands import COMMANDS, GROUPS, SHELLS
 from orchestrator.app.options import KEYS, flag_of
 from tests.tables import table
 

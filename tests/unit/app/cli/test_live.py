@@ -13,7 +13,8 @@ from hypothesis import given
 from rich.console import Console
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.words import Narrator, duration, money, telling_argument
+from orchestrator.app.event_lines import Narrator, telling_argument
+from orchestrator.app.words import duration, money
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -50,16 +51,16 @@ PLAIN = """\
 · phase: choose
 ▸ task (#12): Fix add()
 · may spend: $2.00, 100,000 tokens, 30 minutes, 20 rounds (what is left of the day)
-· may spend: no cap
+· may spend: no limit
 · claimed issue-12 (number 3, until 2026-11-21 04:31 UTC, taken over from run 20261120-033112-ab12cd)
-· goes on where run 20261120-033112-ab12cd stopped (limit): 2 changed files, 7 messages; in conflict with the base: calc.py
+· continues run 20261120-033112-ab12cd (limit): 2 changed files, 7 messages; in conflict with the base: calc.py
 · phase: clone
 · cloned main at 0123456789, 1,234 files
 · phase: plan
 · round 1
 · reply: 1,234 tokens, $0.0100
-! reply 1 not usable: $.plan: missing; it was JSON, 2 characters; show --verbose prints it
-▸ plan: Look, then write. (the reply was mended)
+! reply 1 cannot be used: $.plan: missing; it was JSON, 2 characters; show --verbose prints it
+▸ plan: Look, then write. (the reply was repaired)
 ▸ 1 call
 · phase: act
 ✓ read_file calc.py
@@ -70,12 +71,12 @@ PLAIN = """\
 · list: 1 of 3 done; now: Mend add(); next: Write a test
 · [0123] list: 1 of 1 done
 ! waiting 12 s: 429
-▸ told: not there
+▸ message to the model: not there
 ! going in circles
 ✗ too many requests
 ✓ [0123] grep x
 ! limit of rounds reached: 1 of 1
-▸ the conversation was made shorter, from about 41,200 to 12,300 tokens: 40% of the context window is used
+▸ the conversation was shortened from about 41,200 to 12,300 tokens: 40% of the context window is used
 ! be careful
 ! secrets: the change adds what looks like a secret: app.py:3
 ? question: Which one?
@@ -83,7 +84,7 @@ PLAIN = """\
 2. b  https://example.com/q
 ! work saved as a patch: /somewhere/work.patch
 ! work saved as refs/pullwright/wip/issue-12
-· requests to the forge: 9, of them 6 counted and 2 writing
+· requests to the forge: 9; 6 count for the rate limit, 2 write
 ! paused until 2026-11-22 00:00 UTC: the quota is spent
 · phase: verify
 · tests before: 30 passed, 1 failed, 2 skipped, exit code 1 (known from before)
@@ -188,6 +189,11 @@ def test_what_no_summary_follows_is_not_lost() -> None:
     assert "something else" not in shown([FAILING[2], other], summary=True)
 
 
+def test_the_cost_stands_behind_the_end_of_the_cycle_only() -> None:
+    lines = shown([FAILING[2], CycleEnded({"outcome": "failed", "error": "something else"})], summary=True)
+    assert [line.endswith(" (1:30)") for line in lines.splitlines()] == [False, True]
+
+
 def test_plain_lines_may_be_asked_for_on_a_terminal() -> None:
     without_colours = re.sub(r"\x1b\[[0-9;]*m", "", shown(EVENTS, terminal=True, plain=True))
     assert without_colours == PLAIN
@@ -276,7 +282,7 @@ def test_an_unknown_price_stays_unknown() -> None:
         (CycleEnded({"outcome": "failed", "error": "no"}), "✗ failed: no (1:30)"),
         (Paused("2026-11-22T00:00:00+00:00", "the quota is spent"), "! paused until 2026-11-22 00:00 UTC: the quota is spent"),
         (Paused("2026-11-22T00:00:00+00:00", "nothing to do before the next time of the schedule (every 1h)", is_planned=True), "· waiting until 2026-11-22 00:00 UTC: nothing to do before the next time of the schedule (every 1h)"),
-        (Resumed("r", "limit", 1, 1), "· goes on where run r stopped (limit): 1 changed file, 1 message"),
+        (Resumed("r", "limit", 1, 1), "· continues run r (limit): 1 changed file, 1 message"),
         (Reserved(None, None, None, 1, ""), "· may spend: 1 round"),
     ],
 )  # fmt: skip

@@ -64,7 +64,8 @@ def test_a_file_that_cannot_be_written_is_said_in_one_line(
     made.add(NOW, WHOLE)
     assert main(["show", "--html", "/nowhere/run.html"]) == 2
     assert (
-        capsys.readouterr().err == "pullwright: cannot write /nowhere/run.html: No such file or directory\n"
+        capsys.readouterr().err
+        == "pullwright: --html /nowhere/run.html cannot be written: No such file or directory\n"
     )
 
 
@@ -124,7 +125,7 @@ def test_a_run_whose_process_died_is_followed_no_further(
     assert main(["logs", "-f"]) == 0
     said = capsys.readouterr().out
     assert "last words" in said
-    assert "the journal has no end, and the run's process is gone" in said
+    assert "the run's process is gone, and its journal has no end" in said
 
 
 def test_the_page_of_a_run_is_bounded(made: Journals, tmp_path: Path) -> None:

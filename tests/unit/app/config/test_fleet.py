@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.config.fleet import DEFAULT_EVERY, Address, FleetFile, load_fleet
+from orchestrator.app.config.fleet import DEFAULT_EVERY, FleetFile, ListenAddress, load_fleet
 from orchestrator.app.config.settings import load_settings
 from orchestrator.core.errors import ConfigurationError
 
@@ -29,7 +29,7 @@ def test_options_of_a_repository_stand_over_those_for_all(tmp_path: Path) -> Non
         '[[repository]]\nname = "owner/one"\nmax_rounds = 3\n'
         '[[repository]]\nname = "owner/two"\ncron = "0 3 * * *"\ntimezone = "UTC"\n',
     )
-    assert fleet.health == Address("127.0.0.1", 8787)
+    assert fleet.health == ListenAddress("127.0.0.1", 8787)
     assert fleet.parallel == 2
     one, two = fleet.repositories
     common = {"model": "openai:a"}
@@ -75,12 +75,12 @@ def test_a_path_counts_from_the_folder_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        ("8787", Address("127.0.0.1", 8787)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        ("8787", ListenAddress("127.0.0.1", 8787)),
         (":8787", None),
-        ("[::1]:8787", Address("::1", 8787)),
-        ("192.0.2.1:80", Address("192.0.2.1", 80)),
-        ("localhost:80", Address("localhost", 80)),
+        ("[::1]:8787", ListenAddress("::1", 8787)),
+        ("192.0.2.1:80", ListenAddress("192.0.2.1", 80)),
+        ("localhost:80", ListenAddress("localhost", 80)),
         ("host:99999", None),
         ("host:", None),
         ("", None),
@@ -89,7 +89,7 @@ def test_a_path_counts_from_the_folder_of_the_file(tmp_path: Path) -> None:
         ("host:²", None),
     ],
 )
-def test_where_health_is_served(tmp_path: Path, text: str, expected: Address | None) -> None:
+def test_where_health_is_served(tmp_path: Path, text: str, expected: ListenAddress | None) -> None:
     file = f'[fleet]\nhealth = "{text}"\n{ONE}'
     if expected is None:
         with pytest.raises(ConfigurationError, match=r"health in .*fleet\.toml must be an address"):

@@ -302,7 +302,7 @@ def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
     place.local.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
     flag, variable = f"--{key.replace('_', '-')}", f"PULLWRIGHT_{key.upper()}"
     with pytest.raises(
-        ConfigurationError, match=f"a repository may bring that file along; give {flag} or set {variable}"
+        ConfigurationError, match=f"that file may come from a repository; pass {flag} or set {variable}"
     ):
         place.load()
     place.local.unlink()

@@ -44,10 +44,13 @@ def test_an_installer_says_the_place_and_the_commit(said: dict[str, Any], uses: 
     [
         ({}, "from a file"),
         ({"url": "https://example.com/p.whl", "archive_info": {}}, "from a file"),
-        ({"url": "https://github.com/o/p", "vcs_info": {"commit_id": "main"}}, "no repository of a server"),
-        ({"url": "https://example.com/p", "vcs_info": VCS}, "no repository of a server"),
-        ({"url": "file:///nowhere/at/all", "dir_info": {}}, "has other files now"),
-        ({"url": 3, "vcs_info": VCS}, "no repository of a server"),
+        (
+            {"url": "https://github.com/o/p", "vcs_info": {"commit_id": "main"}},
+            "is not a repository on a server",
+        ),
+        ({"url": "https://example.com/p", "vcs_info": VCS}, "is not a repository on a server"),
+        ({"url": "file:///nowhere/at/all", "dir_info": {}}, "have changed"),
+        ({"url": 3, "vcs_info": VCS}, "is not a repository on a server"),
     ],
 )
 def test_where_it_says_neither_there_is_a_reason(said: dict[str, Any], why: str) -> None:
@@ -70,7 +73,7 @@ def test_a_checkout_counts_as_it_is_published(tmp_path: Path) -> None:
     assert found() == ActionPlace("github.com", f"o/p/{ACTION}@{commit}")
     (folder / "new.py").touch()
     assert "has changes that are not committed" in str(found())
-    assert "is no checkout" in str(installation._of_checkout(tmp_path))
+    assert "is not a checkout of git" in str(installation._of_checkout(tmp_path))
 
 
 @pytest.mark.skipif(not (ROOT / ACTION).is_dir(), reason="the built wheel brings its own files along")

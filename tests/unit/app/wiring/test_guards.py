@@ -107,7 +107,7 @@ def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
 TRACEABLE = """
 import ctypes, sys
 from orchestrator.app.wiring.guards import refuse_tracing
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 
 refuse_tracing(Settings(permission=sys.argv[1], sandbox=sys.argv[2]))
 print(ctypes.CDLL(None).prctl(3))

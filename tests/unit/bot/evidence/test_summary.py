@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.cli.backtest import table_lines
+from orchestrator.app.cli.backtest import summary_lines
 from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.summary import OpenBacklog, sum_up
 from orchestrator.bot.evidence.trials import planned
@@ -84,6 +84,6 @@ def test_what_a_month_would_cost() -> None:
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_the_table_stays_within_the_terminal(columns: int) -> None:
     told = summary(([3, 0, 3, 1], [0, 0, 1, 2]), (0.0123, 1.5), OpenBacklog(12, 33.0))
-    lines = list(table_lines(told, columns))
+    lines = list(summary_lines(told, columns))
     assert max(map(len, lines)) <= columns, lines
     assert any(line.startswith(f"Choose: {told.chosen}") for line in lines)

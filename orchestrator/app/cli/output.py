@@ -1,0 +1,61 @@
+"""What several commands print and write: lines with a style, tables, and pages in files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+_LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """Return a console that prints text as it is: without markup, emoji or highlighting."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def print_line(console: Console, line: str, style: str = "", styled: slice = slice(None)) -> None:
+    """Print a line whole, however long it is. Without a terminal it has no style.
+
+    Args:
+        styled: the part of the line that has the style.
+    """
+    from rich.text import Text
+
+    text = Text(line)
+    text.stylize(style, *styled.indices(len(line))[:2])
+    console.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+def text_columns() -> int:
+    """Return the width for text that is wrapped: the terminal's, but from 40 to 120 columns."""
+    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
+    return min(max(columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each row, in which every column is as wide as its longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def write_page(place: str, page: str) -> None:
+    """Write an HTML page to the file that `--html` names.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    try:
+        Path(place).expanduser().write_text(page, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigurationError(f"--html {place} cannot be written: {error.strerror or error}") from error
