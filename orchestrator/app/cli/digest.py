@@ -54,7 +54,7 @@ _MOST_LINE_CHARS = 300
 _PLAN_LINES = 40
 _MOST_FILES = 30
 # A link that Markdown, a terminal and a chat show unchanged.
-_LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+_LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 _WEBHOOK_VARIABLE = "PULLWRIGHT_WEBHOOK"
 MOST_MESSAGE_CHARS = 1_900
 """Maximum characters of a message. Discord accepts 2,000, the other services more.

@@ -39,6 +39,7 @@ from orchestrator.bot.journal.reader import (
     runs,
 )
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.events import (
     MessageAdded,
     PlanAccepted,
