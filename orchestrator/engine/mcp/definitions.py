@@ -36,6 +36,7 @@ MAX_DESCRIPTION_CHARS = 4_000
 """Characters of a description that a model is shown."""
 _PARAMETER_CHARS = 300
 _LINE_CHARS = 200
+_NAMED = 5
 _MAX_DIFF_LINES = 200
 _MAX_FILE_BYTES = 50_000_000
 _PIN = "sha256:"
@@ -84,16 +85,13 @@ class DefinitionChanges:
 
     def in_words(self) -> str:
         """Return the differences in one line."""
-        parts = [
-            f"{len(names)} {word}: {', '.join(one_line(name, limit=60) for name in names[:5])}"
-            f"{' and more' if len(names) > 5 else ''}"  # noqa: PLR2004  the five names above
-            for word, names in (
-                ("changed", [new.name for _, new in self.changed]),
-                ("new", [one.name for one in self.new]),
-                ("gone", [one.name for one in self.gone]),
-            )
-            if names
-        ]
+        kinds = {"changed": [new for _, new in self.changed], "new": self.new, "gone": self.gone}
+        parts = []
+        for word, definitions in kinds.items():
+            if definitions:
+                names = ", ".join(one_line(one.name, limit=60) for one in definitions[:_NAMED])
+                more = " and more" if len(definitions) > _NAMED else ""
+                parts.append(f"{len(definitions)} {word}: {names}{more}")
         return "; ".join(parts)
 
     def diff(self) -> list[str]:
@@ -104,10 +102,8 @@ class DefinitionChanges:
         lines: list[str] = []
         for name, old, new in pairs:
             title = one_line(name, limit=_LINE_CHARS)
-            found = difflib.unified_diff(
-                _visible(old), _visible(new), f"approved/{title}", f"now/{title}", lineterm="", n=2
-            )
-            lines += found
+            before, after = f"approved/{title}", f"now/{title}"
+            lines += difflib.unified_diff(_visible(old), _visible(new), before, after, lineterm="", n=2)
         more = len(lines) - _MAX_DIFF_LINES
         return lines if more <= 0 else [*lines[:_MAX_DIFF_LINES], f"... {more} more lines"]
 
@@ -117,11 +113,8 @@ def compare(
 ) -> DefinitionChanges:
     """Compare a server's definitions with the approved ones; a pin alone decides about all of them."""
     if pin:
-        return (
-            DefinitionChanges(tuple(found))
-            if pin_of(found) == pin
-            else DefinitionChanges((), new=tuple(found))
-        )
+        is_pinned = pin_of(found) == pin
+        return DefinitionChanges(tuple(found)) if is_pinned else DefinitionChanges((), new=tuple(found))
     same, new, changed = [], [], []
     for one in found:
         before = approved.get(one.name)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpError
 from orchestrator.engine.mcp.elicitation import is_page
-from orchestrator.engine.mcp.stdio import MAX_MESSAGE_BYTES, UNASKED_MESSAGES
+from orchestrator.engine.mcp.stdio import MAX_MESSAGE_BYTES, MAX_UNREQUESTED_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -116,7 +116,7 @@ def _bounding(report: ServerReport) -> Callable[[httpx2.Response], Awaitable[Non
             raise httpx2.StreamError(report.problem)
         is_stream = response.headers.get("content-type", "").startswith(_EVENTS)
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            most = MAX_MESSAGE_BYTES * (UNASKED_MESSAGES if is_stream else 1)
+            most = MAX_MESSAGE_BYTES * (MAX_UNREQUESTED_MESSAGES if is_stream else 1)
             response.stream = Bounded(response.stream, most)
 
     return bound

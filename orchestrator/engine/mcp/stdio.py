@@ -40,16 +40,17 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Size of one message."""
-UNASKED_MESSAGES = 8
+MAX_UNREQUESTED_MESSAGES = 8
 """Messages of maximum size that a server may send between two messages of the client."""
 _STDERR_CHARS = 2_000
 _PIECE_BYTES = 1 << 16
 _END_SECONDS = 2.0
 """Time between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
 _DRAIN_SECONDS = 0.5
-_NO_END_MS = 1
-_PRIVATE, _FIFO = ".input-", "input"
-_NEW_SECONDS = 60.0
+_UNUSED_TIMEOUT_MS = 1
+"""A launched program has no time limit."""
+_FIFO_FOLDER, _FIFO = ".input-", "input"
+_NEW_PIPE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -96,16 +97,15 @@ class _RunningServer:
 
     def __init__(self, launch: Launch, start: ProgramStart, report: ServerReport) -> None:
         self._launch, self._start, self._report = launch, start, report
-        self._stdin = self._kept = -1
+        self._stdin = -1
         self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
         self._stderr = asyncio.StreamReader()
-        self._unasked = 0
+        self._unrequested_bytes = 0
 
     async def start(self, fifo: Path, stack: AsyncExitStack) -> None:
         """Start the program; push what must be closed later onto the stack."""
         # Both ends are opened here, so that neither side blocks until the other opens it.
-        self._kept = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-        stack.callback(os.close, self._kept)
+        stack.callback(os.close, os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
         self._stdin = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         stack.callback(self.close_input)
         loop = asyncio.get_running_loop()
@@ -133,15 +133,15 @@ class _RunningServer:
             return error.partial
         except asyncio.LimitOverrunError:
             return self._end_for(f"it sent a message of more than {self._start.max_message_bytes >> 20} MiB")
-        self._unasked += len(line)
-        most = UNASKED_MESSAGES * self._start.max_message_bytes
-        if self._unasked > most:
+        self._unrequested_bytes += len(line)
+        most = MAX_UNREQUESTED_MESSAGES * self._start.max_message_bytes
+        if self._unrequested_bytes > most:
             return self._end_for(f"it sent more than {most >> 20} MiB without a request")
         return line
 
     async def write(self, data: bytes) -> None:
         """Write a message."""
-        self._unasked = 0
+        self._unrequested_bytes = 0
         view = memoryview(data)
         while view and self._stdin >= 0:
             try:
@@ -190,9 +190,9 @@ class _RunningServer:
 
 def _remove_stale_pipes(folder: Path) -> None:
     """Remove the named pipes of killed programs, which nobody reads. A new pipe may not be read yet."""
-    for left in folder.glob(f"{_PRIVATE}*"):
+    for left in folder.glob(f"{_FIFO_FOLDER}*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime < _NEW_SECONDS:
+            if time.time() - left.stat().st_mtime < _NEW_PIPE_SECONDS:
                 continue
             try:
                 os.close(os.open(left / _FIFO, os.O_WRONLY | os.O_NONBLOCK))
@@ -210,7 +210,7 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
         folder = str(start.folder.resolve())
         _remove_stale_pipes(start.folder)
         private = stack.enter_context(
-            tempfile.TemporaryDirectory(dir=folder, prefix=_PRIVATE, ignore_cleanup_errors=True)
+            tempfile.TemporaryDirectory(dir=folder, prefix=_FIFO_FOLDER, ignore_cleanup_errors=True)
         )
         fifo = Path(private) / _FIFO
         os.mkfifo(fifo, 0o600)
@@ -218,7 +218,7 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
         policy = EnvPolicy.CORE if sandbox is None else EnvPolicy.FILTERED
         own = {name: value.replace(REPOSITORY, start.repository) for name, value in program.variables.items()}
         variables = {**command_variables(sandbox, policy, start.inherited), **own}
-        command = Command(line, folder, variables, _NO_END_MS)
+        command = Command(line, folder, variables, _UNUSED_TIMEOUT_MS)
         if sandbox is None:
             launch: Launch = ProgramLaunch((shell_program(), "-c", line), command)
         else:

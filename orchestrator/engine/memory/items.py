@@ -246,6 +246,8 @@ def rank(
 ) -> tuple[Ranked, ...]:
     """Sort what both searches found, best first; of equals the newer one comes first.
 
+    The score of a search is multiplied by the importance, and the boost of the type is added.
+
     Args:
         found: each memory that one of the searches found, once.
         texts: the scores of the text search by memory.

@@ -217,7 +217,7 @@ class MemoryStore:
                 " (SELECT count(*) FROM vectors WHERE index_name = name) FROM indices ORDER BY name"
             ).fetchall()
         return tuple(
-            Index(name, model, dimension, _time_of(made_at), items, vectors)
+            Index(name, model, dimension, datetime.fromisoformat(made_at), items, vectors)
             for name, model, dimension, made_at, items, vectors in rows
         )
 
@@ -500,8 +500,8 @@ def _memory(row: Sequence[Any]) -> Memory:
         source,
         Importance(importance),
         Author(author),
-        _time_of(created_at),
-        None if expires_at is None else _time_of(expires_at),
+        datetime.fromisoformat(created_at),
+        None if expires_at is None else datetime.fromisoformat(expires_at),
         json.loads(metadata),
     )
 
@@ -509,7 +509,3 @@ def _memory(row: Sequence[Any]) -> Memory:
 def _text_of(time: datetime) -> str:
     """Return the time in UTC with a fixed length, so that texts sort like times."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _time_of(text: str) -> datetime:
-    return datetime.fromisoformat(text)

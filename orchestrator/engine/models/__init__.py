@@ -1,1 +1,1 @@
-"""The wire protocols that carry requests to models. Protocol modules do no I/O; `transport` does it."""
+"""The wire protocols that carry requests to models. Protocol modules do no I/O; `transport` and `listing` do it."""

@@ -6,7 +6,7 @@ import math
 import re
 import zoneinfo
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import tzinfo
 
 
 _EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
@@ -112,14 +111,9 @@ def midnight_pacific(now: datetime) -> datetime:
     """Return when Google's daily quotas are renewed.
 
     https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at midnight
-    Pacific time". Without a time zone database in the system, winter time is used all year, which is an hour
-    late in summer.
+    Pacific time".
     """
-    pacific: tzinfo
-    try:
-        pacific = zoneinfo.ZoneInfo("America/Los_Angeles")
-    except zoneinfo.ZoneInfoNotFoundError:
-        pacific = timezone(timedelta(hours=-8))
+    pacific = zoneinfo.ZoneInfo("America/Los_Angeles")
     tomorrow = now.astimezone(pacific).date() + timedelta(days=1)
     return datetime.combine(tomorrow, time(), pacific).astimezone(UTC)
 
@@ -386,14 +380,7 @@ def set_resume_time(error: ModelError, now: datetime) -> None:
 
 # A path into the request, or a quoted name: the wrong field.
 _FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w+_\w+")
-_UNEXPLAINED = frozenset(
-    {
-        HTTPStatus.OK,
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-    }
-)
+_UNEXPLAINED_STATUSES = frozenset({200, 400, 422, 500})
 
 
 def _is_unexplained(error: ModelError, reported: _ReportedError) -> bool:
@@ -402,7 +389,7 @@ def _is_unexplained(error: ModelError, reported: _ReportedError) -> bool:
         return False
     names_field = reported.param or _FIELD.search(reported.message)
     known = names_field or _matches(reported, _UNSUPPORTED_INPUT) or is_other_limit(reported.message)
-    return error.status in _UNEXPLAINED and not known
+    return error.status in _UNEXPLAINED_STATUSES and not known
 
 
 def _parse_error(value: object) -> _ReportedError:

@@ -362,6 +362,9 @@ def _content_pieces(content: object) -> Iterator[Piece]:
             yield TextPiece(str(part["text"]))
 
 
+_GROWING = frozenset({"text", "summary", "data"})
+
+
 @dataclass(slots=True)
 class _Details:
     """OpenRouter's reasoning details, whose texts arrive in pieces."""
@@ -383,9 +386,6 @@ class _Details:
 
     def joined(self) -> list[dict[str, Any]]:
         return [{**last, **{key: "".join(texts[key]) for key in texts}} for last, texts in self.listed]
-
-
-_GROWING = frozenset({"text", "summary", "data"})
 
 
 SUFFIX = "/chat/completions"

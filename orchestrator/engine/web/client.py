@@ -360,11 +360,7 @@ class HttpWeb:
         return self._engine is not None
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """Return the results of the search engine, best first.
-
-        Raises:
-            ToolError: see `WebAccess`.
-        """
+        """Return the results of the search engine, best first; see `WebAccess`."""
         engine = self._engine
         if engine is None:
             raise ToolError("web search is not set up: no search engine was chosen")
@@ -376,9 +372,8 @@ class HttpWeb:
         if not 1 <= max_results <= MAX_RESULTS:
             raise ToolError(f"max_results must be from 1 to {MAX_RESULTS}")
         address = parse_address(engine.url, self._allowed_private)
-        status, data = await self._with_time_limit(
-            address.host, self._ask(engine, address, query, max_results)
-        )
+        asked = self._ask(engine, address, query, max_results)
+        status, data = await self._with_time_limit(address.host, asked)
         try:
             reply = json.loads(without_bytes(data, self._key))
         except (ValueError, RecursionError):
@@ -391,11 +386,7 @@ class HttpWeb:
         return hits[:max_results]
 
     async def fetch(self, url: str) -> WebPage:
-        """Return the page at an address.
-
-        Raises:
-            ToolError: see `WebAccess`.
-        """
+        """Return the page at an address; see `WebAccess`."""
         address = parse_address(url, self._allowed_private)
         lock = self._locks.setdefault(address.url, asyncio.Lock())
         async with lock:

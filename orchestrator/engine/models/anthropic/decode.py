@@ -194,9 +194,11 @@ class MessagesDecoder(ReplyDecoder):
                 block.json_pieces.append(piece)
                 return [CallPiece(piece)]
         elif not wanted and block.kind not in _READ:
-            for name in delta.keys() - {"type"}:  # unknown: texts are appended, all else is replaced
-                value, known = delta[name], as_text(block.start.get(name))
-                block.start = {**block.start, name: known + value if isinstance(value, str) else value}
+            # Fields of unknown deltas: texts are appended, all else is replaced.
+            for name, value in delta.items():
+                known = as_text(block.start.get(name))
+                if name != "type":
+                    block.start = {**block.start, name: known + value if isinstance(value, str) else value}
         return self._add_text(block, as_text(delta.get(block.kind))) if wanted else []
 
     @staticmethod
