@@ -211,8 +211,10 @@ def _get(url: str, headers: Mapping[str, str], seconds: float) -> tuple[int, dic
     """Request a document; return status, headers and body. A server on this machine needs no proxy."""
     import httpx2
 
+    from orchestrator.engine.models.transport import certificates_for
+
     is_local = is_loopback(urlsplit(url).hostname or "")
-    with httpx2.Client(timeout=seconds, trust_env=not is_local) as client:
+    with httpx2.Client(verify=certificates_for(url), timeout=seconds, trust_env=not is_local) as client:
         return read_list(client, url, headers, seconds)
 
 

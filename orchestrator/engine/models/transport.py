@@ -23,6 +23,7 @@ from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     import httpx2
@@ -227,6 +228,16 @@ If it fails later, the request was sent.
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
+def certificates_for(url: str) -> ssl.SSLContext | bool:
+    """Return the `verify` of a client that only talks to the server of this address.
+
+    Loading the machine's certificates is slow. Without TLS it is left out: the context accepts no certificate.
+    """
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http:") else True
+
+
 class _Connection:
     """Sends requests to one server, and keeps its key out of all errors.
 
@@ -311,21 +322,16 @@ class _Connection:
             await client.aclose()
 
     def _connected(self, url: str) -> httpx2.AsyncClient:
-        import ssl
-
         import httpx2
 
         if self.client is None:
-            # Loading the machine's certificates is slow. A context without them accepts no certificate.
-            is_plain = url.lower().startswith("http:")
-            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
             reading, connecting = self._options.read_seconds, self._options.connect_seconds
             timeout = httpx2.Timeout(reading, connect=connecting, pool=None)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
             # No redirects: the key must not be sent elsewhere. A server on this machine needs no proxy.
             try:
                 self.client = httpx2.AsyncClient(
-                    verify=verify,
+                    verify=certificates_for(url),
                     timeout=timeout,
                     limits=limits,
                     follow_redirects=False,
