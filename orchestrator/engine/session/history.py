@@ -401,9 +401,9 @@ class InputMeter:
                 at_bytes=self._bytes,
             )
 
-    def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
-        """Return the most likely number of tokens of the next request; `more_bytes` as for `tokens`."""
-        size = self._bytes + more_bytes
+    def likely_tokens(self, asked: str, fixed_bytes: int) -> int:
+        """Return the most likely number of tokens of the next request."""
+        size = self._bytes
         counted = [one.likely + math.ceil((size - one.at_bytes) * one.rate) for one in self._counts_of(asked)]
         return max(counted, default=math.ceil((size + fixed_bytes) * self.rate(asked)))
 

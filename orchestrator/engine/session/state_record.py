@@ -6,7 +6,7 @@ Its fields are those of section "StateManager" of the teaching agent specificati
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class ToolEvent:
     status: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ContextFigures:
     """The size of the conversation.
 
@@ -105,37 +105,33 @@ class StateRecord:
 
     def take(self, event: Event, at: datetime) -> None:
         """Update the state with an event that happened at this time, in UTC."""
+        context = self.context
         match event:
             case InputReceived():
                 self._expects_input = True
             case MessageAdded():
-                self._count(chat_turns=int(self._expects_input))
+                context.messages += 1
+                context.chat_turns += self._expects_input
                 self._expects_input = False
             case SteeringInjected():
-                self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
+                context.chat_turns += 1
             case ReplyReceived():
                 self.actions.append(RecordedAction(at, f"reply via {event.model}"))
-                self._count(tokens=event.usage.total_tokens)
+                context.messages += 1
+                context.tokens = event.usage.total_tokens
             case PlanAccepted():
                 self._take_plan(event.plan)
-                if not event.calls:
-                    self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
+                context.chat_turns += not event.calls
             case Compacted():
                 self.summary = event.summary
                 # One message replaces all removed ones.
-                self.context = replace(self.context, messages=event.turns + 1, tokens=event.tokens_after)
+                context.messages, context.tokens = event.turns + 1, event.tokens_after
             case TodosChanged():
                 self.todos = event.items
             case ToolCallStarted() | ToolCallEnded():
                 self._take_call(event, at)
             case _:
                 pass
-
-    def _count(self, *, chat_turns: int = 0, tokens: int | None = None) -> None:
-        old = self.context
-        self.context = ContextFigures(
-            old.chat_turns + chat_turns, old.messages + 1, old.tokens if tokens is None else tokens
-        )
 
     def _take_plan(self, plan: str) -> None:
         named = [*_TAG.findall(plan), *_LINE.findall(plan)]
