@@ -164,9 +164,9 @@ class CommandRules:
                     if line.joins[end - 1] in FREE_JOINS:
                         reach.add(end)
         at = max(reach)
-        return f"Not run: {self._why(commands[at], line.joins[at : at + 1])}"
+        return f"Not run: {self._why_not_granted(commands[at], line.joins[at : at + 1])}"
 
-    def _why(self, candidate: _Candidate, joined: tuple[str, ...]) -> str:
+    def _why_not_granted(self, candidate: _Candidate, joined: tuple[str, ...]) -> str:
         """Return why no rule covers a command."""
         command = candidate.command
         alone = (rule.line.commands[0] for rule in self.allow if not rule.line.joins)
@@ -383,68 +383,68 @@ def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
 LONGEST_COMMAND = 8_192
 """The limit in characters."""
 
-_FORMATS = re.compile(r"(?:mkfs|newfs)(?:[._].*)?|mke2fs|mkswap|wipefs")
+_FORMATTERS = re.compile(r"(?:mkfs|newfs)(?:[._].*)?|mke2fs|mkswap|wipefs")
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
-_ANYWHERE = "/home/somebody"
+_ASSUMED_FOLDER = "/home/somebody"
+"""Where a command is assumed to start; it also stands for the home folder."""
 _STARS = re.compile(r"[.?!\[\]]*\*[.?!*\[\]]*")
 _DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|dm-|loop)[\w/-]*")
-_OWNERS = frozenset({"chmod", "chown", "chgrp"})
+_MODE_PROGRAMS = frozenset({"chmod", "chown", "chgrp"})
 
 # A function that starts itself twice, or in the background; its body is searched up to the first brace.
 _FUNCTION = re.compile(r"(?:function\s+)?([^\s(){}<>;|&\"'`$#]{1,64})\s*\(\s*\)\s*[{(](?=([^{}]{0,2000}))")
-_WORDED = re.compile(r"function\s+([^\s(){}<>;|&\"'`$#]{1,64})\s*[{(](?=([^{}]{0,2000}))")
-_ITSELF = re.compile(r"\$\{?0\}?\"?\s*[|&]\s*\"?(?:\./)?\$\{?0\b")
+_FUNCTION_BY_KEYWORD = re.compile(r"function\s+([^\s(){}<>;|&\"'`$#]{1,64})\s*[{(](?=([^{}]{0,2000}))")
+_SCRIPT_BOMB = re.compile(r"\$\{?0\}?\"?\s*[|&]\s*\"?(?:\./)?\$\{?0\b")
 
 
 def blocked(command: str) -> str | None:
     """Return why a command is never run, or None.
 
     Blocked are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
-    changing the mode or owner of `/` and everything below; making file systems; `dd` from or onto a device;
-    writing over a disk; fork bombs; more shells inside of shells than are examined.
+    changing the mode or owner of `/` and everything below; making file systems; `dd` with `if=` or onto a
+    device; writing over a disk; fork bombs; more shells inside of shells than are examined.
     """
     if len(command) > LONGEST_COMMAND:
         return f"a command may have {LONGEST_COMMAND:,} characters, and this one has {len(command):,}"
     if "\0" in command:
         return "a command cannot have NUL characters"
-    if _is_bomb(command):
+    if _is_fork_bomb(command):
         return "a function that starts itself again and again is a fork bomb"
     try:
-        return _destruction(command)
+        return _destroying_command(command)
     except TooManyShells:
-        return "it runs more shells, or deeper ones, than can be examined"
+        return "it runs more shells, or more of them inside each other, than can be examined"
 
 
-def _destruction(command: str) -> str | None:
-    folder = _ANYWHERE
+def _destroying_command(command: str) -> str | None:
+    folder = _ASSUMED_FOLDER
     for found in scan_deep(command):
-        if reason := _destroys(found.argv, folder):
+        if reason := _why_destroying(found.argv, folder):
             return reason
         for target in found.targets:
             if _DEVICE.fullmatch(target):
                 return f"{target} is a disk"
         if found.argv[:1] == ("cd",):
-            folder = normpath(join(folder, _HOME.sub(_ANYWHERE, found.argv[-1], count=1)))
+            folder = normpath(join(folder, _HOME.sub(_ASSUMED_FOLDER, found.argv[-1], count=1)))
     return None
 
 
-def _is_bomb(command: str) -> bool:
-    if "(" not in command and "function" not in command:
-        return _ITSELF.search(command) is not None
-    for definition in (_FUNCTION, _WORDED):
+def _is_fork_bomb(command: str) -> bool:
+    may_define = "(" in command or "function" in command
+    for definition in (_FUNCTION, _FUNCTION_BY_KEYWORD) if may_define else ():
         for found in definition.finditer(command):
             name = re.escape(found[1])
             again = rf"(?<![\w./-]){name}\s*(?:\|&?\s*{name}(?![\w./-])|&(?!&))"
             if re.search(again, found[2]):
                 return True
-    return _ITSELF.search(command) is not None
+    return _SCRIPT_BOMB.search(command) is not None
 
 
-def _destroys(words: Sequence[str], folder: str) -> str | None:
+def _why_destroying(words: Sequence[str], folder: str) -> str | None:
     if not words:
         return None
     name, rest = basename(words[0]), words[1:]
-    if _FORMATS.fullmatch(name):
+    if _FORMATTERS.fullmatch(name):
         return f"{name} makes a file system"
     if name == "dd" and any(word.startswith("if=") or _DEVICE.match(word[3:]) for word in rest):
         return "dd if= reads or writes whole devices; use head, tail or cp"
@@ -454,7 +454,7 @@ def _destroys(words: Sequence[str], folder: str) -> str | None:
         is_find and _names_root(rest[:1], folder, home=True)
     ):
         return f"{name} would delete the whole file system or the home folder"
-    if name in _OWNERS and _recursive(rest, "R") and _names_root(rest, folder, home=False):
+    if name in _MODE_PROGRAMS and _recursive(rest, "R") and _names_root(rest, folder, home=False):
         return f"{name} would change the whole file system"
     return None
 
@@ -477,8 +477,8 @@ def _names_root(words: Sequence[str], folder: str, *, home: bool) -> bool:
 
 def _is_root(path: str, folder: str, *, home: bool) -> bool:
     at_home = _HOME.match(path) is not None
-    whole = normpath(join(folder, _HOME.sub(_ANYWHERE, path, count=1))) if path else folder
+    whole = normpath(join(folder, _HOME.sub(_ASSUMED_FOLDER, path, count=1))) if path else folder
     above, _, last = whole.rpartition("/")
     if _STARS.fullmatch(last):
         whole = above or "/"
-    return not whole.strip("/") or (home and at_home and whole == _ANYWHERE)
+    return not whole.strip("/") or (home and at_home and whole == _ASSUMED_FOLDER)

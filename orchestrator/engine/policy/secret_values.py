@@ -69,7 +69,7 @@ Span = tuple[int, int]
 # Words, names, numbers and abbreviations. The other parts of a value make it secret.
 _ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}){1,3}[0-9]{0,3})")
 _MOST_WORD_CHARS = 16
-_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
+_WITHOUT_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
 _PART = re.compile(r"[A-Za-z0-9\u0080-\U0010ffff]+")
 _PATH_MARK = re.compile(r"[\s/:@]")
 _IN_WORDS = re.compile(r"://|^[/~.]|\s")
@@ -85,11 +85,11 @@ def _is_ordinary(part: str) -> bool:
     return (
         len(part) <= _MOST_WORD_CHARS
         and _ORDINARY.fullmatch(part) is not None
-        and _UNSPEAKABLE.search(part) is None
+        and _WITHOUT_VOWELS.search(part) is None
     )
 
 
-def _stretches(value: str) -> Iterator[str]:
+def _identifying_parts(value: str) -> Iterator[str]:
     """Yield the parts of a value that identify it.
 
     Usually that is the whole value without the prefix that its issuer puts before every key. In an address, a
@@ -125,7 +125,7 @@ def _bytes_of(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+def _own_characters(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes]) -> Iterator[str]:
     """Yield the characters that depend on `data` alone, for each offset in a group of bytes.
 
     Where digits hold whole bits (base64, base32), these are all characters that depend on no other byte; else
@@ -141,7 +141,7 @@ def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes
             yield text[digits * -(-offset // group) : digits * (end // group)]
 
 
-def _words(data: bytes, size: int, form: str) -> Iterator[str]:
+def _as_words(data: bytes, size: int, form: str) -> Iterator[str]:
     """Yield `data` as little-endian numbers, for each offset at which they may begin."""
     for offset in range(size):
         first = -offset % size
@@ -153,15 +153,15 @@ def _words(data: bytes, size: int, form: str) -> Iterator[str]:
 
 def _in_letters(data: bytes, *, rare: bool) -> Iterator[str]:
     """Yield encodings in which ten letters hold four characters or more."""
-    yield from _cores(data, 3, 4, base64.b64encode)
+    yield from _own_characters(data, 3, 4, base64.b64encode)
     if rare:
-        yield from _cores(data, 5, 8, base64.b32encode)
-        yield from _cores(data, 4, 5, base64.b85encode)
-        yield from _cores(data, 4, 5, lambda part: base64.b85encode(part).translate(_TO_Z85))
-        yield from _cores(data, 4, 5, base64.a85encode)
-        yield from _cores(data, 3, 4, lambda part: base64.b64encode(part).translate(_TO_UU))
+        yield from _own_characters(data, 5, 8, base64.b32encode)
+        yield from _own_characters(data, 4, 5, base64.b85encode)
+        yield from _own_characters(data, 4, 5, lambda part: base64.b85encode(part).translate(_TO_Z85))
+        yield from _own_characters(data, 4, 5, base64.a85encode)
+        yield from _own_characters(data, 3, 4, lambda part: base64.b64encode(part).translate(_TO_UU))
         for wide in (_utf_16(data, "little"), _utf_16(data, "big")):
-            yield from _cores(wide, 3, 4, base64.b64encode)
+            yield from _own_characters(wide, 3, 4, base64.b64encode)
 
 
 def _in_numbers(data: bytes, *, rare: bool) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _in_words(data: bytes) -> Iterator[str]:
     """Yield dumps of words of two, four and eight bytes, as `od` and `hexdump` write them."""
     for size, forms in ((2, ("{:04x}", "{:06o}", "{}", "{:05}")), (4, ("{:08x}", "{}")), (8, ("{:016x}",))):
         for form in forms:
-            yield from _words(data, size, form)
+            yield from _as_words(data, size, form)
 
 
 def _utf_16(data: bytes, order: Literal["little", "big"]) -> bytes:
@@ -215,11 +215,11 @@ def _spellings(value: str) -> Iterator[tuple[int, str]]:
     if rare:
         yield _WINDOW, codecs.encode(value, "rot13")
     data = _bytes_of(value)
-    for turned in (data, data[::-1]):
-        for text in _in_letters(turned, rare=rare):
+    for ordered in (data, data[::-1]):
+        for text in _in_letters(ordered, rare=rare):
             yield _WINDOW, text
             yield _WINDOW, text[::-1]
-        for text in _in_numbers(turned, rare=rare):
+        for text in _in_numbers(ordered, rare=rare):
             yield _NUMBERS_WINDOW, text
     if rare:
         for text in _in_words(data):
@@ -264,9 +264,9 @@ class ValueIndex:
         words = [_fold(part.encode()) for part in _PART.findall(value) if _is_ordinary(part)]
         words = [word for word in words if len(word) >= _WINDOW]
         words += [word[::-1] for word in words]
-        for stretch in _stretches(value):
-            plain = set(_plain_spellings(stretch))
-            for window, spelling in set(_spellings(stretch)):
+        for part in _identifying_parts(value):
+            plain = set(_plain_spellings(part))
+            for window, spelling in set(_spellings(part)):
                 folded = _fold(spelling.encode("utf-8", "surrogatepass"))
                 # Ten letters of one ordinary word identify nothing.
                 self._windows[window].learn_parts(folded, words if spelling in plain else ())

@@ -291,7 +291,7 @@ class _Reader:
         self.commands: list[SimpleCommand] = []
         self.joins: list[str] = []
         self.shell: Word | None = None
-        self.endless: set[str] = set()
+        self.unclosed_documents: set[str] = set()
 
     def read(self) -> list[SimpleCommand]:
         while self.at < len(self.text):
@@ -331,9 +331,9 @@ class _Reader:
                 self.joins.append(text)
             case "newline":
                 self.end_command(frame)
-                self.pass_documents(frame)
+                self.skip_documents(frame)
             case "comment" if frame.draft is None and (self.strict or not frame.operator):
-                self.pass_comment()
+                self.skip_comment()
             case "open" | "tick" | "close":
                 self.nest(frame, kind, text)
             case "quote":
@@ -407,24 +407,24 @@ class _Reader:
         frame.words, frame.assignments, frame.redirects = [], [], []
         frame.operator = frame.descriptor = ""
 
-    def pass_comment(self) -> None:
+    def skip_comment(self) -> None:
         if self.strict:
             raise Unparsed("# begins a comment")
         in_ticks = any(frame.end == "`" for frame in self.stack)
         end = (_COMMENT_END_IN_TICKS if in_ticks else _COMMENT_END).search(self.text, self.at)
         self.at = end.start() if end else len(self.text)
 
-    def pass_documents(self, frame: _Frame) -> None:
+    def skip_documents(self, frame: _Frame) -> None:
         """Skip the here-documents of a line that has ended.
 
         If the line runs a shell, each here-document is treated as a script of that shell.
         """
         for name in frame.documents:
-            if name in self.endless:
+            if name in self.unclosed_documents:
                 continue
             end = re.compile(rf"^\t*{re.escape(name)}$", re.MULTILINE).search(self.text, self.at)
             if end is None:
-                self.endless.add(name)
+                self.unclosed_documents.add(name)
                 continue
             if self.shell:
                 script = f"\n{self.text[self.at : end.start()]}"

@@ -306,7 +306,7 @@ _LINES_OF_A_FILE = 8
 _KEPT_SHARE = 0.2
 _LEAST_TAIL_LINES = 3
 _MOST_TAIL_LINES = 300
-"""The number of lines in a file, and in its new content, above which `left_out` is not computed.
+"""The number of lines in a file, and in its new content, above which `lines_left_out` is not computed.
 
 Comparing repeated lines takes time proportional to the third power. Small models do not write more.
 """
@@ -395,7 +395,7 @@ async def write_text(
     now = old.with_text(old.text)
     if keeps_tail:  # compare with the original file, not with the previous attempt
         old = decode_text(name, context.ledger.originals.setdefault(name, before))
-    kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
+    kept, remark = (await asyncio.to_thread(lines_left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
         remark = (
@@ -522,7 +522,7 @@ def _blanks_problem(name: str, old: str, content: str) -> str:
     )
 
 
-def left_out(old: str, content: str) -> int:
+def lines_left_out(old: str, content: str) -> int:
     """Return how many lines of a file follow the place where the content stops; 0 if it reaches the end.
 
     The place is after the line that is most like the last line of the content, and before an empty line that

@@ -104,7 +104,7 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
     """Create a group below this program's own or below an ancestor of it; None if this user may create none.
 
     In version 2 only a group without processes can limit the groups in it. So it is created in an ancestor,
-    such as the group of a user's own services. None is created where this program itself has a limit.
+    such as the group of a user's own services, but in none above a group that limits this program's memory.
 
     Args:
         limit: memory limit in bytes.

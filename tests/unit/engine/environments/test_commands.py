@@ -82,12 +82,12 @@ def _conditions(options: SandboxOptions | None, inherited: dict[str, str]) -> st
     return conditions(SeatbeltSandbox(options, {}) if options else None, inherited)
 
 
-def test_whatever_commands_find_otherwise_is_another_condition() -> None:
+def test_each_difference_for_commands_is_another_condition() -> None:
     assert len({_conditions(*given) for given in CONDITIONS.values()}) == len(CONDITIONS)
 
 
 @pytest.mark.parametrize("options", [INSIDE, None])
-def test_what_commands_are_not_given_or_their_shell_sets_is_none(options: SandboxOptions | None) -> None:
+def test_variables_not_passed_on_or_set_by_the_shell_are_no_condition(options: SandboxOptions | None) -> None:
     elsewhere = {**HERE, "PWD": "/x", "OLDPWD": "/y", "SHLVL": "3", "_": "/bin/z", "GITHUB_TOKEN": "ghp_1"}
     assert _conditions(options, elsewhere) == _conditions(options, HERE)
 
@@ -100,7 +100,7 @@ async def test_a_program_runs_in_a_group_of_its_own() -> None:
     assert await process.wait() == 0
 
 
-async def test_what_is_not_there_says_so() -> None:
+async def test_a_missing_program_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         await start_program("/nowhere/program")
 
@@ -210,7 +210,7 @@ async def test_time_out_ends_the_whole_group_and_keeps_the_output(local: LocalEn
     assert await gone(int(result.stdout))
 
 
-async def test_what_ignores_sigterm_is_killed_two_seconds_later(local: LocalEnvironment) -> None:
+async def test_a_command_that_ignores_sigterm_is_killed_two_seconds_later(local: LocalEnvironment) -> None:
     began = time.monotonic()
     result = await local.exec_command(
         "trap '' TERM; echo ready; while :; do sleep 0.1; done", timeout_ms=SHORT_MS
@@ -220,13 +220,13 @@ async def test_what_ignores_sigterm_is_killed_two_seconds_later(local: LocalEnvi
     assert time.monotonic() - began >= 2.0  # noise makes it only longer
 
 
-async def test_what_is_left_in_the_background_ends_with_the_command(local: LocalEnvironment) -> None:
+async def test_processes_in_the_background_end_with_the_command(local: LocalEnvironment) -> None:
     result = await local.exec_command("sleep 600 & echo $!", timeout_ms=LONG_MS)
     assert result.exit_code == 0
     assert await gone(int(result.stdout))
 
 
-async def test_a_daemon_that_holds_the_pipe_does_not_hold_us(local: LocalEnvironment) -> None:
+async def test_a_daemon_that_keeps_the_pipe_open_does_not_delay_the_result(local: LocalEnvironment) -> None:
     daemon = "setsid sh -c 'echo $$; touch up; exec sleep 600' &"
     result = await local.exec_command(
         f"{daemon} until test -e up; do sleep 0.01; done; echo done", timeout_ms=LONG_MS
@@ -277,7 +277,7 @@ async def test_cleanup_ends_what_ignores_sigterm(tmp_path: Path) -> None:
         await environment.exec_command("true", timeout_ms=LONG_MS)
 
 
-async def test_a_flood_is_kept_in_bounds(local: LocalEnvironment) -> None:
+async def test_endless_output_is_kept_in_bounds(local: LocalEnvironment) -> None:
     result = await local.exec_command(
         "echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo last", timeout_ms=LONG_MS
     )

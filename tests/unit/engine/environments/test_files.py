@@ -241,7 +241,7 @@ def test_names_that_are_not_utf8_are_listed_and_do_not_stop_writes(tree: Confine
         tree.read("caf\udce9.txt", max_bytes=BIG)
 
 
-def test_no_permission_is_said(tree: ConfinedTree, root: Path) -> None:
+def test_missing_permission_is_an_error(tree: ConfinedTree, root: Path) -> None:
     (root / "closed").mkdir()
     (root / "closed.txt").write_text("x")
     for path in (root / "closed", root / "closed.txt"):
@@ -259,7 +259,7 @@ def test_no_permission_is_said(tree: ConfinedTree, root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
-def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=False).returncode:
@@ -462,7 +462,7 @@ async def test_no_way_of_any_tool_leads_to_what_is_no_file(here: LocalEnvironmen
 
 @on_linux
 @table("root", ["/", "/proc", "/proc/self", "/sys/kernel", "/dev", "/dev/fd/.."])
-def test_no_tree_begins_there(root: str) -> None:
+def test_folders_of_the_kernel_are_refused_as_root(root: str) -> None:
     with pytest.raises(PathRefusedError, match="system"):
         ConfinedTree(Path(root))
 

@@ -212,7 +212,7 @@ async def test_the_most_results_are_the_first(plain: LocalEnvironment, quick: Lo
     ],
     ids=repr,
 )
-async def test_what_cannot_be_searched_is_said(  # noqa: PLR0913, PLR0917  a table
+async def test_a_place_that_cannot_be_searched_is_an_error(  # noqa: PLR0913, PLR0917  a table
     pattern: str,
     path: str,
     options: GrepOptions,
@@ -243,7 +243,7 @@ async def test_a_line_that_matches_in_millions_of_places_is_one_match(
 
 
 @pytest.mark.parametrize("path", [".", "sub", "sub/file"])
-async def test_what_is_swapped_for_a_link_while_it_runs_shows_nothing(path: str, tmp_path: Path) -> None:
+async def test_a_folder_replaced_by_a_link_during_a_search_shows_nothing(path: str, tmp_path: Path) -> None:
     root, out = tmp_path / "clone", tmp_path / "out"
     for folder in (root / "sub", out):
         folder.mkdir(parents=True)
@@ -323,7 +323,7 @@ async def test_a_pattern_that_makes_no_sense(pattern: str, quick: LocalEnvironme
         ("{a,../b}", "not relative"),
     ],
 )
-async def test_what_is_wrong_with_a_pattern_is_said_by_every_search(
+async def test_every_search_reports_what_is_wrong_with_a_pattern(
     pattern: str, why: str, quick: LocalEnvironment, plain: LocalEnvironment
 ) -> None:
     for here in (quick, plain):

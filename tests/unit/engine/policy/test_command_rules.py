@@ -45,7 +45,7 @@ RULES = CommandRules.parse(
         "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir",
     ],
 )  # fmt: skip
-def test_what_rules_grant_runs(command: str) -> None:
+def test_commands_that_rules_grant_run(command: str) -> None:
     assert RULES.refusal(command) is None
 
 
@@ -182,7 +182,7 @@ def test_what_rules_grant_runs(command: str) -> None:
         ("rm -rf /", "at any level"),
     ],
 )
-def test_what_no_rule_grants_does_not_run(command: str, why: str) -> None:
+def test_commands_that_no_rule_grants_do_not_run(command: str, why: str) -> None:
     refusal = RULES.refusal(command)
     assert refusal
     assert why in refusal
@@ -209,7 +209,7 @@ def test_what_no_rule_grants_does_not_run(command: str, why: str) -> None:
         ("PATH=* ls", "must give the variable's value"),
     ],
 )
-def test_a_rule_that_cannot_be_says_why(rule: str, words: str) -> None:
+def test_an_invalid_rule_is_an_error_with_its_reason(rule: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words.replace("*", r"\*")):
         CommandRules.parse([rule])
 
@@ -252,7 +252,7 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
         "rg --pre x *", "timeout * git *", "read *", "a-program-of-tomorrow *",
     ],
 )  # fmt: skip
-def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> None:
+def test_a_star_after_a_program_that_may_start_others_is_reported(rule: str) -> None:
     assert CommandRules.parse(["ls *", rule, "pytest"]).open == (rule,)
 
 
@@ -265,7 +265,7 @@ def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> Non
         "printf *", "tee *",
     ],
 )  # fmt: skip
-def test_no_star_and_one_behind_a_program_that_starts_nothing_is_not(rule: str) -> None:
+def test_no_star_or_one_after_a_program_that_starts_nothing_is_not_reported(rule: str) -> None:
     assert CommandRules.parse([rule]).open == ()
 
 
@@ -274,7 +274,7 @@ def test_no_star_and_one_behind_a_program_that_starts_nothing_is_not(rule: str) 
         lambda name: name[0] != "-"
     )
 )
-def test_a_program_that_is_not_known_is_always_told(name: str) -> None:
+def test_an_unknown_program_is_always_reported(name: str) -> None:
     assume(name not in {*STARTS_NOTHING, "git", *KEYWORDS})
     assert CommandRules.parse([f"{name} *"]).open == (f"{name} *",)
 
@@ -451,13 +451,13 @@ HARMLESS = [
 
 
 @table("command", DESTRUCTIVE)
-def test_what_destroys_a_machine_runs_at_no_level(command: str) -> None:
+def test_commands_that_destroy_a_machine_run_at_no_level(command: str) -> None:
     assert blocked(command)
     assert "at any level" in (CommandRules().refusal(command, Level.DANGEROUS) or "")
 
 
 @table("command", HARMLESS)
-def test_what_only_looks_like_it_runs(command: str) -> None:
+def test_commands_that_only_look_destructive_run(command: str) -> None:
     assert blocked(command) is None
     assert CommandRules().refusal(command, Level.DANGEROUS) is None
 
@@ -483,7 +483,7 @@ def test_no_command_stalls_the_check(piece: str, level: Level) -> None:
     grows(lambda text: rules.refusal(text, level), ("", piece, ""), small_chars=LONGEST_COMMAND // 4)
 
 
-def test_shells_inside_of_shells_are_looked_into_or_refused() -> None:
+def test_shells_inside_of_shells_are_examined_or_refused() -> None:
     deep = "rm -rf /"
     for _ in range(12):
         deep = f"sh -c {shlex.quote(deep)}"[: LONGEST_COMMAND - 20]

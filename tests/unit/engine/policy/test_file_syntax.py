@@ -34,7 +34,7 @@ from tests.tables import table
         ("a.toml", b"", b"a = 1\na = 2\n", 2, "a = 2", "overwrite"),
     ],
 )  # fmt: skip
-def test_it_is_said_in_which_line_and_why(  # noqa: PLR0913, PLR0917  a table
+def test_the_line_and_the_reason_are_reported(  # noqa: PLR0913, PLR0917  a table
     path: str, before: bytes | None, after: bytes, line: int, text: str, reason: str
 ) -> None:
     problem = newly_unreadable(path, before, after)
@@ -66,7 +66,7 @@ def test_it_is_said_in_which_line_and_why(  # noqa: PLR0913, PLR0917  a table
         ("a.json", None, b"9" * 5_000),
     ],
 )
-def test_what_could_not_be_read_or_is_no_such_file_is_not_judged(
+def test_a_file_that_was_unreadable_before_or_of_another_kind_is_not_checked(
     path: str, before: bytes | None, after: bytes
 ) -> None:
     assert newly_unreadable(path, before, after) is None
@@ -87,7 +87,7 @@ def test_what_could_not_be_read_or_is_no_such_file_is_not_judged(
         ("a.py", "x = '\ud800'"),
     ],
 )
-def test_what_no_parser_gets_to_the_end_of_is_not_judged(path: str, text: str) -> None:
+def test_a_file_that_no_parser_finishes_is_not_checked(path: str, text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(newly_unreadable(path, None, data)))
@@ -98,7 +98,7 @@ def test_what_no_parser_gets_to_the_end_of_is_not_judged(path: str, text: str) -
 
 
 @table("text", ["(" * 10_000, "x = " + "9" * 100_000, "f'" + "{" * 5_000, "if a:\n" * 3_000])
-def test_what_is_wrong_and_very_long_is_said_shortly(text: str) -> None:
+def test_a_long_error_is_shortened(text: str) -> None:
     problem = newly_unreadable("a.py", None, text.encode())
     assert problem is not None
     assert len(str(problem)) < 500
@@ -127,7 +127,7 @@ def _change(path: str, old: bytes | None, new: bytes | None, mode: str = "100644
     return FileChange(path, _version(old, mode), _version(new, mode))
 
 
-def test_a_change_is_judged_against_what_it_begins_with() -> None:
+def test_a_change_is_compared_with_the_file_before() -> None:
     changes = (
         _change("broken.py", b"x = 1\n", b"x = (\n"),
         _change("mended.py", b"x = (\n", b"x = 1\n"),

@@ -241,7 +241,7 @@ def test_no_twelve_characters_in_a_row_stay(encoding: str, value: str, before: s
     ],
 )
 @pytest.mark.parametrize("value", VALUES[:2])
-def test_what_programs_print_of_a_value(command: str, value: str) -> None:
+def test_dumps_that_programs_print_of_a_value_are_found(command: str, value: str) -> None:
     name, *options = command.split()
     if shutil.which(name) is None:
         pytest.skip(f"there is no {name} here")
@@ -250,7 +250,7 @@ def test_what_programs_print_of_a_value(command: str, value: str) -> None:
 
 
 @table("encoding", [name for name in ENCODINGS if name != "calls with hexadecimal numbers"])
-def test_in_pieces_no_more_is_shown_than_at_once(encoding: str) -> None:
+def test_a_stream_shows_no_more_than_the_whole_text_at_once(encoding: str) -> None:
     value = VALUES[0]
     text = f"some words before\n{ENCODINGS[encoding](value)}\nand some after it, as there are in every text"
     for size in (1, 7, 40):

@@ -70,12 +70,12 @@ WHOLE = {
 
 @table("kind", WHOLE)
 @table("frame", ["{}", "x = '{}'", "a {} b\n", "\n{}", "({})", "key={},"])
-def test_a_credential_goes_whole(kind: str, frame: str) -> None:
+def test_a_whole_credential_is_replaced(kind: str, frame: str) -> None:
     assert REDACTOR.redact(frame.format(WHOLE[kind])) == frame.format(REPLACEMENT)
 
 
 @table("cut", [1, 5, 12, 20, len(HEADER), len(HEADER) + 12, len(HEADER) + 30, len(HEADER) + 60])
-def test_an_installation_token_cut_at_the_front_is_known_by_its_end(cut: int) -> None:
+def test_an_installation_token_without_its_beginning_is_found(cut: int) -> None:
     redacted = REDACTOR.redact(f"token {INSTALLATION[cut:]} end")
     assert SIGNATURE[:12] not in redacted
     assert SIGNATURE[-12:] not in redacted
@@ -137,7 +137,7 @@ def test_azure_and_aws() -> None:
         "sha256:" + HEX * 4,
         "commit " + HEX * 2 + "01234567",
         "integrity sha512-" + key("", 86, ALNUM + "+/") + "==",
-        "test_the_first_seven_characters_cut_off_do_not_save_the_rest",
+        "test_a_secret_without_its_first_seven_characters_is_found",
         "ThisIsAVeryLongClassNameForATestCase2Factory",
         "hvs.example.com and SG.Something.Else",
         "1234567890:AAbc",

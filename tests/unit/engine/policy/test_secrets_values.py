@@ -121,7 +121,7 @@ def test_every_window_of_twelve_of_the_random_part_is_found(token: str) -> None:
     assert [window for window in missed if not window.replace("-", "").isdigit()] == []
 
 
-def test_the_first_seven_characters_cut_off_do_not_save_the_rest() -> None:
+def test_a_secret_without_its_first_seven_characters_is_found() -> None:
     token = REALISTIC[0]
     assert Redactor([token]).redact(f"x {token[7:]} y") == f"x {REPLACEMENT} y"
 
@@ -158,7 +158,7 @@ def test_values_of_words_are_found_as_a_whole(value: str) -> None:
     ],
 )
 @pytest.mark.slow(reason="compares made-up values with every text of the repository")
-def test_what_values_have_in_common_with_other_texts_is_left_alone(text: str) -> None:
+def test_parts_of_values_that_occur_in_ordinary_text_are_left_alone(text: str) -> None:
     jwt = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9" + key(".eyJ", 60) + key(".", 80)
     redactor = Redactor([*REALISTIC, *STRUCTURED, jwt, "x" * 20])
     assert redactor.redact(text) == text
@@ -197,7 +197,9 @@ def test_bytes_of_the_environment_that_are_no_utf_8() -> None:
 
 
 @given(st.text(max_size=300), st.sampled_from(TOKENS), st.data())
-def test_pieces_of_a_stream_say_what_the_whole_says(text: str, token: str, data: st.DataObject) -> None:
+def test_pieces_of_a_stream_give_the_same_text_as_the_whole(
+    text: str, token: str, data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(text)))
     whole = f"{text[:at]} {token} {text[at:]}"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=12)))
@@ -209,7 +211,7 @@ def test_pieces_of_a_stream_say_what_the_whole_says(text: str, token: str, data:
     assert shown == Redactor([token]).redact(whole)
 
 
-def test_a_stream_lets_go_early_and_of_everything() -> None:
+def test_a_stream_releases_early_and_everything_at_the_end() -> None:
     stream = RedactedStream(Redactor([REALISTIC[0]]))
     words = "many words of a sentence that nobody needs to hide " * 4
     first = stream.add(words)

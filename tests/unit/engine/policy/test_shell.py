@@ -93,7 +93,7 @@ def parsed(text: str) -> CommandLine | None:
 @pytest.mark.parametrize("shell", ["bash", "dash"])
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-def test_shells_give_programs_exactly_the_words_that_we_say(
+def test_shells_pass_programs_exactly_the_parsed_words(
     shell: str, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     if not shutil.which(shell):
@@ -210,7 +210,7 @@ def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
         ("'' p", "empty or has a wildcard"),
     ],
 )
-def test_what_is_outside_of_the_language_says_so(text: str, why: str) -> None:
+def test_text_outside_of_the_language_is_an_error_with_its_reason(text: str, why: str) -> None:
     with pytest.raises(Unparsed, match=re.escape(why)):
         parse_line(text)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.engine.tools.files import MAX_SHOWN_CHARS, left_out, read_file, write_file
+from orchestrator.engine.tools.files import MAX_SHOWN_CHARS, lines_left_out, read_file, write_file
 from orchestrator.engine.tools.textfile import lines_of
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def test_what_is_left_out_is_the_end_of_the_file_and_not_in_the_content(
 ) -> None:
     old = "\n".join(lines)
     for text in (content, *("\n".join(lines[:count]) for count in range(len(lines)))):
-        count = left_out(old, text)
+        count = lines_left_out(old, text)
         assert 0 <= count < max(len(lines_of(old)), 1)
         assert not count or not (
             set(filter(None, lines_of(old)[-count:])) & {"def a():", "x = 1"} & set(text.splitlines())
@@ -282,11 +282,13 @@ def test_what_is_left_out_of_a_long_file_or_by_a_long_content_is_not_looked_for(
     count: int, kept: int
 ) -> None:
     functions = [f"def f{number}():\n    return {number}\n\n\n" for number in range(count)]
-    assert left_out("".join(functions), functions[0].rstrip().replace("return 0", "return zero")) == kept
+    assert (
+        lines_left_out("".join(functions), functions[0].rstrip().replace("return 0", "return zero")) == kept
+    )
     # Comparing so many lines of two kinds would take hours.
-    assert left_out("    0,\n    1,\n" * 1_000, "    1,\n    1,\n    0,\n" * 50_000) == 0
-    assert left_out("    0,\n    1,\n" * 100, "    1,\n    1,\n    0,\n" * 50_000) == 0
-    assert left_out("01" * 200_000 + "\n\n\nx = 1\ny = 2\nz = 3\n", "10" * 99) == 5
+    assert lines_left_out("    0,\n    1,\n" * 1_000, "    1,\n    1,\n    0,\n" * 50_000) == 0
+    assert lines_left_out("    0,\n    1,\n" * 100, "    1,\n    1,\n    0,\n" * 50_000) == 0
+    assert lines_left_out("01" * 200_000 + "\n\n\nx = 1\ny = 2\nz = 3\n", "10" * 99) == 5
 
 
 async def test_a_file_is_not_replaced_by_another_one_until_it_is_said_twice(

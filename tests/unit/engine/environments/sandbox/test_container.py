@@ -108,7 +108,7 @@ class TestWhatStartsIt:
         ]
         assert writable == [f"type=bind,source={tmp_path},target={tmp_path}"]
 
-    def test_what_git_runs_stays_as_it_is(self, tmp_path: Path) -> None:
+    def test_the_git_folder_is_mounted_read_only(self, tmp_path: Path) -> None:
         (tmp_path / ".git").mkdir()
         own = f"type=bind,source={tmp_path}/.git,target={tmp_path}/.git,readonly"
         assert own in mounted(words(tmp_path, without_engine()))
@@ -338,7 +338,7 @@ class TestInside:
         await self.run(tmp_path, "touch made")
         assert (tmp_path / "made").stat().st_uid == os.getuid()
 
-    async def test_limits_are_said(self, tmp_path: Path) -> None:
+    async def test_exceeded_limits_are_reported(self, tmp_path: Path) -> None:
         options = engines.with_python(limits=SandboxLimits(memory_bytes=128 << 20, processes=60))
         found = engines.container_sandbox()
         sandbox = ContainerSandbox(found.plan.engine, found.plan.image, options, os.environ)
@@ -350,7 +350,7 @@ class TestInside:
         assert "Cannot fork" in ran[2].output or "retry" in ran[2].output or ran[2].killed_for
         assert ran[3].stdout == "well\n"
 
-    async def test_a_refused_host_is_said(self, tmp_path: Path) -> None:
+    async def test_a_refused_host_is_reported(self, tmp_path: Path) -> None:
         (result,) = await self.run(tmp_path, "curl -s http://example.org/")
         assert result.refused_hosts == ("example.org:80",)
 

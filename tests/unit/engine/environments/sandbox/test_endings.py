@@ -104,7 +104,7 @@ def line(daemon: str, mark: str) -> str:
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
-async def test_nothing_lives_when_its_command_has_ended(daemon: str, mark: str, tmp_path: Path) -> None:
+async def test_no_process_survives_when_its_command_has_ended(daemon: str, mark: str, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
     result = await environment.exec_command(line(daemon, mark), timeout_ms=MS)
     assert alive(mark) == []
@@ -113,7 +113,7 @@ async def test_nothing_lives_when_its_command_has_ended(daemon: str, mark: str, 
 
 
 @pytest.mark.parametrize("daemon", ["in a session of its own", "forked twice", "deaf", "without the outputs"])
-async def test_the_same_lives_without_a_sandbox(daemon: str, mark: str, tmp_path: Path) -> None:
+async def test_the_same_process_survives_without_a_sandbox(daemon: str, mark: str, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path, sandbox="off")
     await environment.exec_command(line(daemon, mark), timeout_ms=MS)
     while not alive(mark):
@@ -122,7 +122,9 @@ async def test_the_same_lives_without_a_sandbox(daemon: str, mark: str, tmp_path
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
-async def test_nothing_lives_when_its_caller_has_given_up(daemon: str, mark: str, tmp_path: Path) -> None:
+async def test_no_process_survives_when_its_caller_has_given_up(
+    daemon: str, mark: str, tmp_path: Path
+) -> None:
     environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
     up = asyncio.Event()
     command = f"{line(daemon, mark)}; trap '' TERM; sleep 600"
@@ -135,7 +137,7 @@ async def test_nothing_lives_when_its_caller_has_given_up(daemon: str, mark: str
     await environment.cleanup()
 
 
-async def test_nothing_lives_when_its_time_is_over(mark: str, tmp_path: Path) -> None:
+async def test_no_process_survives_when_its_time_is_over(mark: str, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
     result = await environment.exec_command(f"{line('deaf', mark)}; sleep 600", timeout_ms=SHORT_MS)
     assert result.timed_out
@@ -175,7 +177,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("daemon", ["deaf", "after an attack on the first process"])
-def test_nothing_lives_when_the_program_was_killed(daemon: str, mark: str, tmp_path: Path) -> None:
+def test_no_process_survives_when_the_program_was_killed(daemon: str, mark: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), f"{line(daemon, mark)}; sleep 600"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[5]) as program:
         assert program.stdout is not None

@@ -67,7 +67,7 @@ def test_what_is_no_host(text: str) -> None:
         host_rule(text)
 
 
-def test_what_is_said_of_a_refusal() -> None:
+def test_the_message_about_a_refused_host() -> None:
     told = "refused connection to {}; the person who runs this can allow it with --allow-host {}"
     for place, host in (("a.b:80", "a.b"), ("pypi.org:443", "pypi.org"), ("pypi.org:8443", "pypi.org:8443")):
         assert explain_refused(place) == told.format(place, host)
@@ -145,7 +145,7 @@ async def test_a_plain_request_is_handed_on_to_the_named_host_only(door: Door) -
     assert door.asked == [("pypi.org", 80)]
 
 
-async def test_what_is_not_allowed_is_refused_by_name_and_told_once(door: Door) -> None:
+async def test_a_host_that_is_not_allowed_is_reported_once_by_name(door: Door) -> None:
     for _ in range(2):
         answer = await door.say(b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 403 ")

@@ -87,7 +87,7 @@ BOMBS = {
 
 @pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_a_bomb_is_put_out(bomb: str, tmp_path: Path) -> None:
+async def test_a_fork_bomb_is_stopped(bomb: str, tmp_path: Path) -> None:
     """By the kernel's limit, where it holds, or by the watch, which says so."""
     line, limit = BOMBS[bomb]
     result = await run(tmp_path, line, SandboxOptions(limits=LIMITS), timeout_ms=5_000)
@@ -207,7 +207,7 @@ async def test_git_reads_the_clone(tmp_path: Path, git: Callable[..., str]) -> N
     assert "trunk" in repr(seen)
 
 
-async def test_a_refused_host_is_told(tmp_path: Path) -> None:
+async def test_a_refused_host_is_reported(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     environment = LocalEnvironment(
         tmp_path, sandbox=this_machines_sandbox(), on_refused=lambda *words: told.append(words)
@@ -290,14 +290,14 @@ def test_too_much_is_not_granted(path: str) -> None:
         find_sandbox(SandboxOptions(readable=(path,)))
 
 
-def test_which_folders_are_no_project() -> None:
+def test_folders_of_the_system_are_refused_as_project() -> None:
     for root in ("/", "/usr", "/usr/lib", "/etc/ssl", "/home", "/tmp", "/proc/1", "/sys/kernel", "/home/me"):  # noqa: S108  refused
         with pytest.raises(ToolError, match="not the folder of a project"):
             check_root(root, {"HOME": "/home/me"})
     check_root("/home/me/project", {"HOME": "/home/me"})
 
 
-async def test_nothing_runs_in_a_home(tmp_path: Path) -> None:
+async def test_no_command_runs_in_a_home_folder(tmp_path: Path) -> None:
     sandbox = find_sandbox(inherited={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     environment = LocalEnvironment(tmp_path, sandbox=sandbox)
     with pytest.raises(ToolError, match="not the folder of a project"):

@@ -133,13 +133,13 @@ def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_p
     assert list(temporary.iterdir()) == []
 
 
-def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
+def test_a_missing_folder_for_temporary_files_is_an_error(temporary: Path) -> None:
     temporary.rmdir()
     with pytest.raises(ToolError, match="cannot create a folder for temporary files"):
         Scratch()
 
 
-def test_what_stands_before_a_command_limits_it_and_is_gone_then() -> None:
+def test_the_words_before_a_command_set_its_limits() -> None:
     limits = SandboxLimits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=50)
     line = "ulimit -c; ulimit -d; ulimit -f; ulimit -n; nice; ps -o comm= -p $$; exit 7"
     words = [*with_limits(limits), "/bin/bash", "-c", line]
