@@ -98,10 +98,8 @@ class SessionEvidence:
     def __call__(self, event: Event) -> None:
         """Record an event."""
         match event:
-            case ToolCallStarted(call_id, name, arguments) if "command" in arguments and not is_mcp_tool(
-                name
-            ):
-                line = " ".join(str(arguments["command"])[:_MOST_READ_CHARACTERS].split())
+            case ToolCallStarted(call_id, name, {"command": command}) if not is_mcp_tool(name):
+                line = " ".join(str(command)[:_MOST_READ_CHARACTERS].split())
                 shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
                 self._running[call_id] = shown or "(nothing)"
             case ToolCallEnded(call_id, status=status) if call_id in self._running:

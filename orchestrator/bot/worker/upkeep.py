@@ -116,10 +116,8 @@ class Upkeep:
             ForgeError: the forge failed, or does not tell who may write.
         """
         # A local folder knows no logins.
-        is_ours = (not pull.author and self.search.forge.token_kind() is TokenKind.NONE) or self._is_me(
-            pull.author
-        )
-        if not is_ours or key_of(pull.branch) is None:
+        has_login = bool(pull.author) or self.search.forge.token_kind() is not TokenKind.NONE
+        if (has_login and not self._is_me(pull.author)) or key_of(pull.branch) is None:
             return None
         feedback = self.search.feedback(pull.number)
         state = read_state(feedback, self._is_me)
