@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetWorkerState
-    from orchestrator.bot.fleet.turns import QueuedTurn, RepositoryTurn
+    from orchestrator.bot.fleet.turns import QueuedTurn
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.index import RunSummary
 
@@ -55,8 +55,8 @@ class Pages:
         shared: dict[str, Any] = {
             "form_token": self.form,
             "link": Link,
-            "cost": _cost,
-            "took": _took,
+            "cost": lambda run: money(run.spent.usd) if run.costs else "-",
+            "took": lambda run: duration(run.minutes * 60),
             "tone": tone_of,
             "own_badge": outcome_badge,
             "pull_badge": _pull_badge,
@@ -66,7 +66,7 @@ class Pages:
             "costs_of": _costs_of,
             "worker_badge": _worker_badge,
             "turn_badge": _turn_badge,
-            "priority": _priority,
+            "priority": lambda turn: _PRIORITIES[turn.priority.name],
         }
         html = html_from_template(template, {**shared, **values}, self.zone, self.redact, TEMPLATES)
         return Markup(html)  # noqa: S704  the template has escaped it
@@ -135,14 +135,6 @@ class Pages:
         )
 
 
-def _cost(run: RunSummary) -> str:
-    return money(run.spent.usd) if run.costs else "-"
-
-
-def _took(run: RunSummary) -> str:
-    return duration(run.minutes * 60)
-
-
 _OF_PULL: dict[str, Tone] = {"open": "active", "merged": "ok", "closed": "quiet"}
 
 
@@ -183,7 +175,3 @@ _PRIORITIES = {
     "UPKEEP": "work that was begun",
     "NEW": "new task",
 }
-
-
-def _priority(turn: RepositoryTurn) -> str:
-    return _PRIORITIES[turn.priority.name]

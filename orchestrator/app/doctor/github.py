@@ -98,8 +98,14 @@ _HARD = frozenset(
 """Rules that refuse every push of ours: docs.github.com/rest/repos/rules"""
 _SOFT = frozenset(
     {
-        *("non_fast_forward", "branch_name_pattern", "commit_message_pattern", "commit_author_email_pattern"),
-        *("committer_email_pattern", "file_path_restriction", "max_file_size", "file_extension_restriction"),
+        "non_fast_forward",
+        "branch_name_pattern",
+        "commit_message_pattern",
+        "commit_author_email_pattern",
+        "committer_email_pattern",
+        "file_path_restriction",
+        "max_file_size",
+        "file_extension_restriction",
     }
 )
 """Rules that refuse some pushes of ours."""

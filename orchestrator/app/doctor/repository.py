@@ -203,8 +203,15 @@ class RemoteProbes:
         place = records.objects.parent
         doing = f"cannot push to {records.remote.shown}"
         result = HostGit(place.parent, place).attempt(
-            *("push", "--dry-run", "--porcelain", "--no-verify", "--no-follow-tags", *options),
-            *("--", records.remote.url, f"+{commit}:{REF}"),
+            "push",
+            "--dry-run",
+            "--porcelain",
+            "--no-verify",
+            "--no-follow-tags",
+            *options,
+            "--",
+            records.remote.url,
+            f"+{commit}:{REF}",
             doing=doing,
             remote=records.remote,
         )

@@ -109,8 +109,13 @@ class StagedForge(LocalForge):
 
         reviews = [
             Feedback(
-                *(FeedbackKind.LINE, at, one.author, words(one)),
-                *(self._tick(), self._tick(), f"{_URL}/pull/{OLDER_PULL}#{at}"),
+                kind=FeedbackKind.LINE,
+                id=at,
+                author=one.author,
+                body=words(one),
+                created_at=self._tick(),
+                updated_at=self._tick(),
+                url=f"{_URL}/pull/{OLDER_PULL}#{at}",
                 path="greet.py",
                 line=1,
             )
@@ -176,7 +181,10 @@ class StagedForge(LocalForge):
 
     def _older_pull(self, base: str) -> PullRequest:
         return PullRequest(
-            *(OLDER_PULL, "Write the greeting", self._world.pull_body, f"{_URL}/pull/{OLDER_PULL}"),
+            number=OLDER_PULL,
+            title="Write the greeting",
+            body=self._world.pull_body,
+            url=f"{_URL}/pull/{OLDER_PULL}",
             draft=False,
             state=PullRequestState(self._world.pull_state),
             branch="pullwright/issue-99-write-the-greeting",

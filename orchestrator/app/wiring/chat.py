@@ -17,6 +17,7 @@ from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, Tas
 from orchestrator.app.wiring.cycle_parts import (
     Safeguards,
     choose_web,
+    foreign_tools,
     open_clone_of,
     scope_caps,
     smallest_request,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
@@ -90,7 +90,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.web.base import WebAccess
 
 _HOLD_SECONDS = 60.0
-_CHECKPOINTS = "checkpoints"
 _ASKS = "; you are asked about what needs more"
 
 
@@ -157,11 +156,8 @@ class ChatProgram:
     @property
     def effort(self) -> str | None:
         """The reasoning effort; None for the provider's default."""
-        return (
-            self.conversation.session.reasoning_effort
-            if self.conversation
-            else self.settings.reasoning_effort
-        )
+        chosen = self.conversation.session if self.conversation else self.settings
+        return chosen.reasoning_effort
 
     @property
     def window(self) -> int | None:
@@ -383,12 +379,15 @@ class ChatProgram:
             clean = Sanitizer(self.guards, self.bus).text
             self._foreign = self.servers(work, clean, self.bus)
         foreign = await self._foreign.open() if self._foreign else ()
-        stores = context.home.cache / _CHECKPOINTS
+        stores = context.home.cache / "checkpoints"
         earlier = [stores / name for name in self.begun.runs] if self.begun else []
         checkpoints = await asyncio.to_thread(
             Checkpoints, work, stores / run, lambda text: self.bus(Warned(text)), earlier
         )
-        await asyncio.to_thread(_sweep, context.home)
+        with suppress(
+            WorkspaceError
+        ):  # the checkpoints of earlier conversations that exceed the available room
+            await asyncio.to_thread(remove_old, stores, lambda run: is_alive(context.home.runs / run))
         return ConversationParts(
             run=run,
             model=self.chosen.model,
@@ -533,8 +532,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
     bus.trace(tracing, chosen)
-    recorded = chosen.foreign
-    mcp = open_servers(context, person) if recorded is None else None
+    mcp = open_servers(context, person) if chosen.foreign is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 
     def guards_for(settings: Settings) -> Guards:
@@ -542,17 +540,27 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         return replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
 
     tell_notices(context, mcp.config.notices if mcp else ())
-    runs_unconfined = mcp is not None and mcp.runs_unconfined
-    refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
+    asks_without_sandbox = settings.sandbox == "off" and ask is not None
+    refuse_tracing(settings, others=asks_without_sandbox or (mcp is not None and mcp.runs_unconfined))
     subject = _subject(context, cwd, repository, run)
     sandbox = choose_sandbox(settings)
     cycles = CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run)
     program = ChatProgram(
-        *(context, chosen, redactor, guards_for(settings), sandbox, bus, door, subject.label, subject.folder),
-        *(subject.clone_of, ask, choose_web(context)),
-        open_own_memory(context, subject.repository, redactor) if settings.memory else None,
-        subject.repository,
-        mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        context=context,
+        chosen=chosen,
+        redactor=redactor,
+        guards=guards_for(settings),
+        sandbox=sandbox,
+        bus=bus,
+        door=door,
+        label=subject.label,
+        folder=subject.folder,
+        clone_of=subject.clone_of,
+        ask=ask,
+        web=choose_web(context),
+        memory=open_own_memory(context, subject.repository, redactor) if settings.memory else None,
+        repository=subject.repository,
+        servers=foreign_tools(chosen, mcp),
         other_memory=subject.other_memory,
         cycles=cycles,
         named=repository,
@@ -591,9 +599,3 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
-
-
-def _sweep(home: Home) -> None:
-    """Remove the checkpoints of earlier conversations that exceed the available room."""
-    with suppress(WorkspaceError):
-        remove_old(home.cache / _CHECKPOINTS, lambda run: is_alive(home.runs / run))

@@ -213,7 +213,7 @@ def make_parts(
         verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
-        foreign_tools=_foreign_tools(shared),
+        foreign_tools=foreign_tools(chosen, shared.mcp),
         download=_download,
         skills=skill_options(settings),
         operator=shared.operator,
@@ -276,12 +276,10 @@ async def _download(place: AttachmentPlace, credential: str, most_bytes: int) ->
     return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 
-def _foreign_tools(shared: RunParts) -> MakeForeignTools | None:
+def foreign_tools(chosen: ChosenModel, mcp: McpMaker | None) -> MakeForeignTools | None:
     """Return the source of foreign tools: MCP servers, or the record of the replayed run."""
-    recorded = shared.chosen.foreign
-    if recorded is not None:
-        return lambda _tree, _clean, _emit: recorded
-    return shared.mcp
+    recorded = chosen.foreign
+    return mcp if recorded is None else lambda _tree, _clean, _emit: recorded
 
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:

@@ -130,7 +130,10 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
     pacing = 0.0 if is_here else 1.0
     timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
     forge = GitHubForge(
-        *(place.name, known.auth, timing, api_url_for(place.server)),
+        place.name,
+        known.auth,
+        timing,
+        api_url_for(place.server),
         in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
