@@ -94,7 +94,7 @@ def test_the_same_task_is_not_taken_twice(stage: Stage, repository: Path) -> Non
 def test_a_closed_pull_request_means_no(stage: Stage, repository: Path) -> None:
     stage.script(FIX_IT)
     stage.run("--repo", str(repository), *TASK)
-    assert stage.command("pulls", "close", "1", "--repo", str(repository)).code == 0
+    assert stage.command("close", "1", "--repo", str(repository)).code == 0
     again = stage.run("--repo", str(repository), *TASK)
     assert again.code == 3
     assert "declined" in again.result["reason"]
