@@ -107,7 +107,7 @@ def test_after_a_merge_comes_another_and_after_a_refusal_none(stage: Stage, chat
     chat("More", "/pr And more", "/pr yes", flags=("--resume", "last"))
     (second,) = set(branches(at)) - {proposed_first(at)}
     assert git(at, "diff", "--name-only", f"main...{second}") == "new.py"
-    stage.command("pulls", "close", "2", "--repo", str(at))
+    stage.command("close", "2", "--repo", str(at))
     done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
     key = re.search(r"is closed unmerged; for another try: pullwright retry (text-\w+)", done.out)
     assert key is not None

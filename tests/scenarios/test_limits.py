@@ -67,7 +67,7 @@ def test_the_journal_replays_the_run_without_a_model(stage: Stage, repository: P
     stage.script(LOOK, FIX_IT)
     first = stage.run("--repo", str(repository), *TASK).result
     git(repository, "branch", "-D", first["branch"])
-    stage.command("pulls", "close", "1", "--repo", str(repository))
+    stage.command("close", "1", "--repo", str(repository))
     replay = stage.command(
         "run",
         "--model",

@@ -108,7 +108,7 @@ def test_the_files_of_the_local_forge_are_named_to_nobody(stage: Stage, reposito
 def test_a_closed_pull_request_means_no(stage: Stage, repository: Path) -> None:
     stage.script(FIX_IT)
     stage.run("--repo", str(repository), *TASK)
-    assert stage.command("pulls", "close", "1", "--repo", str(repository)).code == 0
+    assert stage.command("close", "1", "--repo", str(repository)).code == 0
     again = stage.run("--repo", str(repository), *TASK)
     assert again.code == 3
     assert "declined" in again.result["reason"]

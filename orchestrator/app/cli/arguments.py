@@ -127,8 +127,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         _check_taken_up(options)
     if options.command == "show":
         _check_show(options)
-    if options.command == "pulls" and options.action == "close" and options.repo is None:
-        raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
 
 

@@ -311,9 +311,6 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 def _add_pulls(parser: argparse.ArgumentParser) -> None:
     _add_text(parser, "--repo", "PATH", "only pull requests of this repository")
     _add_json(parser, "print JSON lines")
-    close = _actions_of(parser, required=False)("close", help="close a pull request without merging it")
-    close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
-    _add_text(close, "--repo", "PATH", "its repository", default=argparse.SUPPRESS)
 
 
 def _add_digest(parser: argparse.ArgumentParser) -> None:

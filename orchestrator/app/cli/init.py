@@ -18,7 +18,7 @@ from orchestrator.app.onboarding.files import (
     WorkflowPlan,
     rules_text,
     workflow_text,
-    write_file,
+    write_action_file,
 )
 from orchestrator.app.onboarding.installation import (
     ActionFile,
@@ -320,7 +320,7 @@ class _Setup:
             sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
             return USAGE
         for file in changes:
-            write_file(top, file)
+            write_action_file(top, file)
         if changes:
             self._say(f"Wrote {counted(len(changes), 'file')}.")
         if label:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE
-from orchestrator.app.cli.tasks import close
 from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.journal.folders import Home
@@ -40,14 +39,12 @@ def _unknown(_forge: LocalForge) -> None:
 
 
 def pulls(options: argparse.Namespace) -> int:
-    """List the pull requests, or close one.
+    """List the pull requests and questions.
 
     Raises:
-        ForgeError: the state cannot be read, or there is no such pull request.
+        ForgeError: the state cannot be read.
         ConfigurationError: `--repo` names no local repository.
     """
-    if options.action == "close":
-        return close(options)
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
     states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())

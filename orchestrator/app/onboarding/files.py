@@ -48,7 +48,7 @@ def key_variable(model: str | None) -> str:
     return _KEYS.get(provider, "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY")
 
 
-def write_file(top: Path, file: ActionFile) -> None:
+def write_action_file(top: Path, file: ActionFile) -> None:
     """Write a file below `top` atomically, but never through a symbolic link.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import LOCAL_FILE, Settings, tightened
-from orchestrator.app.onboarding.files import WORKFLOW_FILE, key_variable, write_file
+from orchestrator.app.onboarding.files import WORKFLOW_FILE, key_variable, write_action_file
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.repository import Source, open_hidden_refs
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
@@ -95,7 +95,7 @@ def _branch(site: Site, context: BuildContext) -> str:
 
 def _push(clone: Clone, branch: str, files: Sequence[ActionFile]) -> None:
     for file in files:
-        write_file(clone.tree, file)
+        write_action_file(clone.tree, file)
     staged = clone.stage({file.path for file in files}, include_commands=False)
     if staged.outcome.left_out:
         left = staged.outcome.left_out[0]

@@ -116,8 +116,8 @@ def test_every_option_has_a_flag() -> None:
         ["logs", "2026", "-f", "--verbose"],
         ["dashboard", "--port", "0", "--model", "x"],
         ["pulls", "--repo", "x", "--json"],
-        ["pulls", "close", "3", "--repo", "x"],
-        ["pulls", "--repo", "x", "close", "3"],
+        ["close", "3", "--repo", "x"],
+        ["claims", "--repo", "x", "release", "issue-3"],
         ["config", "--json"],
     ],
 )
@@ -125,9 +125,9 @@ def test_what_may_be_typed(argv: list[str]) -> None:
     assert parse(argv).command == argv[0]
 
 
-def test_close_takes_the_repository_before_and_after() -> None:
-    assert parse(["pulls", "--repo", "x", "close", "3"]).repo == "x"
-    assert parse(["pulls", "close", "3", "--repo", "x"]).repo == "x"
+def test_an_action_takes_the_repository_before_and_after() -> None:
+    assert parse(["claims", "--repo", "x", "release", "issue-3"]).repo == "x"
+    assert parse(["claims", "release", "issue-3", "--repo", "x"]).repo == "x"
 
 
 @table(
@@ -181,11 +181,10 @@ def test_close_takes_the_repository_before_and_after() -> None:
         (["show", "--html", "x", "--json"], "--html and --json are two ways to show a run: choose one"),
         (["dashboard", "--port", "65536"], "--port: '65536' is not a port from 0 to 65535"),
         (["dashboard", "--port", "-1"], "--port: '-1' is not a port from 0 to 65535"),
-        (["pulls", "close"], "name N: the pull request's number"),
+        (["close"], "name N: the pull request's number"),
         (["completion"], "name SHELL: bash, zsh, fish"),
         (["help", "shwo"], "there is no command 'shwo'; did you mean show?"),
-        (["pulls", "close", "x", "--repo", "y"], "N: 'x' is not a number from 1"),
-        (["pulls", "close", "3"], "pulls close needs --repo PATH: numbers count per repository"),
+        (["close", "x", "--repo", "y"], "N: 'x' is not a number from 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(argv: list[str], message: str) -> None:
