@@ -48,7 +48,7 @@ class EngineOptions:
     """Options of a worker.
 
     Attributes:
-        version: the program's version. Workers of the newest version take turns; others only end their running turns.
+        version: the program's version. Workers of the newest version take turns; others end after their current rounds.
         parallel: most turns of this worker at a time.
         most_running: most turns of the whole fleet at a time; None is no limit.
         poll_seconds: time between two polls for turns; None is the default.
@@ -102,8 +102,7 @@ class FleetEngine:
     """Runs one worker. A process has at most one.
 
     Args:
-        on_drain: called in the event loop, with the reason, if this worker has to end after its running
-            turns.
+        on_drain: called in the event loop, with the reason, if this worker has to end.
     """
 
     def __init__(

@@ -499,7 +499,7 @@ class FleetStore:
         ]
 
     def drain(self, worker: str) -> bool:
-        """Ask a worker to end after its running turns. Return whether it exists."""
+        """Ask a worker to end after the current rounds of its cycles. Return whether it exists."""
         change = sa.update(workers_table).where(workers_table.c.worker == worker).values(draining=True)
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
 

@@ -107,7 +107,7 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     )
     assert "continues with another task" in (await pressed("cancel", repository=mill))[2]
     assert (await pressed("add", repository=mill))[2] == f"{mill} is looked at now"
-    assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after its running turns"
+    assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after the current rounds of its cycles"
     assert {one.worker: one.draining for one in fleet.workers()}[worker]
     unknown = await pressed("pause", repository="github.com/o/none")
     assert unknown[1:] == (
