@@ -235,7 +235,7 @@ class WorkerRun:
     def _tell_first(self) -> None:
         """Say where the queue is, or what the only worker waits for if nothing can begin now."""
         if not self._alone:
-            self._say(f"worker {self._worker.name} takes turns from {self._store.database.place}")
+            self._say(f"worker {self._worker.name} takes turns from {self._store.place}")
             return
         now = self._clock.now()
         times = [(at, one) for one in self._worker.members if (at := one.next_at(now)) is not None]

@@ -73,7 +73,9 @@ def drain(store: FleetStore, worker: str) -> CommandResult:
     """
     is_done = store.drain(worker)
     names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
-    return _outcome(is_done, "ends after the current rounds of its cycles", f"is not a worker; the workers are: {names}")
+    return _outcome(
+        is_done, "ends after the current rounds of its cycles", f"is not a worker; the workers are: {names}"
+    )
 
 
 def _outcome(is_done: bool, words: str, otherwise: str) -> CommandResult:  # noqa: FBT001  the store's answer

@@ -184,7 +184,9 @@ def test_an_older_report_is_read_and_says_that_it_has_less() -> None:
 def test_a_newer_report_is_not_guessed_at(number: int) -> None:
     changed = statement()
     changed["predicate"]["format"] = number
-    assert read_claims(changed) == f"its format is {number}, and this version reads up to 2: use a newer version"
+    assert (
+        read_claims(changed) == f"its format is {number}, and this version reads up to 2: use a newer version"
+    )
 
 
 JSON = st.recursive(
