@@ -314,19 +314,17 @@ class FleetStore(FleetDatabase):
         """Queue the turns of a dead worker again, under new ids, and return them."""
         taken = []
         for one in self._list_turns(status=["PENDING"], executor_id=[worker]):
-            query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == one.workflow)
-            run = self.transaction(lambda c, query=query: c.scalar(query))  # type: ignore[misc]
-            again = one.turn.again(dead_run=run or "")
 
-            def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
-                c.execute(
-                    sa.update(cycles_table)
-                    .where(cycles_table.c.workflow == old.id, cycles_table.c.ended.is_(None))
-                    .values(ended=self.now(), outcome="lost")
-                )
-                return self._replace_turn(c, old.repository, old.number, new, self.clock.now())
+            def change(c: sa.Connection, old: RepositoryTurn = one.turn) -> RepositoryTurn | None:
+                mine = cycles_table.c.workflow == old.id
+                run = c.scalar(sa.select(cycles_table.c.run).where(mine))
+                values = {"ended": self.now(), "outcome": "lost"}
+                c.execute(sa.update(cycles_table).where(mine, cycles_table.c.ended.is_(None)).values(values))
+                new = old.again(dead_run=run or "")
+                is_moved = self._replace_turn(c, old.repository, old.number, new, self.clock.now())
+                return new if is_moved else None
 
-            if self.transaction(change):
+            if (again := self.transaction(change)) is not None:
                 taken.append(again)
             # Last: if this worker dies before, the next one finds the turn of the dead worker again.
             self.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
