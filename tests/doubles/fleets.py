@@ -27,7 +27,7 @@ def busy_fleet(url: str, *, title: str = "Time zones are lost when a report is e
     now = datetime.now(UTC)
     _past_days(url, now)
     store = _opened(url, SystemClock())
-    client = store.database.client
+    client = store.client
     client._sys_db.create_application_version(VERSION)
     client.register_queue(QUEUE, global_concurrency=6)
     store.add_worker("build-1-4f2a9c10", VERSION, 2)
@@ -92,18 +92,18 @@ def _play(store: FleetStore, running: RepositoryTurn) -> None:
     status = sa.table(
         "workflow_status",
         *map(sa.column, ("workflow_uuid", "status", "executor_id", "started_at_epoch_ms")),
-        schema=store.database.engine_schema,
+        schema=store.engine_schema,
     )
     over = [one.workflow for one in store.queued() if one.turn.number != numbers[one.turn.repository]]
 
     def change(c: sa.Connection) -> None:
         c.execute(sa.update(status).where(status.c.workflow_uuid.in_(over)).values(status="SUCCESS"))
         mine = status.c.workflow_uuid == running.id
-        now = store.database.now()
+        now = store.now()
         values = {"status": "PENDING", "executor_id": "build-1-4f2a9c10", "started_at_epoch_ms": now}
         c.execute(sa.update(status).where(mine).values(**values))
 
-    store.database.transaction(change)
+    store.transaction(change)
 
 
 def _opened(url: str, clock: Clock) -> FleetStore:

@@ -78,9 +78,7 @@ def test_one_pass_over_all_repositories(
     stage.script(FIRST)
     queue = FleetStore(database_file(fleet, os.environ), SystemClock())
     queue.open()
-    queue.database.client._sys_db.create_application_version(
-        "99.0"
-    )  # to go back to an older version is no harm
+    queue.client._sys_db.create_application_version("99.0")  # to go back to an older version is no harm
     monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", "postgresql://fleet@db.example/fleet")
     done = stage.command("worker", "--config", str(fleet), "--once")
     broken, quiet, good = done.out.splitlines()  # looks come first

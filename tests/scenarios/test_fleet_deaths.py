@@ -102,7 +102,7 @@ def test_a_worker_of_an_older_version_ends_what_it_runs_and_takes_nothing_more(
     with worker(file, fleet_database) as (process, out, err):
         assert hanging.asked.wait(60)
         store.open()
-        store.database.client._sys_db.create_application_version("99.0")
+        store.client._sys_db.create_application_version("99.0")
         said = err.readline()
         hanging.gate.set()
         (ended,) = results(out, 1)

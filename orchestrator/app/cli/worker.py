@@ -238,7 +238,7 @@ class _WorkerRun:
     def _print_start(self) -> None:
         """Print where the queue is; for a worker alone, when the first cycle begins, if that is not now."""
         if not self._alone:
-            self._say(f"worker {self._worker.name} takes turns from {self._store.database.place}")
+            self._say(f"worker {self._worker.name} takes turns from {self._store.place}")
             return
         now = self._clock.now()
         times = [(at, one) for one in self._worker.members if (at := one.next_at(now)) is not None]

@@ -243,20 +243,16 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
         claims: the claims of the only block; None if it is missing or could not be parsed.
         problem: why there are none; empty if nothing looks like a report.
     """
+    note = ""
     if claims is not None:
-        old = "made by an older version: it does not have the result of each test"
-        note = old if claims.results.format == 1 else ""
-        found = f"complete, format {claims.results.format}"
-        yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=found, note=note)
+        standing, found = Standing.HOLDS, f"complete, format {claims.results.format}"
+        if claims.results.format == 1:
+            note = "made by an older version: it does not have the result of each test"
     elif problem:
-        yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.REFUTED, found=problem)
+        standing, found = Standing.REFUTED, problem
     else:
-        yield EvidenceLine(
-            EvidenceLevel.BLOCK,
-            "report",
-            Standing.NOTED,
-            found="there is none; see the results of the tests",
-        )
+        standing, found = Standing.NOTED, "there is none; see the results of the tests"
+    yield EvidenceLine(EvidenceLevel.BLOCK, "report", standing, found=found, note=note)
 
 
 def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator[EvidenceLine]:
@@ -330,15 +326,12 @@ def _lines_of_run(
     kind: RunKind, claimed: _Run | None, found: RunResult | None, counts: dict[str, Any] | None
 ) -> Iterator[EvidenceLine]:
     level = EvidenceLevel.RERUN
-    if claimed is None or found is None or counts is None:
-        yield _compared(
-            level,
-            f"{kind}: counts",
-            "not made" if claimed is None else _counted(claimed.model_dump()),
-            "not made" if counts is None else _counted(counts),
-        )
+    claimed_counts = "not made" if claimed is None else _counted(claimed.model_dump())
+    yield _compared(
+        level, f"{kind}: counts", claimed_counts, "not made" if counts is None else _counted(counts)
+    )
+    if claimed is None or found is None:
         return
-    yield _compared(level, f"{kind}: counts", _counted(claimed.model_dump()), _counted(counts))
     if kind in {RunKind.KEPT, RunKind.NEW}:
         note = "this run mixes files of both sides; with other --test-paths, or in another version, the mix differs"
         yield _compared(level, f"{kind}: files", claimed.tree.gitTree, found.tree, note)

@@ -48,7 +48,7 @@ class EngineOptions:
     """Options of a worker.
 
     Attributes:
-        version: the program's version. Workers of the newest version take turns; others only end their running turns.
+        version: the program's version. Workers of the newest version take turns; others end after their current rounds.
         parallel: most turns of this worker at a time.
         most_running: most turns of the whole fleet at a time; None is no limit.
         poll_seconds: time between two polls for turns; None is the default.
@@ -102,8 +102,7 @@ class FleetEngine:
     """Runs one worker. A process has at most one.
 
     Args:
-        on_drain: called in the event loop, with the reason, if this worker has to end after its running
-            turns.
+        on_drain: called in the event loop, with the reason, if this worker has to end.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class FleetEngine:
         self._clock = clock
         self._runner = runner
         self._on_drain = on_drain
-        usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
+        usual = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
         self._poll_seconds = options.poll_seconds or usual
         self._heartbeat_watch = HeartbeatWatch(clock, options.lease_seconds)
         self._heartbeat_task: asyncio.Task[None] | None = None
@@ -135,19 +134,18 @@ class FleetEngine:
         store, options, loop = self._store, self._options, asyncio.get_running_loop()
         await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
         # `call` converts the errors, and waits while the database is unreachable.
-        await asyncio.to_thread(store.database.call, lambda _client: self._launch(loop))
-        await asyncio.to_thread(store.database.call, lambda _client: self._register_queue())
+        await asyncio.to_thread(store.call, lambda _client: self._launch(loop))
+        await asyncio.to_thread(store.call, lambda _client: self._register_queue())
         self._heartbeat_task = asyncio.create_task(self._beat())
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
-        is_shared = store.database.is_shared
         DBOS.destroy(destroy_registry=True)
         DBOS(
             config={
                 "name": "pullwright",
-                "system_database_url": store.database.url,
-                "system_database_engine": store.database.engine,
+                "system_database_url": store.url,
+                "system_database_engine": store.engine,
                 "executor_id": options.worker,
                 "application_version": options.version,
                 "serializer": DBOSPortableJSON,
@@ -168,7 +166,7 @@ class FleetEngine:
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
-        if not is_shared:  # the only worker takes turns even if it is older than the last one
+        if not store.is_shared:  # the only worker takes turns even if it is older than the last one
             DBOS.set_latest_application_version(options.version)
 
     def _register_queue(self) -> None:

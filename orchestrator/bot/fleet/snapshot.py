@@ -123,13 +123,13 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
     Raises:
         FleetError: the database cannot be read.
     """
-    database, limits = store.database, store.limits
-    queue = database.call(lambda client: client.retrieve_queue(QUEUE))
+    limits = store.limits
+    queue = store.call(lambda client: client.retrieve_queue(QUEUE))
     workers, repositories = store.workers(), store.repositories()
     numbers = {one.repository: one.number for one in repositories}
     return FleetSnapshot(
-        at=database.clock.now(),
-        place=database.place,
+        at=store.clock.now(),
+        place=store.place,
         version=store.newest_version() if workers else "",
         workers=workers,
         repositories=repositories,
@@ -139,7 +139,7 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
         most_running=queue.global_concurrency if queue else None,
         day_cap=limits.cap(DAY_CAP),
         spent_today=limits.spent_today(),
-        costs=limits.daily_costs(database.day() - timedelta(days=COST_DAYS - 1)),
+        costs=limits.daily_costs(store.day() - timedelta(days=COST_DAYS - 1)),
     )
 
 

@@ -66,14 +66,16 @@ def cancel(store: FleetStore, repository: str) -> CommandResult:
 
 
 def drain(store: FleetStore, worker: str) -> CommandResult:
-    """Let a worker end after its running turns.
+    """Let a worker end after the current rounds of its cycles.
 
     Raises:
         FleetError: the database cannot be reached.
     """
     is_done = store.drain(worker)
     names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
-    return _outcome(is_done, "ends after its running turns", f"is not a worker; the workers are: {names}")
+    return _outcome(
+        is_done, "ends after the current rounds of its cycles", f"is not a worker; the workers are: {names}"
+    )
 
 
 def _outcome(is_done: bool, words: str, otherwise: str) -> CommandResult:  # noqa: FBT001  the store's answer

@@ -81,32 +81,18 @@ class FleetWorkerState:
     draining: bool
 
 
-class FleetStore:
-    """Reads and changes the present turns of repositories, and the workers. Its methods block: use it in threads.
+class FleetStore(FleetDatabase):
+    """Reads and changes the present turns of repositories, and the workers.
 
-    Args:
-        patient: whether to wait for an unreachable database until `close`, as a worker does, instead of raising
-            `FleetError`.
-        wait: waits a number of seconds, and returns whether the database was closed meanwhile; None is real time.
+    Attributes:
+        limits: the limits of turns.
     """
 
     def __init__(
         self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
     ) -> None:
-        self.database = self._db = FleetDatabase(url, clock, patient=patient, wait=wait)
-        self.limits = FleetLimits(self._db)
-
-    def open(self) -> None:
-        """Connect, and create or migrate the tables.
-
-        Raises:
-            FleetError: the database cannot be reached or changed, or it is a file with another worker.
-        """
-        self._db.open()
-
-    def close(self) -> None:
-        """Disconnect, and release callers that wait for the database."""
-        self._db.close()
+        super().__init__(url, clock, patient=patient, wait=wait)
+        self.limits = FleetLimits(self)
 
     # --- turns ---
 
@@ -123,10 +109,10 @@ class FleetStore:
             if row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
             look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            at = max(first or self._db.clock.now(), from_ms(row.not_before))
+            at = max(first or self.clock.now(), from_ms(row.not_before))
             return self._replace_turn(c, repository, row.number, look, at)
 
-        self._db.transaction(change)
+        self.transaction(change)
         if first is None:
             self.wake(repository)
 
@@ -141,7 +127,7 @@ class FleetStore:
             .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
             .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
         )
-        rows = self._db.transaction(lambda c: c.execute(query).all())
+        rows = self.transaction(lambda c: c.execute(query).all())
         return {row.repository: row.quota for row in rows}
 
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
@@ -173,9 +159,7 @@ class FleetStore:
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
-            moved = row is not None and self._replace_turn(
-                c, repository, row.number, None, self._db.clock.now()
-            )
+            moved = row is not None and self._replace_turn(c, repository, row.number, None, self.clock.now())
             return row.workflow if moved else None
 
         self._cancel_replaced(change)
@@ -183,7 +167,7 @@ class FleetStore:
     def _add_repository(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
         """Return the row of a repository that a worker starts to serve, and create it if it is missing."""
         new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}
-        insert = self._db.insert(repositories_table).values(repository=repository, quota=quota, **new)
+        insert = self.insert(repositories_table).values(repository=repository, quota=quota, **new)
         c.execute(insert.on_conflict_do_nothing())
         mine = repositories_table.c.repository == repository
         c.execute(sa.update(repositories_table).where(mine).values(quota=quota, halted=None))
@@ -204,7 +188,7 @@ class FleetStore:
             c.execute(
                 sa.update(cycles_table)
                 .where(cycles_table.c.workflow == turn.id)
-                .values(ended=self._db.now(), outcome=outcome, usd=usd)
+                .values(ended=self.now(), outcome=outcome, usd=usd)
             )
             row = self._row(c, turn.repository)
             if row is None or row.number != turn.number:
@@ -224,13 +208,13 @@ class FleetStore:
             # If something new was announced while the turn ran, look again at once.
             began = c.scalar(sa.select(cycles_table.c.began).where(cycles_table.c.workflow == turn.id))
             is_woken = pause is None and began is not None and row.woken >= began
-            at = self._db.clock.now() if is_woken else following.at
+            at = self.clock.now() if is_woken else following.at
             c.execute(
                 sa.delete(cycles_table).where(cycles_table.c.workflow == turn.id, cycles_table.c.task == "")
             )
             return self._replace_turn(c, turn.repository, turn.number, following.turn, at)
 
-        return self._db.transaction(change)
+        return self.transaction(change)
 
     def wake(self, repository: str) -> bool:
         """Start a repository's waiting turn now, or when its pause ends. Return whether the fleet knows it.
@@ -245,29 +229,29 @@ class FleetStore:
             c.execute(
                 sa.update(repositories_table)
                 .where(repositories_table.c.repository == repository)
-                .values(woken=self._db.now())
+                .values(woken=self.now())
             )
             return row.workflow, row.not_before
 
-        found = self._db.transaction(change)
+        found = self.transaction(change)
         if found is None:
             return False
         workflow, not_before = found
         if workflow:
-            seconds = max(not_before - self._db.now(), 0) / 1000
-            self._db.call(lambda client: client.set_workflow_delay(workflow, delay_seconds=seconds))
+            seconds = max(not_before - self.now(), 0) / 1000
+            self.call(lambda client: client.set_workflow_delay(workflow, delay_seconds=seconds))
         return True
 
     def receive(self, digest: str, repository: str) -> bool:
         """Wake a repository because of a webhook delivery. Return False for a repeated delivery."""
 
         def change(c: sa.Connection) -> bool:
-            now = self._db.clock.now()
+            now = self.clock.now()
             c.execute(sa.delete(deliveries_table).where(deliveries_table.c.at < to_ms(now - KEPT_DELIVERIES)))
-            insert = self._db.insert(deliveries_table).values(digest=digest, at=to_ms(now))
+            insert = self.insert(deliveries_table).values(digest=digest, at=to_ms(now))
             return c.scalar(insert.on_conflict_do_nothing().returning(deliveries_table.c.digest)) is not None
 
-        return self._db.transaction(change) and (self.wake(repository) or True)
+        return self.transaction(change) and (self.wake(repository) or True)
 
     def ask(self, repository: str, task: str) -> bool:
         """Try a task next, in place of the waiting turn.
@@ -283,7 +267,7 @@ class FleetStore:
             turn = RepositoryTurn(repository, row.number + 1, task, attempt=task)
             return (
                 row.workflow
-                if self._replace_turn(c, repository, row.number, turn, self._db.clock.now())
+                if self._replace_turn(c, repository, row.number, turn, self.clock.now())
                 else None
             )
 
@@ -301,17 +285,13 @@ class FleetStore:
             if turn is None or row is None or row.workflow != turn.id:
                 return None
             look = turn.look(attempted={*turn.attempted, turn.attempt} - {""})
-            return (
-                turn.id
-                if self._replace_turn(c, repository, turn.number, look, self._db.clock.now())
-                else None
-            )
+            return turn.id if self._replace_turn(c, repository, turn.number, look, self.clock.now()) else None
 
         return self._cancel_replaced(change)
 
     def _current_turn(self, repository: str) -> RepositoryTurn | None:
         """Return the running or waiting turn of a repository."""
-        row = self._db.transaction(lambda c: self._row(c, repository))
+        row = self.transaction(lambda c: self._row(c, repository))
         if row is None or not row.workflow:
             return None
         found = self._list_turns(status=list(_LIVE), workflow_ids=[row.workflow])
@@ -319,37 +299,35 @@ class FleetStore:
 
     def _cancel_replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
         """Replace a turn by `change`, which returns its workflow, and cancel that. Return whether one was replaced."""
-        old = self._db.transaction(change)
+        old = self.transaction(change)
         if old:
-            self._db.call(lambda client: client.cancel_workflow(old))
+            self.call(lambda client: client.cancel_workflow(old))
         return old is not None
 
     def numbers(self, repositories: Collection[str]) -> dict[str, int]:
         """Return the numbers of the present turns of repositories."""
         t = repositories_table.c
         query = sa.select(t.repository, t.number).where(t.repository.in_(repositories))
-        return {row.repository: row.number for row in self._db.transaction(lambda c: c.execute(query).all())}
+        return {row.repository: row.number for row in self.transaction(lambda c: c.execute(query).all())}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a dead worker again, under new ids, and return them."""
         taken = []
         for one in self._list_turns(status=["PENDING"], executor_id=[worker]):
-            query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == one.workflow)
-            run = self._db.transaction(lambda c, query=query: c.scalar(query))  # type: ignore[misc]
-            again = one.turn.again(dead_run=run or "")
 
-            def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
-                c.execute(
-                    sa.update(cycles_table)
-                    .where(cycles_table.c.workflow == old.id, cycles_table.c.ended.is_(None))
-                    .values(ended=self._db.now(), outcome="lost")
-                )
-                return self._replace_turn(c, old.repository, old.number, new, self._db.clock.now())
+            def change(c: sa.Connection, old: RepositoryTurn = one.turn) -> RepositoryTurn | None:
+                mine = cycles_table.c.workflow == old.id
+                run = c.scalar(sa.select(cycles_table.c.run).where(mine))
+                values = {"ended": self.now(), "outcome": "lost"}
+                c.execute(sa.update(cycles_table).where(mine, cycles_table.c.ended.is_(None)).values(values))
+                new = old.again(dead_run=run or "")
+                is_moved = self._replace_turn(c, old.repository, old.number, new, self.clock.now())
+                return new if is_moved else None
 
-            if self._db.transaction(change):
+            if (again := self.transaction(change)) is not None:
                 taken.append(again)
             # Last: if this worker dies before, the next one finds the turn of the dead worker again.
-            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
+            self.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
         return taken
 
     def restart_lost(self) -> None:
@@ -363,8 +341,8 @@ class FleetStore:
                 sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
             )
         )
-        for row in self._db.transaction(lambda c: c.execute(query).all()):
-            self.begin(row.repository, row.quota, self._db.clock.now())
+        for row in self.transaction(lambda c: c.execute(query).all()):
+            self.begin(row.repository, row.quota, self.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
         """Return the running, waiting and delayed turns, in order."""
@@ -378,7 +356,7 @@ class FleetStore:
 
     def _list_turns(self, **which: Any) -> list[QueuedTurn]:
         """Return the turns that DBOS lists for these arguments."""
-        found = self._db.call(
+        found = self.call(
             lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
         )
         return [_queued_turn(one) for one in found if one.input and one.input["args"]]
@@ -389,7 +367,7 @@ class FleetStore:
         """Start no further turn in a repository; a running one continues. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
         change = sa.update(repositories_table).where(mine).values(paused=reason)
-        return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
+        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
 
     def resume(self, repository: str) -> bool:
         """Continue a repository that a person paused, or that waited for one. Return whether the fleet knows it."""
@@ -402,19 +380,19 @@ class FleetStore:
                 self.limits.forget_quota(c, quota)
             return quota
 
-        quota = self._db.transaction(change)
+        quota = self.transaction(change)
         if quota is not None:
             self.begin(repository, quota, None)
         return quota is not None
 
     def is_paused(self, repository: str) -> bool:
         """Return whether a person paused a repository."""
-        row = self._db.transaction(lambda c: self._row(c, repository))
+        row = self.transaction(lambda c: self._row(c, repository))
         return row is not None and row.paused is not None
 
     def repositories(self) -> Sequence[RepositoryState]:
         """Return all repositories that the fleet ever served, by name."""
-        day = to_ms(self._db.day())
+        day = to_ms(self.day())
         cost = (
             sa.select(
                 cycles_table.c.repository,
@@ -430,8 +408,8 @@ class FleetStore:
             .outerjoin(cost, cost.c.repository == repositories_table.c.repository)
             .order_by(repositories_table.c.repository)
         )
-        rows = self._db.transaction(lambda c: c.execute(query).all())
-        now = self._db.now()
+        rows = self.transaction(lambda c: c.execute(query).all())
+        now = self.now()
         return [
             RepositoryState(
                 row.repository,
@@ -450,21 +428,21 @@ class FleetStore:
 
     def add_worker(self, worker: str, version: str, parallel: int) -> None:
         """Record that a worker has started."""
-        now = self._db.now()
+        now = self.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
         insert = sa.insert(workers_table).values(worker=worker, **row, draining=False)
-        self._db.transaction(lambda c: c.execute(insert))
+        self.transaction(lambda c: c.execute(insert))
 
     def beat(self, worker: str) -> bool | None:
         """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead."""
 
         def change(c: sa.Connection) -> bool | None:
             mine = workers_table.c.worker == worker
-            values = {"beats": workers_table.c.beats + 1, "seen": self._db.now()}
+            values = {"beats": workers_table.c.beats + 1, "seen": self.now()}
             c.execute(sa.update(workers_table).where(mine).values(values))
             return c.scalar(sa.select(workers_table.c.draining).where(mine))
 
-        return self._db.transaction(change)
+        return self.transaction(change)
 
     def heartbeats(self) -> dict[str, int]:
         """Return each worker's number of heartbeats; -1 for an unrecorded worker with running turns.
@@ -479,12 +457,12 @@ class FleetStore:
             found = {worker: -1 for worker in c.scalars(running.distinct()) if worker}
             return found | {row.worker: row.beats for row in c.execute(beats)}
 
-        return self._db.transaction(read)
+        return self.transaction(read)
 
     def workers(self) -> Sequence[FleetWorkerState]:
         """Return the workers that have not ended, by name."""
         query = sa.select(workers_table).order_by(workers_table.c.worker)
-        rows = self._db.transaction(lambda c: c.execute(query).all())
+        rows = self.transaction(lambda c: c.execute(query).all())
         return [
             FleetWorkerState(
                 row.worker,
@@ -499,13 +477,13 @@ class FleetStore:
         ]
 
     def drain(self, worker: str) -> bool:
-        """Ask a worker to end after its running turns. Return whether it exists."""
+        """Ask a worker to end after the current rounds of its cycles. Return whether it exists."""
         change = sa.update(workers_table).where(workers_table.c.worker == worker).values(draining=True)
-        return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
+        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
 
     def prune(self) -> None:
         """Delete old turns, costs and request quotas."""
-        before = self._db.clock.now() - KEPT_TURNS
+        before = self.clock.now() - KEPT_TURNS
         ended = ["SUCCESS", "ERROR", "CANCELLED"]
 
         def remove(client: DBOSClient) -> int:
@@ -520,20 +498,20 @@ class FleetStore:
             client.delete_workflows([one.workflow_id for one in old])
             return len(old)
 
-        while self._db.call(remove) == _MOST_REMOVED:
+        while self.call(remove) == _MOST_REMOVED:
             pass
-        old = cycles_table.c.began < to_ms(self._db.clock.now() - KEPT_COSTS)
-        self._db.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
+        old = cycles_table.c.began < to_ms(self.clock.now() - KEPT_COSTS)
+        self.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
         self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
         """Return the version of the program whose workers take turns: the one that was started for the first time last."""
-        return str(self._db.call(lambda client: client.get_latest_application_version())["version_name"])
+        return str(self.call(lambda client: client.get_latest_application_version())["version_name"])
 
     def remove_worker(self, worker: str) -> None:
         """Record that a worker has ended."""
         change = sa.delete(workers_table).where(workers_table.c.worker == worker)
-        self._db.transaction(lambda c: c.execute(change))
+        self.transaction(lambda c: c.execute(change))
 
     # --- private ---
 
@@ -553,9 +531,9 @@ class FleetStore:
         )
         if turn is None or not moved.rowcount:
             return bool(moved.rowcount)
-        delay = (at - self._db.clock.now()).total_seconds()
+        delay = (at - self.clock.now()).total_seconds()
         later = {"delay_seconds": delay} if delay > 0 else {}
-        self._db.client.enqueue_in_transaction(
+        self.client.enqueue_in_transaction(
             c,
             {
                 "workflow_name": TURN,
@@ -577,7 +555,7 @@ class FleetStore:
     def _engine_turns(self) -> sa.TableClause:
         """Return the table of workflows of DBOS, with the columns that are read here."""
         names = ("workflow_uuid", "name", "status", "executor_id")
-        return sa.table("workflow_status", *map(sa.column, names), schema=self._db.engine_schema)
+        return sa.table("workflow_status", *map(sa.column, names), schema=self.engine_schema)
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)

@@ -89,7 +89,7 @@ class FleetWorker:
         others = self._store.workers()
         quotas = self._store.limits.model_pauses()
         ready: dict[str, str] | None = None
-        if self._store.database.is_shared:
+        if self._store.is_shared:
             ready = self._store.ready() if others else None
         else:
             for worker in others:
@@ -132,7 +132,7 @@ class FleetWorker:
                 member.begin_pause(one, now)
         if ready is not None and left is None and ready.get(key) == member.quota:
             return  # saves a transaction for each repository
-        if self._store.database.is_shared:
+        if self._store.is_shared:
             self._store.begin(key, member.quota, first, left)
         else:
             self._store.restart(key, member.quota, max(first or now, member.not_before), left)

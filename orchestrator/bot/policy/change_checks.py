@@ -40,17 +40,17 @@ _ANYWHERE = "(^|/)"
 
 
 class PathPolicy:
-    """Decides whether the change to a path waits for a person.
+    """Decides whether the change to a path needs the approval of a person.
 
     Names are compared as the most tolerant file system would: case, equivalent spellings of a letter,
     invisible characters, and dots and spaces at the end make no difference. A change of the file mode counts
     like one of the content.
 
     Args:
-        allow: patterns as in `.gitignore` of paths that do not wait, except those in a `.git` and links that
-            leave the repository. They are compared exactly. The target of a link has to be allowed too.
+        allow: patterns as in `.gitignore` of paths that need no approval, except those in a `.git` and links
+            that leave the repository. They are compared exactly. The target of a link has to be allowed too.
             `allow` takes precedence over `more`, because a person wrote it.
-        more: patterns as in `.gitignore` of further paths that wait.
+        more: patterns as in `.gitignore` of further protected paths.
 
     Raises:
         ConfigurationError: a pattern is invalid or matches nothing.
@@ -62,7 +62,7 @@ class PathPolicy:
         self._folded_patterns = _spec([folded_name(pattern) for pattern in more])
 
     def __call__(self, change: FileChange) -> str | None:
-        """Return why the change waits, in a few words; None if it does not."""
+        """Return why the change needs approval, in a few words; None if it does not."""
         versions = [version for version in (change.old, change.new) if version is not None]
         modes = {version.mode for version in versions}
         if len(change.path) > _LONGEST_PATH:
@@ -73,7 +73,7 @@ class PathPolicy:
             reason = self._reason_for_link(change.path, change.new)
             if reason is not None:
                 return reason
-        if self._allows(change.path):
+        if self._allowed.match_file(change.path):
             return None
         if SUBMODULE_MODE in modes:
             return "a submodule"
@@ -84,24 +84,17 @@ class PathPolicy:
             return f"{_LINK} with a target that is too long"
         target = os.fsdecode(version.content).replace("\\", "/")
         target_path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        if (
-            target_path.startswith(("/", "../"))
-            or target_path == ".."
-            or _DRIVE.match(target)
-            or "\0" in target
-        ):
+        is_outside = target_path == ".." or target_path.startswith(("/", "../"))
+        if is_outside or _DRIVE.match(target) or "\0" in target:
             return f"{_LINK} that leaves the repository"
         if any(is_git_name(name) for name in _parts_of(target_path)):
             return f"{_LINK} into .git"
-        if self._allows(target_path) or self._reason(target_path, is_folder=True) is None:
+        if self._allowed.match_file(target_path) or self._reason(target_path, is_folder=True) is None:
             return None
         return f"{_LINK} to a protected path"
 
-    def _allows(self, path: str) -> bool:
-        return self._allowed.match_file(path)
-
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
-        """Return why a path is protected. `is_folder`: the path may be a folder, whose content changes too."""
+        """Return why a path is protected. `is_folder`: a link may put a folder with any content there."""
         paths = (path, f"{path}/_") if is_folder else (path,)
         reason = next((found for one in paths if (found := _rules().reason(one))), None)
         reason = reason or _reason_for_dot(
@@ -123,7 +116,7 @@ class _Rules:
     Attributes:
         names: the reason for each file name.
         checks: for each reason, a check of a whole path; in order.
-        harmless: files that do not wait although their names begin with a dot.
+        harmless: files that are not protected although their names begin with a dot.
     """
 
     names: Mapping[str, str]
@@ -131,7 +124,7 @@ class _Rules:
     harmless: frozenset[str]
 
     def reason(self, path: str) -> str | None:
-        """Return why a file waits, judged by its name and folder."""
+        """Return why a file is protected, judged by its name and folder."""
         written = _parts_of(path)
         folded = "/".join(map(folded_name, written))
         if reason := self.names.get(folded.rpartition("/")[2]):
@@ -158,14 +151,15 @@ def _rules() -> _Rules:
     checks: list[tuple[str, Callable[[str], object]]] = []
     for table in tables.values():
         reason = table["reason"]
-        words = [one for word in table["files"].split() for one in _with_other_endings(word)]
-        names |= {word: reason for word in words if _is_name(word)}
-        checks.append(
-            (reason, _spec([_in_any_folder(word) for word in words if not _is_name(word)]).match_file)
-        )
-        of = rest if table.get("managers") == "*" else table.get("managers", "").split()
-        if of:
-            checks.append((reason, _any_of([one for manager in of for one in managers[manager]]).search))
+        files = [one for word in table["files"].split() for one in _with_other_endings(word)]
+        patterns = [word for word in files if "*" in word or "/" in word]
+        names |= {word: reason for word in files if word not in patterns}
+        # A pattern with a slash would match from the root only.
+        patterns = [re.sub(r"^(!?)(?=[^/!].*/)", r"\1**/", pattern) for pattern in patterns]
+        checks.append((reason, _spec(patterns).match_file))
+        listed = rest if table.get("managers") == "*" else table.get("managers", "").split()
+        if listed:
+            checks.append((reason, _any_of([one for manager in listed for one in managers[manager]]).search))
     return _Rules(names, checks, frozenset(harmless["files"].split()))
 
 
@@ -173,15 +167,6 @@ def _with_other_endings(word: str) -> tuple[str, ...]:
     """Return a file name with its own extension and with the others that tools accept in its place."""
     stem, dot, ending = word.rpartition(".")
     return next((tuple(f"{stem}{dot}{one}" for one in same) for same in _ENDINGS if ending in same), (word,))
-
-
-def _is_name(word: str) -> bool:
-    return "*" not in word and "/" not in word
-
-
-def _in_any_folder(pattern: str) -> str:
-    """Return the pattern so that it matches in each folder; one with a slash would match from the root only."""
-    return re.sub(r"^(!?)(?=[^/!].*/)", r"\1**/", pattern)
 
 
 def _any_of(expressions: Sequence[str]) -> re.Pattern[str]:

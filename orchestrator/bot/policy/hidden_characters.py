@@ -251,7 +251,7 @@ _REFERENCE = re.compile(r"&(?:#0{0,8}[0-9]{1,7}|#[xX]0{0,8}[0-9a-fA-F]{1,6}|([A-
 _MOST_ROUNDS = 8
 
 
-def visible_text(text: str) -> str:
+def decoded_text(text: str) -> str:
     """Decode all character references, remove invisible characters, and convert line ends to line feeds.
 
     The result contains no character reference, so a second call changes nothing. From text with deeply nested

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.policy.hidden_characters import printable_text, visible_text, without_invisible
+from orchestrator.bot.policy.hidden_characters import decoded_text, printable_text, without_invisible
 from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def in_markdown(text: str, most_chars: int) -> str:
 
 def _decoded_line(text: str) -> str:
     """Decode references, remove invisible characters, and normalize the printable ones."""
-    return unicodedata.normalize("NFC", printable_text(visible_text(text))).translate(_FOLDED)
+    return unicodedata.normalize("NFC", printable_text(decoded_text(text))).translate(_FOLDED)
 
 
 def _without_directives(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.bot.policy.hidden_characters import visible_text, without_invisible
+from orchestrator.bot.policy.hidden_characters import decoded_text, without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -273,7 +273,7 @@ class _Page:
     ) -> _Block | None:
         """Return a paragraph as one line. `is_marked`: the mark of a quote or of an item comes before it."""
         if token.type == "html_block":
-            seen = visible_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
+            seen = decoded_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
             pieces = self._changed_pieces(_merge([_Piece("text", seen)]))
         else:
             pieces = self._pieces(next(tokens))
@@ -383,7 +383,7 @@ class _Page:
                 case _:
                     raise _UnreadableError
         return _merge(
-            piece._replace(text=visible_text(piece.text)) if piece.kind == "text" else piece
+            piece._replace(text=decoded_text(piece.text)) if piece.kind == "text" else piece
             for piece in _merge(pieces)
         )
 

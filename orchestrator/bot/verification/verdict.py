@@ -157,7 +157,7 @@ class ChangeVerdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the change breaks a test, does not fix a test that its task names, or makes the run invalid."""
+        """Whether a test fails because of the change, one that the task names still fails, or the run is invalid."""
         return any(finding.kind in _RED for finding in self.findings)
 
     @property

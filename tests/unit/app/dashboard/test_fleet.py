@@ -47,7 +47,7 @@ def rows(tree: html.HtmlElement, name: str) -> dict[str, str]:
 
 
 async def test_who_works_and_what_waits_for_whom(fleet: FleetStore, tmp_path: Path) -> None:
-    scene = make_scene(tmp_path, fleet.database.url)
+    scene = make_scene(tmp_path, fleet.url)
     answer = await scene.get("/fleet")
     tree = page(answer)
     workers, queue = rows(tree, "Workers"), rows(tree, "Queue")
@@ -83,7 +83,7 @@ async def test_who_works_and_what_waits_for_whom(fleet: FleetStore, tmp_path: Pa
 async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     fleet: FleetStore, tmp_path: Path
 ) -> None:
-    scene = make_scene(tmp_path, fleet.database.url)
+    scene = make_scene(tmp_path, fleet.url)
 
     async def pressed(verb: str, **fields: str) -> tuple[str, int, str]:
         """The command that is shown, and what is said when it is done."""
@@ -107,7 +107,9 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     )
     assert "continues with another task" in (await pressed("cancel", repository=mill))[2]
     assert (await pressed("add", repository=mill))[2] == f"{mill} is looked at now"
-    assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after its running turns"
+    assert (await pressed("drain", worker=worker))[
+        2
+    ] == f"{worker} ends after the current rounds of its cycles"
     assert {one.worker: one.draining for one in fleet.workers()}[worker]
     unknown = await pressed("pause", repository="github.com/o/none")
     assert unknown[1:] == (

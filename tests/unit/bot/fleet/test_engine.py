@@ -58,7 +58,7 @@ async def test_a_database_that_goes_away_while_a_worker_starts_is_one_line(postg
     class Dropped(FleetStore):
         def add_worker(self, worker: str, version: str, parallel: int) -> None:
             super().add_worker(worker, version, parallel)
-            postgres.drop(self.database.url)
+            postgres.drop(self.url)
 
     clock = SystemClock()
     store = Dropped(postgres.new_database(), clock)

@@ -224,8 +224,8 @@ def test_workers_come_live_and_go(store: FleetStore) -> None:
 
 def run_at(store: FleetStore, worker: str, turn: RepositoryTurn) -> None:
     """Let a worker run a turn, as far as the engine's table goes."""
-    table = "dbos.workflow_status" if store.database.is_shared else "workflow_status"
-    with store.database.engine.begin() as connection:
+    table = "dbos.workflow_status" if store.is_shared else "workflow_status"
+    with store.engine.begin() as connection:
         changed = sa.text(
             f"UPDATE {table} SET status = 'PENDING', executor_id = :worker WHERE workflow_uuid = :id"  # noqa: S608
         )
@@ -266,7 +266,7 @@ def test_who_dies_while_it_takes_over_leaves_the_dead_run_known(
     run_at(store, "dead", cycle)
     assert store.limits.start_cycle(cycle, "dead", "run-1", 0.0, None)
     with monkeypatch.context() as patch:
-        patch.setattr(store.database, "_client", KilledClient(store.database.client))
+        patch.setattr(store, "_client", KilledClient(store.client))
         with pytest.raises(FleetError, match="killed"):
             store.take_over("dead")
     store.take_over("dead")
@@ -277,7 +277,7 @@ def test_who_dies_while_it_takes_over_leaves_the_dead_run_known(
 @pytest.mark.parametrize("how", ["cancelled", "deleted"])
 def test_a_repository_whose_turn_was_removed_by_other_tools_gets_a_look(store: FleetStore, how: str) -> None:
     first, second = begun(store, A, B)
-    client = store.database.client
+    client = store.client
     (client.cancel_workflow if how == "cancelled" else client.delete_workflow)(first.id)
     store.restart_lost()
     assert [one.turn for one in store.queued()] == [second, RepositoryTurn(A, 2, renewed=True)]
@@ -314,7 +314,7 @@ def test_what_ended_long_ago_is_removed(store: FleetStore, fleet_database: str) 
     later = ManualClock(now() + KEPT_TURNS + timedelta(hours=1))
     other = FleetStore(fleet_database, later)
     other.open()
-    assert len(other.database.client.list_workflows()) == 3
+    assert len(other.client.list_workflows()) == 3
     other.prune()
-    assert {one.status for one in other.database.client.list_workflows()} == {"ENQUEUED"}
+    assert {one.status for one in other.client.list_workflows()} == {"ENQUEUED"}
     other.close()

@@ -272,7 +272,7 @@ async def test_a_limit_of_the_key_pauses_all_that_share_it_also_after_a_restart(
     assert world["d"].totals.paused_seconds >= 2 * HOUR - 1
     assert world.seen.index(("c", "no_task")) < world.seen.index(("b", "proposed"))
     world.clock = world.worker._clock = ManualClock(START)
-    world.store.database.clock = world.clock
+    world.store.clock = world.clock
     world.start({"a": [NOTHING], "b": [NOTHING], "c": [NOTHING]})
     assert [one.state(START) for one in world.worker.members] == [
         *[MemberState.PAUSED, MemberState.PAUSED],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.hidden_characters import hidden_characters, visible_text, without_invisible
+from orchestrator.bot.policy.hidden_characters import decoded_text, hidden_characters, without_invisible
 from tests.tables import table
 
 PIECES = [
@@ -36,14 +36,14 @@ texts = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
     ],
 )
 def test_cases(text: str, seen: str) -> None:
-    assert visible_text(text) == seen
+    assert decoded_text(text) == seen
 
 
 @given(texts)
 def test_nothing_is_left_to_decode_or_to_take_out(text: str) -> None:
-    seen = visible_text(text)
+    seen = decoded_text(text)
     assert hidden_characters(seen) == []
-    assert visible_text(seen) == seen
+    assert decoded_text(seen) == seen
 
 
 @given(texts)
@@ -54,5 +54,5 @@ def test_code_keeps_its_references(text: str) -> None:
 
 @table("piece", ["amp;", "#38;", "&#820", "&#x26;", "&l\u200b", "\u200d", "👩\u200d"])
 def test_nesting_without_end_comes_to_an_end(piece: str) -> None:
-    seen = visible_text("&" + piece * 10_000 + "3;" * 10_000)
-    assert visible_text(seen) == seen
+    seen = decoded_text("&" + piece * 10_000 + "3;" * 10_000)
+    assert decoded_text(seen) == seen
