@@ -538,7 +538,7 @@ class Records:
             tries: the remaining retry schedule; None for a new one.
         """
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
-        # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
+        # HEAD shows the kind of the repository's ids, even if it has none of our refs yet.
         output = self._ask(("HEAD", *wanted), tries)
         found = listed_refs(output)
         if found:
