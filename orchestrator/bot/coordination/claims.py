@@ -167,11 +167,11 @@ class Lease:
         """
         folders = [self._records.objects, *objects]
         with self._lock:
-            tries = self._records.tries()
+            tries: RetrySchedule | None = None
             atomic = True
             if update.old == update.new:
                 self._require_held()
-                tips = self._records.tips([self._ref, update.ref], tries)
+                tips = self._records.tips([self._ref, update.ref])
                 self._check_tip(tips.get(self._ref))
                 return tips.get(update.ref)
             while True:
@@ -195,8 +195,10 @@ class Lease:
                     is_ours = commit is not None and tips.get(self._ref) == commit
                     self._fenced_at = self._clock.monotonic() if is_ours else None
                     return tips.get(update.ref)
-                elif self._arrived(update, pushed, tries):
-                    return update.new
+                else:
+                    tries = tries or self._records.tries()
+                    if self._arrived(update, pushed, tries):
+                        return update.new
 
     def _arrived(self, update: Update, pushed: Pushed, tries: RetrySchedule) -> bool:
         """Check both refs after a push without success. Return whether the update is there."""

@@ -506,16 +506,15 @@ class Records:
         doing = f"cannot update {_checked(ref)} of {self.remote.shown}"
         if old == new:
             return self.list(ref).get(ref) == new
-        tries = self.tries()
-        first = True
+        tries: RetrySchedule | None = None
         while True:
             git = self._scratch(old)
             pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
             if pushed.answer is PushAnswer.MOVED:
                 return True
-            if pushed.answer is PushAnswer.STALE and first:
+            if pushed.answer is PushAnswer.STALE and tries is None:
                 return False
-            first = False
+            tries = tries or self.tries()
             tries.before_looking(pushed.error)
             found = self.tips([ref], tries).get(ref)
             if found == new or found != old:
@@ -536,11 +535,11 @@ class Records:
 
         Args:
             patterns: complete names, and prefixes that end in `/`.
-            tries: the remaining retry schedule.
+            tries: the remaining retry schedule; None for a new one.
         """
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
-        # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
-        output = self._ask(("HEAD", *wanted), tries or self.tries())
+        # HEAD shows the kind of the repository's ids, even if it has none of our refs yet.
+        output = self._ask(("HEAD", *wanted), tries)
         found = listed_refs(output)
         if found:
             self._scratch(next(iter(found.values())))
@@ -548,13 +547,14 @@ class Records:
         names, prefixes = set(patterns), tuple(name for name in patterns if name.endswith("/"))
         return {ref: commit for ref, commit in found.items() if ref in names or ref.startswith(prefixes)}
 
-    def _ask(self, patterns: Iterable[str], tries: RetrySchedule) -> bytes:
+    def _ask(self, patterns: Iterable[str], tries: RetrySchedule | None = None) -> bytes:
         doing = f"cannot read the records of {self.remote.shown}"
         while True:
             git = self._scratch("")
             try:
                 return git.run("ls-remote", "--", self.remote.url, *patterns, doing=doing, remote=self.remote)
             except RemoteUnavailableError as error:
+                tries = tries or self.tries()
                 tries.wait(error)
 
     def _scratch(self, known: str | None = None) -> HostGit:
@@ -571,7 +571,7 @@ class Records:
 
     def _find_kind(self) -> IdKind:
         # HEAD may name a branch that does not exist. Then any other ref is enough.
-        seen = self._ask(("HEAD",), self.tries()) or self._ask((), self.tries())
+        seen = self._ask(("HEAD",)) or self._ask(())
         return id_kind(seen.partition(b"\t")[0].decode("ascii", "replace"))
 
 

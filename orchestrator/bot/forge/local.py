@@ -539,7 +539,7 @@ class LocalForge:
         return Traffic()
 
     def quotas(self) -> Sequence[RequestQuota]:
-        """Return none: nobody is asked."""
+        """Return none: there is no server."""
         return ()
 
     def begin_step(self) -> None:

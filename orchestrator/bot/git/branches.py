@@ -193,7 +193,7 @@ class Branches:
         """Push a commit: see `Clone.push`."""
         plain_branch(branch)
         if branch == self._base_branch:
-            message = f"the change goes to a branch of its own, never to {branch}, its base"
+            message = f"the change needs its own branch: it is never pushed to {branch}, its base"
             raise PushRejectedError(message)
         old = expected if expected is not None else self._pushed.get(branch, "")
         if old and not is_commit_id(old):

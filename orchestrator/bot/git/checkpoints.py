@@ -190,7 +190,7 @@ class Checkpoints:
         if not turns:
             return ""
         turn = turns[-1] if redo else turns[-1].reversed()
-        return self._diff(self._fitting(turn)[0])
+        return self._diff(self._applicable(turn)[0])
 
     def changed(self) -> str:
         """Return the remaining changes of the model in the whole conversation, as a diff.
@@ -332,8 +332,8 @@ class Checkpoints:
 
     # -- undo and redo --------------------------------------------------------------------------------------------
 
-    def _fitting(self, wanted: TurnChanges) -> tuple[list[Change], list[str]]:
-        """Return the changes whose paths are as they were left, and the paths that somebody else has changed since."""
+    def _applicable(self, wanted: TurnChanges) -> tuple[list[Change], list[str]]:
+        """Return the changes that can be applied, and the paths that somebody else has changed since."""
         if self._is_off or not wanted.changes:
             return [], sorted(wanted.changes)
         git = self._repository()
@@ -362,7 +362,7 @@ class Checkpoints:
         )
 
     def _apply(self, wanted: TurnChanges) -> Restored:
-        fits, kept = self._fitting(wanted)
+        fits, kept = self._applicable(wanted)
         git, index, doing = self._repository(), self._store / "index.restore", "cannot restore files"
         with storage_errors(doing):
             index.unlink(missing_ok=True)

@@ -329,14 +329,14 @@ def test_two_processes_open_one_pull_request_for_one_branch(tmp_path: Path, proc
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    from orchestrator.bot.forge.local import _error_of
+    from orchestrator.bot.forge.local import _file_errors
 
     with (
-        pytest.raises(OSError, match="No space") as caught,
+        pytest.raises(DiskFullError, match="the disk is full"),
+        _file_errors("write", tmp_path),
         Path("/dev/full").open("wb", buffering=0) as full,
     ):
         full.write(b"x")
-    assert isinstance(_error_of("write", tmp_path, caught.value), DiskFullError)
 
 
 def test_a_failed_write_leaves_the_old_text(tmp_path: Path) -> None:

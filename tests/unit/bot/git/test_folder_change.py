@@ -9,6 +9,7 @@ import pytest
 from orchestrator.bot.git import checkpoints as module
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.folder_change import FolderChange, find_base
+from orchestrator.bot.git.folders import folder_size
 from orchestrator.core.errors import WorkspaceError
 from tests.scenarios.stage import add_commit, git, make_repository
 from tests.unit.bot.git.rig import clone
@@ -214,7 +215,6 @@ async def test_old_checkpoints_make_room(
         await turn(kept, edit(folder / "a.txt", 3, name))
         kept.close()
     (stores / "4" / "turns.json").unlink()
-    size = sum(file.lstat().st_size for file in (stores / "3").rglob("*"))
-    monkeypatch.setattr(module, "MOST_KEPT_BYTES", size + 1)
+    monkeypatch.setattr(module, "MOST_KEPT_BYTES", folder_size(stores / "3") + 1)
     remove_old(stores, lambda run: run == "1")
     assert sorted(store.name for store in stores.iterdir()) == ["1", "3"]
