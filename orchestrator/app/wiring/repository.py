@@ -29,7 +29,6 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
-from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
-    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
     from orchestrator.core.clock import Clock
 
 
@@ -509,6 +508,8 @@ def open_tasks(
 
 def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Create the object by which a person sees a site's tasks and decides about them."""
+    from orchestrator.bot.worker.task_states import TaskDecisions
+
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
     dead += [

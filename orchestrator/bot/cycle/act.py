@@ -34,14 +34,12 @@ from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Image, Message, Role, Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
-from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.base import Ledger
-from orchestrator.engine.tools.memory import new_memory
+from orchestrator.engine.tools.base import Ledger, is_mcp_tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -107,6 +105,8 @@ class SessionEvidence:
                 if status in {CallStatus.OK, CallStatus.FAILED}:
                     self.commands.append(CycleCommand(text, status is CallStatus.OK))
             case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
+                from orchestrator.engine.tools.memory import new_memory
+
                 self.notes += new_memory(output)
             case TodosChanged(items):
                 self.todos = items

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orchestrator.core.errors import PullwrightError
+from orchestrator.engine.tools.base import MCP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 START_SECONDS = 30.0
 CALL_SECONDS = 120.0
 MOST_SECONDS = 600.0
-
-PREFIX = "mcp_"
-"""Prefix of the name of every tool of an MCP server, and of no other tool."""
 MAX_NAME_CHARS = 64
 _UNKNOWN = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
@@ -138,7 +136,7 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     Characters that vendors do not accept become `_`. A name that is too long, or that several tools would
     get, ends in a digest of the raw one instead, which does not depend on the order of the tools.
     """
-    plain = {raw: PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
+    plain = {raw: MCP_PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
     names = list(plain.values())
     longer = {}
     for raw, name in plain.items():
@@ -151,11 +149,6 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     return {
         raw: longer[raw] if longer[raw] in taken or name in taken else name for raw, name in plain.items()
     }
-
-
-def is_mcp_tool(name: str) -> bool:
-    """Return whether a tool of this name belongs to an MCP server."""
-    return name.startswith(PREFIX)
 
 
 class ForeignTools(Protocol):

@@ -23,7 +23,6 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList
-from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.models.usage import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,
@@ -31,6 +30,7 @@ from orchestrator.engine.models.usage import (
     size_of_json,
     size_of_text,
 )
+from orchestrator.engine.tools.base import is_mcp_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -36,8 +36,16 @@ FLAG: JsonObject = {"type": "boolean"}
 FROM_ONE: JsonObject = {"type": "integer", "minimum": 1}
 """The most common schemas of a parameter."""
 
+MCP_PREFIX = "mcp_"
+"""Prefix of the name of every tool of an MCP server, and of no other tool."""
+
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_TIMEOUT_MS = 600_000
+
+
+def is_mcp_tool(name: str) -> bool:
+    """Return whether a tool of this name belongs to an MCP server."""
+    return name.startswith(MCP_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
