@@ -120,7 +120,7 @@ def test_a_server_that_keeps_something_else_is_noticed(safe: Clone, source: Path
 
 def test_the_base_branch_is_never_pushed_to(safe: Clone) -> None:
     commit(safe)
-    with pytest.raises(PushRejectedError, match="never to main"):
+    with pytest.raises(PushRejectedError, match="never pushed to main"):
         safe.push("main", expected=safe.base_commit)
 
 
