@@ -392,7 +392,7 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
     rows: list[list[Cell]] = [
         [
             _RUNS.get(one.ended.kind, one.ended.kind),
-            Badge("counts for nothing", "warning") if one.ended.problem else _verdict(one.ended),
+            Badge("invalid", "warning") if one.ended.problem else _verdict(one.ended),
             f"{one.ended.passed:,}",
             f"{one.ended.failed:,}",
             f"{one.ended.skipped:,}",
@@ -405,7 +405,7 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
     yield Table(heads, rows, numeric={2, 3, 4, 5, 6}, caption="Runs of the repository's tests")
     for one in story.tests:
         if one.ended.problem:
-            yield Output(f"{one.ended.kind}: why it counts for nothing", one.ended.problem, "warning")
+            yield Output(f"{one.ended.kind}: why it is invalid", one.ended.problem, "warning")
     if command := story.tests[-1].command:
         yield PlainText(f"Command: {command}")
 

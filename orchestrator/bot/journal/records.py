@@ -232,10 +232,10 @@ FORMAT = 1
 """Increased if versions that know only the old format could not read the journal any more."""
 HEADER_TYPE = "Journal"
 
-# A secret cut across two pieces would escape redaction, and the record that ends them has the whole.
-# What somebody asked is in the message that says it to the model.
+# A secret that is split between two pieces would escape redaction. The record after the last piece has the whole text.
+# An input is recorded with the message that carries it to the model.
 _UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
-# What was paid for, and what the world was told.
+# These report what was paid for, or what others may have seen: they must survive a crash of the machine.
 _FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
 _PRIVATE = 0o600
 
@@ -313,7 +313,7 @@ class JournalWriter:
 
     def _close(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # a file system without fsync, or a full one: what is written is written
+            with suppress(OSError):  # a file system without fsync, or a full one: keep what was written
                 os.fsync(self._file)
             os.close(self._file)
             self._file = None
