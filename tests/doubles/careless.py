@@ -287,7 +287,7 @@ class _CarelessLessons(Lessons):
 
     __slots__ = ()
 
-    def _as_it_is_now(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
+    def _present_text(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
         del blobs
         return memory.content
 
