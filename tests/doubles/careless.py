@@ -291,7 +291,7 @@ class _CarelessLessons(Lessons):
         del blobs
         return memory.content
 
-    def _words(self, one: Feedback) -> str:
+    def _own_text(self, one: Feedback) -> str:
         return self.clean(one.body) if self.forge.permission(one.author).may_write else ""
 
 
