@@ -109,12 +109,14 @@ async def wait_for_lock_async(handle: int, seconds: float) -> bool:
     return _taken(handle)
 
 
-def keeper(handle: int, path: Path) -> str:
+def explain_lock(handle: int, path: Path) -> str:
     """Describe who holds a lock and what to do about it, for the end of an error message."""
     try:
         pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
     except (OSError, ValueError):
         return f"another process keeps {path} locked: end it, or wait for it"
+    if _is_stopped(pid):
+        return f"process {pid}, which is stopped, keeps {path} locked: kill -CONT {pid} lets it go on, kill -9 {pid} ends it"
     return f"process {pid} keeps {path} locked: wait for it, or end it"
 
 
@@ -133,3 +135,12 @@ def _pauses(seconds: float) -> Iterator[float]:
     pauses = iter(_PAUSES_SECONDS)
     while (rest := end - time.monotonic()) > 0:
         yield min(next(pauses, _LAST_PAUSE_SECONDS), rest)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal. Format: proc_pid_stat(5), the state follows the name."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(state) and state[0] in {"T", "t"}

@@ -16,7 +16,7 @@ from orchestrator.bot.journal.index import spent_on
 from orchestrator.core.checks import first_problem
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock_async
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> As
             raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
         if not is_ours:
             raise JournalError(
-                f"cannot read today's costs after waiting for {seconds:.0f} s: {keeper(file, path)}"
+                f"cannot read today's costs after waiting for {seconds:.0f} s: {explain_lock(file, path)}"
             )
         yield
     finally:

@@ -21,7 +21,7 @@ from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
-from orchestrator.core.locks import keeper, wait_for_lock
+from orchestrator.core.locks import explain_lock, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -231,7 +231,7 @@ class FleetDatabase:
                 f"the fleet's database {self.place}: cannot lock {path}: {error.strerror}"
             ) from None
         if not is_ours:
-            raise FleetError(f"another worker uses this queue: {keeper(self._file_lock, path)}")
+            raise FleetError(f"another worker uses this queue: {explain_lock(self._file_lock, path)}")
 
     @property
     def client(self) -> DBOSClient:

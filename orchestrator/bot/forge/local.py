@@ -34,7 +34,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -220,7 +220,7 @@ class LocalRecords:
         try:
             if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
                 raise ForgeUnavailableError(
-                    f"cannot write {self._root}: {keeper(handle, self._root / 'lock')}"
+                    f"cannot write {self._root}: {explain_lock(handle, self._root / 'lock')}"
                 )
             yield
         finally:

@@ -24,7 +24,7 @@ from orchestrator.core.cycle_events import (
 )
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
-from orchestrator.core.locks import keeper, try_lock, wait_for_lock
+from orchestrator.core.locks import explain_lock, try_lock, wait_for_lock
 from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
         raise JournalError(f"cannot lock the run in {folder}: {error.strerror or error}") from error
     try:
         if not wait_for_lock(handle, seconds):
-            raise JournalError(f"the run is held by another process: {keeper(handle, folder / LOCK_FILE)}")
+            raise JournalError(
+                f"the run is held by another process: {explain_lock(handle, folder / LOCK_FILE)}"
+            )
         yield
     finally:
         os.close(handle)

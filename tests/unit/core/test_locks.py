@@ -18,7 +18,7 @@ import orchestrator
 from orchestrator.core.locks import (
     FOLDER_PREFIX,
     OWNER_FILE,
-    keeper,
+    explain_lock,
     lock_new_folder,
     try_lock,
     wait_for_lock,
@@ -88,7 +88,12 @@ def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path, handle: 
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         assert not wait_for_lock(handle, 0.01)
-        assert keeper(handle, path) == f"process {process.pid} keeps {path} locked: wait for it, or end it"
+        said = explain_lock(handle, path)
+        assert f"process {process.pid}, which is stopped, keeps {path} locked" in said
+        assert f"kill -CONT {process.pid}" in said
+        os.kill(process.pid, signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+        assert "which is stopped" not in explain_lock(handle, path)
 
 
 async def test_other_tasks_run_while_one_waits(path: Path, handle: int) -> None:
