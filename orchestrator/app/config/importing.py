@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from orchestrator.app.config.settings import (
     user_file,
 )
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import replace_file
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -175,19 +175,7 @@ def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> N
             f"nothing can be added to {path} without changing its content: add it by hand"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            temporary.chmod(path.stat().st_mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, text.encode())
 
 
 def as_toml(value: Any) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.importing import as_toml
 from orchestrator.app.config.settings import LOCAL_FILE, parse_toml
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from orchestrator.app.onboarding.installation import ActionFile, ActionPlace
 
@@ -59,11 +58,7 @@ def write_action_file(top: Path, file: ActionFile) -> None:
         raise ConfigurationError(f"{path} is behind a symbolic link: nothing is written there")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(file.content)
-        Path(name).chmod(0o755 if file.is_executable else 0o644)
-        Path(name).replace(path)
+        replace_file(path, file.content, 0o755 if file.is_executable else 0o644)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
 

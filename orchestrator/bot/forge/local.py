@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import os
 import re
-import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime  # noqa: TC003  pydantic reads the annotations
@@ -34,6 +33,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
+from orchestrator.core.files import replace_file
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock
 
 if TYPE_CHECKING:
@@ -144,17 +144,7 @@ def save_record(path: Path, record: BaseModel) -> None:
     text = record.model_dump_json(indent=2) + "\n"
     with _file_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except OSError:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        replace_file(path, text.encode())
 
 
 @contextmanager

@@ -9,22 +9,20 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 import re
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.files import replace_file
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.core.prompts import render
 from orchestrator.engine.tools.registry import follow_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from orchestrator.core.messages import JsonObject
 
@@ -175,15 +173,7 @@ class ServerApprovals:
         }
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(servers, file, indent=1, sort_keys=True)
-                Path(name).replace(self.path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(name).unlink()
-                raise
+            replace_file(self.path, json.dumps(servers, indent=1, sort_keys=True).encode())
         except OSError as error:
             raise ConfigurationError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
