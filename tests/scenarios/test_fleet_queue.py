@@ -186,7 +186,7 @@ def test_a_person_steers_what_a_worker_does(
         assert "continues" in said("resume", "./two")
         assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
         name = re.findall(r"(\S+) +\S+ +1 +20", said("status"))[0]
-        assert "ends after the rounds" in said("drain", name)
+        assert "ends after the current rounds" in said("drain", name)
         assert process.wait(60) == 130
         assert "a person asked this worker to end" in err.read()
     assert "is not a worker; the workers are: none" in said("drain", name)

@@ -234,7 +234,7 @@ def test_the_label_of_the_backlog_is_made_where_the_person_says_so(stage: Stage,
     repo.threads.clear()
     propose(stage)
     assert repo.labels == []
-    assert "label 'pullwright' made" in propose(stage, "--labels")
+    assert "label 'pullwright' created" in propose(stage, "--labels")
     assert "label 'pullwright' exists already" in propose(stage, "--labels")
     assert repo.labels == ["pullwright"]
 

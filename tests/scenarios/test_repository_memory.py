@@ -210,7 +210,7 @@ def test_a_forged_reference_is_told_and_nothing_is_lost(hosted: Hosted, stage: S
     assert "it has no facts.json" in done.err
     assert f"to begin a new one: git push {hosted.github.web_url}/octo/calc.git :{MEMORY}" in done.err
     told = stage.command("memory", "list", *stage.flags)
-    assert (told.code, "this is this machine's copy" in told.err) == (3, True)
+    assert (told.code, "this is the copy on this machine" in told.err) == (3, True)
 
 
 @slow
