@@ -296,8 +296,9 @@ def test_a_signal_while_git_runs_ends_git_and_removes_the_clone(source: Path, tm
     folder = tmp_path / "bin"
     folder.mkdir()
     os.mkfifo(tmp_path / "started")
-    # The end of its input says that the program is now waiting for git's end.
-    (folder / "git").write_text(f"#!/bin/sh\ncat\necho $$ > {tmp_path}/started\nexec sleep 600\n")
+    # More than a pipe holds: it can only be written while the program waits for git and reads.
+    output = f"head -c 200000 /dev/zero\necho $$ > {tmp_path}/started\n"
+    (folder / "git").write_text(f"#!/bin/sh\n{output}exec sleep 600\n")
     (folder / "git").chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-c", _INTERRUPTED, str(source), str(tmp_path / "runs")]
