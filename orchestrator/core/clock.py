@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Protocol
 
 
@@ -25,8 +24,13 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    now = staticmethod(partial(datetime.now, UTC))
-    monotonic = staticmethod(time.monotonic)
+    def now(self) -> datetime:
+        """Return the current time, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment."""
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some seconds while other tasks run."""

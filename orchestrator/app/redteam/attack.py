@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence  # noqa: TC001  pydantic reads the annotations
 
@@ -307,9 +308,7 @@ def read_attack(path: Path) -> Attack:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}") from None
+        raise ConfigurationError(f"{path}: {first_problem(error)}") from None
 
 
 def read_corpus(folder: Path | None = None) -> list[Attack]:

@@ -21,6 +21,7 @@ from orchestrator.bot.verification.page import (
     warned_tests,
 )
 from orchestrator.bot.verification.verdict import FindingKind
+from orchestrator.core.checks import first_problem
 from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
@@ -212,8 +213,7 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
             read.predicate,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"it is incomplete: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"it is incomplete: {first_problem(error)}"
     if read.predicate.format > FORMAT:
         return f"its format is {read.predicate.format}, and this version reads up to {FORMAT}: use a newer version"
     lacking = _lacking(claims) if read.predicate.format > 1 else ""

@@ -120,7 +120,7 @@ async def _find_in(text: PageText, pattern: str, seconds: float) -> tuple[list[t
     return list(lines), answer["more"]
 
 
-def without_invisible(text: str) -> str:
+def drop_invisible(text: str) -> str:
     """Return the text without invisible characters, in which instructions can hide."""
     if text.isascii() and text.isprintable():
         return text
@@ -156,12 +156,12 @@ async def _page_text(page: WebPage) -> PageText:
 
 def _numbered(url: str, title: str, text: str) -> PageText:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = [without_invisible(line).rstrip() for line in text.split("\n")]
+    lines = [drop_invisible(line).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     paragraphs = wrapped(lines)
     shown = tuple(line for paragraph in paragraphs for line in paragraph.lines())
-    return PageText(url, without_invisible(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
+    return PageText(url, drop_invisible(" ".join(title.split()))[:WRAP_CHARACTERS], paragraphs, shown)
 
 
 def _is_visible(character: str) -> bool:

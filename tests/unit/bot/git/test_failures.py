@@ -297,8 +297,8 @@ def test_a_signal_while_git_runs_ends_git_and_removes_the_clone(source: Path, tm
     folder.mkdir()
     os.mkfifo(tmp_path / "started")
     # More than a pipe holds: it can only be written while the program waits for git and reads.
-    output = f"head -c 200000 /dev/zero\necho $$ > {tmp_path}/started\n"
-    (folder / "git").write_text(f"#!/bin/sh\n{output}exec sleep 600\n")
+    script = f"head -c 200000 /dev/zero\necho $$ > {tmp_path}/started\nexec sleep 600\n"
+    (folder / "git").write_text(f"#!/bin/sh\n{script}")
     (folder / "git").chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-c", _INTERRUPTED, str(source), str(tmp_path / "runs")]
