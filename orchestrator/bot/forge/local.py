@@ -144,7 +144,7 @@ def save_record(path: Path, record: BaseModel) -> None:
     text = record.model_dump_json(indent=2) + "\n"
     with _file_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
+        replace_file(path, text.encode(), 0o600)
 
 
 @contextmanager

@@ -173,7 +173,7 @@ class ServerApprovals:
         }
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self.path, json.dumps(servers, indent=1, sort_keys=True).encode())
+            replace_file(self.path, json.dumps(servers, indent=1, sort_keys=True).encode(), 0o600)
         except OSError as error:
             raise ConfigurationError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
