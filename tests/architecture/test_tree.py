@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("orchestrator", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -41,7 +45,11 @@ def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
 def test_the_locks_agree_with_each_other_and_cover_the_dependencies() -> None:
     def pins(name: str) -> dict[str, str]:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-        named = [line.split(" ")[0].split("==") for line in lines if "==" in line and line[:1].isalnum()]
+        named = [
+            re.sub(r"\[.*?\]", "", line.split(" ")[0]).split("==")
+            for line in lines
+            if "==" in line and line[:1].isalnum()
+        ]
         return {package.lower(): version for package, version in named}
 
     runtime, fleet = pins("requirements.lock"), pins("docs/docker/fleet.lock")
@@ -64,3 +72,36 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
             text = path.read_text(encoding="utf-8", errors="replace")
             found += [(name, word) for word in words if word in text]
     assert found == []
+
+
+def test_a_lock_names_the_extras_that_its_packages_ask_for() -> None:
+    # pip before 23.3 looks for PACKAGE[EXTRA] without the version and hashes of a line that says PACKAGE,
+    # and fails as soon as the index has a newer version than the lock.
+    for name in ("requirements.lock", "tests/requirements.lock", "docs/docker/fleet.lock"):
+        pins = _pinned_extras(name)
+        asked = {
+            (canonicalize_name(needed.name), extra)
+            for package in pins
+            for needed in map(Requirement, _requires(package))
+            if needed.marker is None or _applies(needed, pins[package])
+            for extra in needed.extras
+        }
+        assert {one for one in asked if one[1] not in pins.get(one[0], {one[1]})} == set(), name
+
+
+def _pinned_extras(name: str) -> dict[str, set[str]]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line.rstrip("\\ ")) for line in lines if line[:1].isalnum()]
+    return {canonicalize_name(pin.name): pin.extras for pin in pins}
+
+
+def _requires(package: str) -> list[str]:
+    try:
+        return metadata.requires(package) or []
+    except metadata.PackageNotFoundError:  # for another system or version of Python
+        return []
+
+
+def _applies(needed: Requirement, extras: set[str]) -> bool:
+    assert needed.marker is not None
+    return any(needed.marker.evaluate({"extra": extra}) for extra in {"", *extras})

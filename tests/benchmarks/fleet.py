@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from tests.benchmarks.measure import children
 from tests.doubles.github.server import GitHub
 from tests.doubles.model_server import ModelServer, plan
 from tests.doubles.postgres import PostgresServer, programs
@@ -380,18 +381,6 @@ def cpu_seconds(process: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, stat.rpartition(")")[2].split()[11:15])) / _TICKS
-
-
-def children(process: int) -> list[int]:
-    """The children of a process that live."""
-    try:
-        return [
-            int(one)
-            for task in Path(f"/proc/{process}/task").iterdir()
-            for one in (task / "children").read_text(encoding="ascii").split()
-        ]
-    except OSError:
-        return []
 
 
 def megabytes(process: int) -> float:

@@ -28,7 +28,7 @@ from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.git.remote import GitCredential
-from tests.benchmarks.measure import slope
+from tests.benchmarks.measure import children, slope
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, REST, trouble
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, plan, reply
@@ -143,14 +143,12 @@ class Soaked:
 def _sample(cycle: int, temporary: Path) -> Sample:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    tasks = list(Path("/proc/self/task").iterdir())
-    children = sum(len((task / "children").read_text(encoding="ascii").split()) for task in tasks)
     return Sample(
         cycle,
         pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
         len(list(Path("/proc/self/fd").iterdir())),
         threading.active_count(),
-        children,
+        len(children(os.getpid())),
         len(list(temporary.iterdir())),
     )
 
