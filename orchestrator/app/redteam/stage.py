@@ -37,7 +37,7 @@ from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.mcp import McpMaker, check_installed
 from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
-from orchestrator.app.wiring.program import EventBus, Program
+from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.app.wiring.verify_pr import NamedPull, VerifyProgram
 from orchestrator.bot.chat.operators import FolderOperator
@@ -47,6 +47,7 @@ from orchestrator.bot.git.checkpoints import Checkpoints
 from orchestrator.bot.git.folder_change import find_base
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.verification.page import report
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.clock import SystemClock

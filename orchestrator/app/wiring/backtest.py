@@ -21,7 +21,7 @@ from orchestrator.app.wiring.guards import (
     runs_commands,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assemble
+from orchestrator.app.wiring.program import Program, RunRequest, assemble
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import Outcome
@@ -52,6 +52,7 @@ from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import runs
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.bot.worker.candidates import BACKLOG_FILES

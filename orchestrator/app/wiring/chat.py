@@ -32,7 +32,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
 from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
@@ -52,7 +52,7 @@ from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
-from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
@@ -272,7 +272,7 @@ class ChatProgram:
             with ExitStack() as stack:
                 stack.enter_context(lock_run(folder, seconds=_HOLD_SECONDS))
                 journal = JournalWriter(folder, self.redactor.redact, self.context.clock)
-                self.bus.record(stack.enter_context(journal), self.context.stop)
+                self.bus.record(stack.enter_context(journal), self.context.stop.request)
                 stack.callback(self.bus.forget)
                 self.bus(self._first_event(run))
                 try:
@@ -531,7 +531,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
-    bus.trace(tracing, chosen)
+    if tracing:
+        bus.spans = tracing.follow(chosen.api_url)
     mcp = open_servers(context, person) if chosen.foreign is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 

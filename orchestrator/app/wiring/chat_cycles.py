@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
-from orchestrator.app.wiring.program import EventBus, Program, RunRequest, select_task, typed_repository
+from orchestrator.app.wiring.program import Program, RunRequest, select_task, typed_repository
 from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.chat.operators import FolderOperator, TaskOperator
@@ -17,6 +17,7 @@ from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.git.folder_change import ChangeBase, find_base
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ToolError
@@ -193,7 +194,8 @@ class FolderProposals:
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
         bus = EventBus(self.maker.view)
-        bus.trace(self.maker.context.tracing, self.maker.chosen)
+        if tracing := self.maker.context.tracing:
+            bus.spans = tracing.follow(self.maker.chosen.api_url)
         program = maker.make(site, wanted, operator, bus)
         try:
             result = await _run_to_end(program)

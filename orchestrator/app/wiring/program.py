@@ -40,10 +40,10 @@ from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.reader import find_run, read_run
-from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.core.cycle_events import CycleStarted, PhaseEntered, TaskTaken
-from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
+from orchestrator.core.cycle_events import CycleStarted, TaskTaken
+from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, install_command
@@ -52,7 +52,7 @@ from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
 
@@ -72,52 +72,6 @@ if TYPE_CHECKING:
 _HOLD_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
 """Cycles after which the folder for hidden refs is created anew, because it grows with each fetch."""
-
-
-class EventBus:
-    """An `Emit` that passes events to the journal of the current cycle, to traces, and to the run's view.
-
-    If the journal cannot be written, the round that is already paid for is still completed.
-
-    Attributes:
-        error: why the journal cannot be written any more, if so.
-        on_step: called at the beginning of each step of a cycle, before all other listeners.
-    """
-
-    def __init__(self, view: Emit) -> None:
-        self.view = view
-        self.on_step: Callable[[], None] = lambda: None
-        self.error: DiskFullError | JournalError | None = None
-        self._journal: Emit | None = None
-        self._spans: Emit | None = None
-        self._stop: Stop | None = None
-
-    def record(self, journal: Emit, stop: Stop) -> None:
-        """Write events to this journal from now on. The first failure requests a stop after the round."""
-        self._journal, self._stop, self.error = journal, stop, None
-
-    def trace(self, tracing: Tracing | None, chosen: ChosenModel) -> None:
-        """Create spans from the following events, if traces are sent."""
-        self._spans = tracing.follow(chosen.api_url) if tracing is not None else None
-
-    def forget(self) -> None:
-        """Stop writing to the journal."""
-        self._journal = self._stop = None
-
-    def __call__(self, event: Event) -> None:
-        """Pass an event on, to the journal first."""
-        if isinstance(event, PhaseEntered):
-            self.on_step()
-        if self._journal is not None and self._stop is not None:
-            try:
-                self._journal(event)
-            except (DiskFullError, JournalError) as error:
-                self.error = error
-                self._stop.request()
-                self.view(Warned(str(error)))
-        if self._spans is not None:
-            self._spans(event)
-        self.view(event)
 
 
 @dataclass(slots=True)
@@ -148,7 +102,7 @@ class Program:
             lock_run(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
-            self.bus.record(journal, self.stop)
+            self.bus.record(journal, self.stop.request)
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -299,7 +253,8 @@ def assemble(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    bus.trace(context.tracing, chosen)
+    if context.tracing:
+        bus.spans = context.tracing.follow(chosen.api_url)
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
     redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)

@@ -22,7 +22,7 @@ from orchestrator.app.wiring.guards import (
     host_tests_in_words,
     refuse_tracing,
 )
-from orchestrator.app.wiring.program import EventBus, tell_notices
+from orchestrator.app.wiring.program import tell_notices
 from orchestrator.app.wiring.repository import choose_site
 from orchestrator.bot.evidence.pull_request import (
     EvidenceParts,
@@ -36,7 +36,7 @@ from orchestrator.bot.git.opening import ask_remote
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import lock_run
-from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import Warned
@@ -158,7 +158,7 @@ class VerifyProgram:
             lock_run(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, self.redactor.redact, context.clock) as journal,
         ):
-            self.bus.record(journal, context.stop)
+            self.bus.record(journal, context.stop.request)
             rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:

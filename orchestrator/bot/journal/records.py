@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
 from orchestrator.core import events, messages, todos
-from orchestrator.core.cycle_events import CycleEnded, Proposed, Proposing
+from orchestrator.core.cycle_events import CycleEnded, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     Event,
@@ -32,6 +32,7 @@ from orchestrator.core.events import (
     TextDelta,
     ToolOutputDelta,
     TurnStarted,
+    Warned,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
 
 
 TYPE_KEY = "type"
@@ -317,6 +319,49 @@ class JournalWriter:
                 os.fsync(self._file)
             os.close(self._file)
             self._file = None
+
+
+class EventBus:
+    """An `Emit` that passes events to the journal of the current cycle, to traces, and to the run's view.
+
+    If the journal cannot be written, the round that is already paid for is still completed.
+
+    Attributes:
+        spans: creates spans from the events; None if no traces are sent.
+        error: why the journal cannot be written any more, if so.
+        on_step: called at the beginning of each step of a cycle, before all other listeners.
+    """
+
+    def __init__(self, view: Emit) -> None:
+        self.view = view
+        self.spans: Emit | None = None
+        self.on_step: Callable[[], None] = lambda: None
+        self.error: DiskFullError | JournalError | None = None
+        self._journal: JournalWriter | None = None
+        self._on_failure: Callable[[], None] = lambda: None
+
+    def record(self, journal: JournalWriter, on_failure: Callable[[], None]) -> None:
+        """Write events to this journal from now on. The first failure calls `on_failure`, which requests a stop."""
+        self._journal, self._on_failure, self.error = journal, on_failure, None
+
+    def forget(self) -> None:
+        """Stop writing to the journal."""
+        self._journal = None
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on, to the journal first."""
+        if isinstance(event, PhaseEntered):
+            self.on_step()
+        if self._journal is not None:
+            try:
+                self._journal(event)
+            except (DiskFullError, JournalError) as error:
+                self.error = error
+                self._on_failure()
+                self.view(Warned(str(error)))
+        if self.spans is not None:
+            self.spans(event)
+        self.view(event)
 
 
 def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], str], clock: Clock) -> None:
