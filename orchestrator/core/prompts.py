@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     import jinja2
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_PARAMETER_HEADING = "## "
 
 
 def prompts_folder() -> Path:
@@ -48,22 +46,3 @@ def render(name: str, /, **values: Any) -> str:
     except jinja2.TemplateError as error:
         message = f"prompt {name}.md cannot be used: {error}"
         raise ConfigurationError(message) from error
-
-
-@dataclass(frozen=True, slots=True)
-class ToolWords:
-    """The description of a tool for the model, with one line for each parameter."""
-
-    description: str
-    parameters: dict[str, str]
-
-
-@functools.cache
-def tool_words(name: str) -> ToolWords:
-    """Read `prompts/tools/<name>.md`: the description, then a `## parameter` section for each parameter."""
-    description, *sections = f"\n{render(f'tools/{name}')}".split(f"\n{_PARAMETER_HEADING}")
-    parameters = {}
-    for section in sections:
-        parameter, _, text = section.partition("\n")
-        parameters[parameter.strip()] = " ".join(text.split())
-    return ToolWords(description.strip(), parameters)

@@ -125,7 +125,10 @@ class SessionEventBus:
                 self._open_calls.remove(call)
             case _:
                 pass
-        self._pass_on(SessionEvent(self._session, self._clock.now(), event))
+        if self._emit:
+            self._emit(event)
+        if self._listeners or self._queues:
+            self._pass_on(SessionEvent(self._session, self._clock.now(), event))
 
     def end_calls(self, why: str) -> None:
         """Emit the end of calls that did not stop when they were cancelled."""
@@ -134,8 +137,11 @@ class SessionEventBus:
 
     def forward(self, event: SessionEvent) -> None:
         """Pass on an event of a subagent."""
-        if not self._is_over:
-            self._pass_on(event)
+        if self._is_over:
+            return
+        if self._emit:
+            self._emit(SubagentEvent(event.session, event.event))
+        self._pass_on(event)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call `listener` with every later event. It must not block or raise."""
@@ -158,9 +164,6 @@ class SessionEventBus:
             queue.put_nowait(None)
 
     def _pass_on(self, event: SessionEvent) -> None:
-        if self._emit:
-            is_own = event.session == self._session
-            self._emit(event.event if is_own else SubagentEvent(event.session, event.event))
         for listener in self._listeners:
             listener(event)
         for queue in self._queues:

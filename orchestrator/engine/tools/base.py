@@ -6,6 +6,7 @@ loop specification. The full output is in the event stream.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import JsonObject, ToolDefinition
-from orchestrator.core.prompts import tool_words
+from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
 
 if TYPE_CHECKING:
@@ -247,15 +248,26 @@ def define(
         properties: JSON Schema of each parameter, without `description`.
         prompt: the prompt file, without folder and `.md`; None means `name`.
     """
-    texts = tool_words(prompt or name)
-    described = {key: {**schema, "description": texts.parameters[key]} for key, schema in properties.items()}
+    description, parameters = _read_prompt(prompt or name)
+    described = {key: {**schema, "description": parameters[key]} for key, schema in properties.items()}
     schema = {
         "type": "object",
         "properties": described,
         "required": list(required),
         "additionalProperties": False,
     }
-    return ToolDefinition(name, texts.description, schema)
+    return ToolDefinition(name, description, schema)
+
+
+@functools.cache
+def _read_prompt(name: str) -> tuple[str, dict[str, str]]:
+    """Read a tool's description, and the texts of its parameters, each below a heading `## parameter`."""
+    description, *sections = f"\n{render(f'tools/{name}')}".split("\n## ")
+    parameters = {}
+    for section in sections:
+        parameter, _, text = section.partition("\n")
+        parameters[parameter.strip()] = " ".join(text.split())
+    return description.strip(), parameters
 
 
 class Mode(StrEnum):
