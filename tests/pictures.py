@@ -163,7 +163,7 @@ _STEPS = {
 """Each phase of a cycle, by its name in the documentation, with what happens in it."""
 
 
-def house_picture() -> str:
+def packages_picture() -> str:
     """The packages and the layers inside them, each of which imports only from those below it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
@@ -238,6 +238,6 @@ def _svg(parts: Sequence[str], height: int, title: str, width: int = _WIDTH) -> 
 
 PICTURES: dict[Path, Callable[[], str]] = {
     PICTURE: run_picture,
-    IMAGES / "house.svg": house_picture,
+    IMAGES / "packages.svg": packages_picture,
     IMAGES / "cycle.svg": cycle_picture,
 }

@@ -20,7 +20,7 @@ def test_no_python_folder_lacks_an_init() -> None:
     assert bare == set()
 
 
-def test_the_floors_of_the_house_hold() -> None:
+def test_packages_import_only_from_those_below() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

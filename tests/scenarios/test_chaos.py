@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.siege import Found, Plan, Siege
+from tests.killed_workers import Found, KilledWorkers, Plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def check(found: Found, plan: Plan) -> None:
 @slow
 def test_of_workers_that_are_killed_each_task_is_done_once(github: GitHub, tmp_path: Path) -> None:
     plan = Plan(workers=WORKERS, tasks=TASKS, kills=KILLS)
-    found = Siege(github, tmp_path, plan).run()
+    found = KilledWorkers(github, tmp_path, plan).run()
     check(found, plan)
     assert found.killed > 0
 
@@ -56,6 +56,6 @@ def test_clocks_that_differ_by_more_than_ten_minutes_do_no_harm(github: GitHub, 
         claim_minutes=20.0,
         clock_minutes=lambda number: (-10.0, 10.0)[number % 2],
     )
-    found = Siege(github, tmp_path, plan).run()
+    found = KilledWorkers(github, tmp_path, plan).run()
     check(found, plan)
     assert {key: len(asked) for key, asked in found.asked.items()} == dict.fromkeys(found.pulls, 1)

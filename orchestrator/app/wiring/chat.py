@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
-_HOLD_SECONDS = 60.0
+_LOCK_WAIT_SECONDS = 60.0
 _ASKS = "; you are asked about what needs more"
 
 
@@ -270,7 +270,7 @@ class ChatProgram:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
             with ExitStack() as stack:
-                stack.enter_context(lock_run(folder, seconds=_HOLD_SECONDS))
+                stack.enter_context(lock_run(folder, seconds=_LOCK_WAIT_SECONDS))
                 journal = JournalWriter(folder, self.redactor.redact, self.context.clock)
                 self.bus.record(stack.enter_context(journal), self.context.stop.request)
                 stack.callback(self.bus.forget)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
-_HOLD_SECONDS = 60.0
+_LOCK_WAIT_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
 """Cycles after which the folder for hidden refs is created anew, because it grows with each fetch."""
 
@@ -99,7 +99,7 @@ class Program:
         folder = create_run_folder(context.home, run)
         # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
         with (
-            lock_run(folder, seconds=_HOLD_SECONDS),
+            lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
             self.bus.record(journal, self.stop.request)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import Sandbox
 
 DOOR = "verify-pr"
-_HOLD_SECONDS = 60.0
+_LOCK_WAIT_SECONDS = 60.0
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,17})")
 _PULL = re.compile(r"(?P<repository>/[^/]+/[^/]+)/pull/(?P<number>[1-9][0-9]{0,17})(?:/[^?]*)?")
 _LOCAL_PULL = re.compile(r"([1-9][0-9]{0,17})\.json")
@@ -155,7 +155,7 @@ class VerifyProgram:
             settings.max_minutes,
         )
         with (
-            lock_run(folder, seconds=_HOLD_SECONDS),
+            lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
             JournalWriter(folder, self.redactor.redact, context.clock) as journal,
         ):
             self.bus.record(journal, context.stop.request)

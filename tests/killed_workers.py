@@ -1,4 +1,4 @@
-"""Worker processes under fire: started, killed and replaced, until everything is done; and what came of it."""
+"""Worker processes that are started, killed and replaced until everything is done; and what came of it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Found:
         )
 
 
-class Siege:
+class KilledWorkers:
     """One run of a plan against a double. `folder` is where the machines are."""
 
     def __init__(self, github: GitHub, folder: Path, plan: Plan) -> None:
