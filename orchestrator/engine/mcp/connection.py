@@ -17,8 +17,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
-from orchestrator.engine.mcp.remote import PAGE_SECONDS
-from orchestrator.engine.mcp.stdio import ServerReport
+from orchestrator.engine.mcp.transports import PAGE_SECONDS, ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
 
 if TYPE_CHECKING:
