@@ -209,7 +209,8 @@ def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) ->
     The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
     memory those for the memory.
     """
-    from orchestrator.engine.tools.file_suite import file_suite, pdf_extract_text
+    from orchestrator.engine.tools.file_suite import file_suite
+    from orchestrator.engine.tools.pdf import pdf_extract_text
 
     registry = with_custom((*file_suite(), shell_execute(), pdf_extract_text(), *web), custom)
     return Profile(

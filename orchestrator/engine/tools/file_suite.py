@@ -1,7 +1,4 @@
-"""The file tools of the assistant specification (section 2.3.1), and its tool for the text of PDF documents (2.3.6).
-
-They are built on the other file tools.
-"""
+"""The file tools of the assistant specification (section 2.3.1), built on the other file tools."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
     FLAG,
     FROM_ONE,
-    OTHER_MAX_CHARS,
     TEXT,
     Failed,
     Mode,
@@ -61,10 +57,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 10_000_000
 """The limit of a file that these tools read or write, from the specification."""
-MAX_PDF_BYTES = 50_000_000
-MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
-"""The limit of one answer, low enough that its last line, which says how to continue, is not truncated."""
-
 MAX_OPERATIONS = 200
 BACKUP_SUFFIX = ".backup"
 
@@ -282,38 +274,6 @@ def file_delta() -> Tool:
     properties = {"file_path": TEXT, "operations": operations, "create_backup": FLAG}
     definition = define("file_delta", properties, ("file_path", "operations"), prompt="assistant/file_delta")
     return Tool(definition, execute, order=Order.ALONE)
-
-
-def pdf_extract_text() -> Tool:
-    """Create the tool `pdf_extract_text(file_path, start_page?, end_page?)`, which returns the text of pages."""
-    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path = arguments["file_path"]
-        first, last = integer(arguments, "start_page") or 1, integer(arguments, "end_page") or 0
-        if last and last < first:
-            return Failed("end_page is before start_page: pages count from 1, and both are shown")
-        wanted = PageRange(first, last - first + 1 if last else MAX_PAGES, MAX_SHOWN_CHARACTERS)
-        found = await read_pdf(path, await read_pdf_bytes(context, path), wanted)
-        if first > found.total:
-            return Ok(f"{path} has {found.total:,} pages, so there is nothing from page {first} on.")
-        return Ok(shown_pages(found, "start_page"))
-
-    properties = {"file_path": TEXT, "start_page": FROM_ONE, "end_page": FROM_ONE}
-    return Tool(define("pdf_extract_text", properties, ("file_path",)), execute)
-
-
-async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
-    """Return the content of a PDF document of at most 50 MB.
-
-    Raises:
-        ToolError: the path is refused or missing, or the file is too large or no PDF document.
-    """
-    with as_written(context, path):
-        data = await context.environment.read_file(path, max_bytes=MAX_PDF_BYTES)
-    if not is_pdf(data):
-        raise FileUnreadableError(f"{path} is not a PDF document")
-    return data
 
 
 def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:

@@ -136,7 +136,7 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
 
 
 async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) -> Ok:
-    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
+    from orchestrator.engine.tools.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
 
     found = await read_pdf(path, data, PageRange(first, most or MAX_PAGES, MAX_ANSWER_CHARS))
     pages = "1 page" if found.total == 1 else f"{found.total:,} pages"

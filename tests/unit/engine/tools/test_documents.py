@@ -13,12 +13,12 @@ from orchestrator.engine.memory.items import Author
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
-from orchestrator.engine.tools.file_suite import pdf_extract_text
 from orchestrator.engine.tools.memory import (
     document_tools,
     process_pdf_document,
     vector_db_add_pdf_document,
 )
+from orchestrator.engine.tools.pdf import pdf_extract_text
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import failure, told
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.documents import pdf_child
-from orchestrator.engine.documents.pdf import PageRange, PdfPages, read_pdf, shown_pages
 from orchestrator.engine.environments.limited_child import in_child
+from orchestrator.engine.tools import pdf_child
+from orchestrator.engine.tools.pdf import PageRange, PdfPages, read_pdf, shown_pages
 from orchestrator.engine.tools.textfile import is_pdf
 from tests.doubles.pdf_files import pdf
 from tests.tables import table
