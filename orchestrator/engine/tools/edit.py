@@ -31,13 +31,13 @@ from orchestrator.engine.tools.matching import (
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
     file_name,
     lines_of,
     numbered,
+    read_bytes,
     save,
     to_crlf,
 )
@@ -45,6 +45,7 @@ from orchestrator.engine.tools.textfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orchestrator.core.messages import JsonObject
 
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
@@ -85,14 +86,7 @@ def edit_file(prompt: str = "edit_file") -> Tool:
     Args:
         prompt: its file in `prompts/tools/`.
     """
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
-        return await edit_text(context, path, old, new, places=None if arguments.get("replace_all") else 1)
-
-    properties = {"path": TEXT, "old_text": TEXT, "new_text": TEXT, "replace_all": FLAG}
-    definition = define("edit_file", properties, ("path", "old_text", "new_text"), prompt=prompt)
-    return Tool(definition, execute, order=Order.ALONE)
+    return _editing("path", prompt, _PLANNER, {"replace_all": FLAG})
 
 
 def edit_string(*, counted: bool = False) -> Tool:
@@ -102,17 +96,21 @@ def edit_string(*, counted: bool = False) -> Tool:
         counted: take `expected_replacements` instead of `replace_all`, as Gemini's models know the tool. Then
             exactly this number of places is replaced.
     """
-    option = {"expected_replacements": FROM_ONE} if counted else {"replace_all": FLAG}
-    prompt, terms = ("core/edit_file_counted", _BY_NUMBER) if counted else ("core/edit_file", _BY_FLAG)
+    if counted:
+        option = {"expected_replacements": FROM_ONE}
+        return _editing("file_path", "core/edit_file_counted", _BY_NUMBER, option)
+    return _editing("file_path", "core/edit_file", _BY_FLAG, {"replace_all": FLAG})
 
+
+def _editing(path_name: str, prompt: str, terms: EditTerms, option: Mapping[str, JsonObject]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path, old, new = arguments["file_path"], arguments["old_string"], arguments["new_string"]
+        path, old, new = (arguments[name] for name in required)
         places = None if arguments.get("replace_all") else integer(arguments, "expected_replacements") or 1
         return await edit_text(context, path, old, new, places=places, terms=terms)
 
-    properties = {"file_path": TEXT, "old_string": TEXT, "new_string": TEXT, **option}
-    definition = define("edit_file", properties, ("file_path", "old_string", "new_string"), prompt=prompt)
-    return Tool(definition, execute, order=Order.ALONE)
+    required = (path_name, terms.old, terms.new)
+    properties = {**dict.fromkeys(required, TEXT), **option}
+    return Tool(define("edit_file", properties, required, prompt=prompt), execute, order=Order.ALONE)
 
 
 async def edit_text(  # noqa: PLR0913  the last two are keyword-only
@@ -157,8 +155,7 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
-        with as_written(context, path):
-            return decode_text(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
+        return decode_text(path, await read_bytes(context, path, MAX_BYTES))
     except FileMissingError:
         return None
     except FileUnreadableError as error:

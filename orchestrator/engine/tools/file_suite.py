@@ -32,13 +32,14 @@ from orchestrator.engine.tools.search import (
     DEFAULT_RESULTS,
     MAX_ENTRIES,
     MAX_RESULTS,
+    empty_folder,
     entry_line,
     find_files,
+    list_entries,
     search_files,
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
@@ -47,6 +48,7 @@ from orchestrator.engine.tools.textfile import (
     is_pdf,
     lines_of,
     numbered,
+    read_bytes,
     save,
 )
 
@@ -131,8 +133,7 @@ def file_list() -> Tool:
         path, pattern = arguments["directory_path"], arguments.get("pattern") or "*"
         if "/" in pattern or "**" in pattern:
             return await find_files(context, pattern, path)
-        with as_written(context, path):
-            entries = await context.environment.list_directory(path, depth=1)
+        entries = await list_entries(context, path)
         hidden = arguments.get("include_hidden") or pattern.startswith(".")
         found = [
             one for one in entries if fnmatch(one.name, pattern) and (hidden or not one.name.startswith("."))
@@ -142,7 +143,7 @@ def file_list() -> Tool:
             lines[MAX_ENTRIES:] = [f"[{len(lines) - MAX_ENTRIES:,} more entries: use a pattern]"]
         if left_out := len(entries) - len(found):
             lines.append(f"[{left_out:,} entries are left out: they are hidden, or do not match]")
-        return Ok("\n".join(lines) or f"{context.environment.relative(path)} is an empty folder.")
+        return Ok("\n".join(lines) or empty_folder(context, path))
 
     properties = {"directory_path": TEXT, "pattern": TEXT, "include_hidden": FLAG}
     return Tool(define("file_list", properties, ("directory_path",), prompt="assistant/file_list"), execute)
@@ -181,8 +182,7 @@ def file_info() -> Tool:
         name = context.environment.relative(path)
         if not await context.environment.file_exists(path):
             return await _folder_info(context, path, name)
-        with as_written(context, path):
-            data = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+        data = await read_bytes(context, path, MAX_BYTES)
         facts = {
             "path": name,
             "kind": "file",
@@ -198,8 +198,7 @@ def file_info() -> Tool:
 
 async def _folder_info(context: ToolContext, path: str, name: str) -> ToolOutcome:
     try:
-        with as_written(context, path):
-            entries = await context.environment.list_directory(path, depth=1)
+        entries = await list_entries(context, path)
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
     folders = sum(one.is_dir for one in entries)
@@ -328,8 +327,7 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
     """Return the normal name, the bytes and the text of a file that is about to be changed."""
     name = file_name(context, path)
     try:
-        with as_written(context, path):
-            before = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+        before = await read_bytes(context, path, MAX_BYTES)
     except FileMissingError as error:
         near = await did_you_mean(context, name)
         raise FileMissingError(f"{error}.{near or ' To create a file, use file_write.'}") from None

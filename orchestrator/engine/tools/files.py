@@ -29,7 +29,6 @@ from orchestrator.engine.tools.base import (
 from orchestrator.engine.tools.search import inside
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
@@ -37,6 +36,7 @@ from orchestrator.engine.tools.textfile import (
     image_type,
     is_pdf,
     lines_of,
+    read_bytes,
     save,
 )
 
@@ -121,12 +121,11 @@ async def _kept_output(handle: str, text: str, first: int, most: int) -> Ok:
 
 
 async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: bool) -> bytes:
-    environment = context.environment
     try:
-        with as_written(context, path):
-            data = await environment.read_file(path, max_bytes=bounds.slice_max_bytes)
+        data = await read_bytes(context, path, bounds.slice_max_bytes)
     except FileMissingError as error:
-        raise FileMissingError(f"{error}.{await did_you_mean(context, environment.relative(path))}") from None
+        near = await did_you_mean(context, context.environment.relative(path))
+        raise FileMissingError(f"{error}.{near}") from None
     if whole and len(data) > bounds.whole_max_bytes:
         raise FileUnreadableError(
             f"{path} is {len(data):,} bytes, too large to be read whole (the limit is {bounds.whole_max_bytes:,}): "
@@ -430,8 +429,7 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     check_text("content", content)
     name = file_name(context, path)
     try:
-        with as_written(context, path):
-            before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
+        before = await read_bytes(context, path, OVERWRITE_MAX_BYTES)
     except FileMissingError:
         return await _write(context, name, None, content.encode(), "Created")
     except FileUnreadableError as error:

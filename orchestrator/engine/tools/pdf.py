@@ -23,7 +23,7 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.textfile import as_written, is_pdf
+from orchestrator.engine.tools.textfile import is_pdf, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class PageRange:
     characters: int = MAX_CHARACTERS
 
 
-_CHILD = Path(__file__).with_name("pdf_child.py")
+_CHILD = Path(__file__).with_name("text_child.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,7 @@ async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
     Raises:
         ToolError: the path is refused or missing, or the file is too large or no PDF document.
     """
-    with as_written(context, path):
-        data = await context.environment.read_file(path, max_bytes=MAX_PDF_BYTES)
+    data = await read_bytes(context, path, MAX_PDF_BYTES)
     if not is_pdf(data):
         raise FileUnreadableError(f"{path} is not a PDF document")
     return data

@@ -163,6 +163,12 @@ def as_written(context: ToolContext, path: str) -> Iterator[None]:
         raise type(error)(f"{path}{message.removeprefix(name)}") from None
 
 
+async def read_bytes(context: ToolContext, path: str, max_bytes: int) -> bytes:
+    """Return a file's content; errors spell the path as the model wrote it (see `ExecutionEnvironment.read_file`)."""
+    with as_written(context, path):
+        return await context.environment.read_file(path, max_bytes=max_bytes)
+
+
 async def save(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
     """Write a file and record it in the ledger.
 

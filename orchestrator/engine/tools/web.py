@@ -38,7 +38,7 @@ KEPT_TEXTS = 20
 EXTRACT_SECONDS = 30.0
 FIND_SECONDS = 5.0
 
-_CHILD = Path(__file__).with_name("web_child.py")
+_CHILD = Path(__file__).with_name("text_child.py")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 _INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATIONS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import FileUnreadableError
 from orchestrator.engine.environments.limited_child import in_child
-from orchestrator.engine.tools import pdf_child
+from orchestrator.engine.tools import text_child
 from orchestrator.engine.tools.pdf import PageRange, PdfPages, read_pdf, shown_pages
 from orchestrator.engine.tools.textfile import is_pdf
 from tests.doubles.pdf_files import pdf
@@ -48,7 +48,7 @@ async def test_the_text_of_each_page_in_a_process_of_its_own() -> None:
     ],
 )
 def test_as_many_pages_as_fit(asked: dict[str, float], texts: list[str], cut: int) -> None:
-    found = pdf_child.pages(THREE, **{**EVERYTHING, **asked})  # type: ignore[arg-type]
+    found = text_child.pages(THREE, **{**EVERYTHING, **asked})  # type: ignore[arg-type]
     assert found == {"total": 3, "texts": texts, "cut": cut}
 
 
