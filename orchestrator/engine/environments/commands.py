@@ -195,25 +195,14 @@ class _Pipe:
                 consume(text)
 
 
-async def until_readable(descriptor: int) -> None:
-    """Wait until a descriptor is readable.
+async def until_ready(descriptor: int, *, to_write: bool = False) -> None:
+    """Wait until a descriptor is readable, or writable.
 
     A descriptor of a process (`os.pidfd_open`) is readable when the process has ended.
     """
     loop = asyncio.get_running_loop()
-    await _wait_until_ready(descriptor, loop.add_reader, loop.remove_reader)
-
-
-async def until_writable(descriptor: int) -> None:
-    """Wait until a descriptor is writable."""
-    loop = asyncio.get_running_loop()
-    await _wait_until_ready(descriptor, loop.add_writer, loop.remove_writer)
-
-
-async def _wait_until_ready(
-    descriptor: int, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]
-) -> None:
-    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+    ready: asyncio.Future[None] = loop.create_future()
 
     def set_ready() -> None:
         remove(descriptor)

@@ -30,7 +30,7 @@ from orchestrator.engine.environments.commands import (
     ProgramLaunch,
     command_variables,
     shell_program,
-    until_writable,
+    until_ready,
 )
 from orchestrator.engine.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
 from orchestrator.engine.mcp.elicitation import is_page
@@ -154,7 +154,7 @@ class _RunningServer:
             try:
                 view = view[os.write(self._stdin, view) :]
             except BlockingIOError:
-                await until_writable(self._stdin)
+                await until_ready(self._stdin, to_write=True)
 
     async def listen(self) -> None:
         """Record its standard error until the end."""

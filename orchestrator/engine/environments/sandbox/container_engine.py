@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.redaction import is_secret
-from orchestrator.engine.environments.commands import until_readable
+from orchestrator.engine.environments.commands import until_ready
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
 from orchestrator.engine.environments.sandbox.limits import group_of
@@ -225,16 +225,10 @@ class ContainerPlan:
         words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
         words += self.engine.user
         words += ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
-        words += [
-            "--cap-drop",
-            "ALL",
-            "--security-opt",
-            "no-new-privileges",
-            "--security-opt",
-            "label=disable",
-        ]
-        words += ["--security-opt", f"seccomp={handover / 'seccomp.json'}", "--oom-score-adj", "1000"]
-        words += _limits(limits, self.engine.name)
+        words += ["--cap-drop", "ALL"]
+        for option in ("no-new-privileges", "label=disable", f"seccomp={handover / 'seccomp.json'}"):
+            words += ["--security-opt", option]
+        words += ["--oom-score-adj", "1000", *_limits(limits, self.engine.name)]
         for path, (size, mode) in visible.scratch_folders(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
                 words += [
@@ -335,7 +329,7 @@ class Container:
         """Kill the container, and wait until no process of it runs and the engine has removed it."""
         self._finalizer.detach()
         self.kill()
-        await until_readable(self._handle)
+        await until_ready(self._handle)
         _close(self._run, (self._handle, self.proc, self.listener))
         await asyncio.to_thread(_wait_for, self._run)
 

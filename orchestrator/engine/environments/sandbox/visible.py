@@ -273,7 +273,6 @@ Step: TypeAlias = "tuple[Any, ...]"
 
 HOME = "/home/sandbox"
 HOST_NAME = "sandbox"
-_SMALL_BYTES = 16 << 20
 SHARED_BYTES = 256 << 20
 """The size of `/dev/shm`."""
 _COPIED_BYTES = 128 << 10
@@ -396,10 +395,19 @@ def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
+def user_variables() -> dict[str, str]:
+    """Return the variables about the user of commands, as `account_files` names it, and its folders."""
+    name = _user_name()
+    return {"HOME": HOME, "TMPDIR": "/tmp", "USER": name, "LOGNAME": name}  # noqa: S108  private
+
+
+def _user_name() -> str:
+    return "root" if os.getuid() == 0 else "sandbox"
+
+
 def account_files() -> dict[str, bytes]:
     """Return files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
-    user, group = os.getuid(), os.getgid()
-    name = "root" if user == 0 else "sandbox"
+    user, group, name = os.getuid(), os.getgid(), _user_name()
     people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
     groups = [f"{name}:x:{group}:", "nogroup:x:65534:"]
     texts = {
