@@ -263,27 +263,16 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
     if not (is_sure and all(map(_PLAIN_NAME_PATTERN.fullmatch, names))):
         names = []  # ripgrep's patterns may differ from ours, so it gets none
     return [
-        "--json",
-        "--no-config",
-        "--no-follow",
-        "--no-messages",
-        "--hidden",
-        "--no-ignore-parent",
-        "--no-ignore-dot",
-        "--no-ignore-exclude",
-        "--no-ignore-global",
+        *("--json", "--no-config", "--no-follow", "--no-messages", "--hidden"),
+        *("--no-ignore-parent", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
         "--no-require-git" if search.rules is not None else "--no-ignore",
-        "--crlf",
-        "--sort=path",
+        *("--crlf", "--sort=path"),
         f"--max-filesize={_MAX_FILE_BYTES}",
         f"--max-count={options.max_results}",
         "--ignore-case" if options.case_insensitive else "--case-sensitive",
         *(f"--glob={name}" for name in names),
         "--iglob=!.git",  # after the filter, because the last match decides
-        "-e",
-        search.pattern,
-        "--",
-        "./" + "/".join(search.base),
+        *("-e", search.pattern, "--", "./" + "/".join(search.base)),
     ]
 
 

@@ -18,7 +18,7 @@ from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.files import replace_file
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.core.prompts import render
-from orchestrator.engine.tools.registry import follow_reference
+from orchestrator.engine.tools.registry import follow_reference, schema_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,20 +199,10 @@ class ServerApprovals:
 
 
 _KEPT_KEYWORDS = frozenset(
-    {
-        "type",
-        "properties",
-        "required",
-        "items",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "additionalProperties",
-    }
+    {"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf"}
+    | {"additionalProperties", "format", "$ref", "description"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems"}
-    | {"maxItems", "format", "$ref", "description"}
+    | {"maxItems"}
 )
 """Schema keywords that are kept.
 
@@ -271,14 +261,8 @@ def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
 
 
 def _parameter_names(schema: Any) -> Iterator[str]:
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield from (name for key in _OF_SCHEMAS if isinstance(node.get(key), dict) for name in node[key])
-            waiting += node.values()
-        elif isinstance(node, list):
-            waiting += node
+    for node in schema_nodes(schema):
+        yield from (name for key in _OF_SCHEMAS if isinstance(node.get(key), dict) for name in node[key])
 
 
 @dataclass(slots=True)

@@ -144,8 +144,14 @@ def _answer(fields: dict[str, Any], note: str = "") -> Ok:
 
 def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     """Create all tools for PDF documents and for the vector indices in a memory's file."""
-    reading = pdf_extract_text(), process_pdf_document(memory)
-    return (*reading, *vector_tools(memory), vector_db_add_pdf_document(memory))
+    place = {"file_path": TEXT, "index_name": TEXT}
+    with_metadata = {"index_name": TEXT, "file_path": TEXT, "metadata": _METADATA}
+    return (
+        pdf_extract_text(),
+        _indexing(memory, "process_pdf_document", place),
+        *vector_tools(memory),
+        _indexing(memory, "vector_db_add_pdf_document", with_metadata),
+    )
 
 
 def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
@@ -360,21 +366,9 @@ def _results(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"results": found, "count": len(found)}
 
 
-def process_pdf_document(memory: LongTermMemory) -> Tool:
-    """Create the tool `process_pdf_document(file_path, index_name)`, which adds a document's text to an index."""
-    return _indexing(memory, "process_pdf_document", {"file_path": TEXT, "index_name": TEXT})
-
-
-def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
-    """Create the tool `vector_db_add_pdf_document(index_name, file_path, metadata?)`.
-
-    It does the same as `process_pdf_document`, and stores metadata.
-    """
-    properties = {"index_name": TEXT, "file_path": TEXT, "metadata": _METADATA}
-    return _indexing(memory, "vector_db_add_pdf_document", properties)
-
-
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
+    """Create a tool that adds the text of a PDF document to an index, in place of an earlier version."""
+
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
         if index in RESERVED_INDICES:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from orchestrator.engine.environments.base import SandboxLimits
     from orchestrator.engine.environments.sandbox.proxy import Proxy
@@ -361,7 +361,7 @@ class Watch:
         for number in numbers:
             fields = _fields(self._proc, f"{number}/status")
             threads += fields.get("Threads", 0)
-            private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+            private += _private_kib(fields)
         return threads, private * _KIB
 
     def _exact_private_bytes(self) -> int:
@@ -372,9 +372,12 @@ class Watch:
             if "Pss_Anon" in fields:
                 private += fields["Pss_Anon"] + fields.get("SwapPss", 0)
             else:  # no permission, or the kernel has no such line
-                fields = _fields(self._proc, f"{number}/status")
-                private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+                private += _private_kib(_fields(self._proc, f"{number}/status"))
         return private * _KIB
+
+
+def _private_kib(status: Mapping[str, int]) -> int:
+    return status.get("RssAnon", 0) + status.get("VmSwap", 0)
 
 
 def _fields(folder: int, path: str) -> dict[str, int]:

@@ -116,28 +116,20 @@ class Staging:
         """
         changed = self.changed()
         in_the_way = {name: self._file_in_the_way(name) for name, data in changed.items() if data is not None}
-        early = [name for name in changed if name in in_the_way.values()]
+        order = [name for name, folder in in_the_way.items() if folder is None]
+        order += [name for name in changed if name in in_the_way.values()]
+        order += [name for name, folder in in_the_way.items() if folder is not None]
+        order += [name for name in changed if name not in order]
         try:
-            for name in (name for name, folder in in_the_way.items() if folder is None):
-                await self._write(name)
-            for name in early:
-                await self._remove(name)
-            for name in (name for name, folder in in_the_way.items() if folder is not None):
-                await self._write(name)
-            for name in (name for name, data in changed.items() if data is None and name not in early):
-                await self._remove(name)
+            for name in order:
+                if (data := changed[name]) is None:
+                    await self._environment.remove_file(name)
+                else:
+                    await self._environment.write_file(name, data, mode_of=self._origins.get(name))
+                self._done.append(name)
         except ToolError:
             await self._restore()
             raise
-
-    async def _write(self, name: str) -> None:
-        data = self._after[name] or b""
-        await self._environment.write_file(name, data, mode_of=self._origins.get(name))
-        self._done.append(name)
-
-    async def _remove(self, name: str) -> None:
-        await self._environment.remove_file(name)
-        self._done.append(name)
 
     async def _restore(self) -> None:
         """Undo what was written and removed, the last first."""

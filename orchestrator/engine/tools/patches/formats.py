@@ -492,12 +492,9 @@ def _change(file: DiffFile) -> FilePatch:
     for begin, words in _REFUSED.items():
         if any(line.startswith(begin) for line in file.header):
             raise _problem(file, words)
-    modes = [
-        mode for word in ("new file mode ", "deleted file mode ", "index ") if (mode := _mode(file, word))
-    ]
-    for mode in modes:
-        if mode in _OTHER_KINDS:
-            raise _problem(file, f"it is about {_OTHER_KINDS[mode]}, which is not supported")
+    for word in ("new file mode ", "deleted file mode ", "index "):
+        if kind := _OTHER_KINDS.get(_mode(file, word)):
+            raise _problem(file, f"it is about {kind}, which is not supported")
     old, new = without_prefixes(file.old, file.new)
     if _after(file, "new file mode ") is not None or old is None:
         return _addition(file, new)
@@ -513,7 +510,7 @@ def _addition(file: DiffFile, path: str | None) -> FilePatch:
     if missing := max((chunk.missing for chunk in file.chunks), default=0):
         raise _problem(file, missing_lines(missing, missing))
     mode = _mode(file, "new file mode ")
-    remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
+    remark = f"its mode was not set to {mode}: use chmod" if mode not in {"", _PLAIN_MODE} else ""
     return FilePatch(Action.ADD, _required_path(file, path), content=_new_text(file.chunks), remark=remark)
 
 
@@ -554,10 +551,10 @@ def _after(file: DiffFile, begin: str) -> str | None:
     return next((line.removeprefix(begin).strip() for line in file.header if line.startswith(begin)), None)
 
 
-def _mode(file: DiffFile, begin: str) -> str | None:
-    """Return the file mode at the end of a header line; `index` has one only if it does not change."""
-    words = (_after(file, begin) or "").split()
-    return words[-1] if words and len(words[-1]) == len(_PLAIN_MODE) and words[-1].isdigit() else None
+def _mode(file: DiffFile, begin: str) -> str:
+    """Return the file mode at the end of a header line, or an empty text; `index` has one only if it stays."""
+    *_, last = ("", *(_after(file, begin) or "").split())
+    return last if len(last) == len(_PLAIN_MODE) and last.isdigit() else ""
 
 
 def _problem(file: DiffFile, words: str) -> ToolError:
