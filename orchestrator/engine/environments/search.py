@@ -165,10 +165,7 @@ def _too_slow() -> ToolError:
 
 
 def _grep_in_python(search: _Search) -> list[GrepMatch]:
-    """Search without ripgrep: slower, with Python's regular expressions.
-
-    The time limit is checked between two files.
-    """
+    """Search without ripgrep: slower, with Python's expressions; the time limit is checked between two files."""
     try:
         expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
     except re.error as error:
@@ -277,10 +274,7 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
 
 
 async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIterator[GrepMatch]:
-    """Yield the matches in accepted text files.
-
-    The matches of a file wait for its end event, which says whether the file is binary.
-    """
+    """Yield the matches in accepted files, each file's at its end event, which says whether it is binary."""
     waiting: list[GrepMatch] = []
     names: tuple[str, ...] = ()
     accepted = False

@@ -400,7 +400,16 @@ async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGene
         case None:
             yield None
         case ClientLogin() as login:
-            yield _as_client(address.url, login)
+            from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+            yield ClientCredentialsOAuthProvider(
+                address.url,
+                _TokenStorage(),
+                login.client_id,
+                login.client_secret,
+                scope=login.scope or None,
+                issuer=login.issuer,
+            )
         case BrowserLogin() as login:
             if show is None:
                 raise McpError(
@@ -414,19 +423,6 @@ async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGene
                 yield _at_browser(address.url, login, callback, f"http://127.0.0.1:{port}{_CALLBACK_PATH}")
             finally:
                 server.close()
-
-
-def _as_client(url: str, login: ClientLogin) -> httpx2.Auth:
-    from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-
-    return ClientCredentialsOAuthProvider(
-        url,
-        _TokenStorage(),
-        login.client_id,
-        login.client_secret,
-        scope=login.scope or None,
-        issuer=login.issuer,
-    )
 
 
 def _at_browser(url: str, login: BrowserLogin, callback: _Callback, redirect: str) -> httpx2.Auth:

@@ -78,10 +78,7 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
 
 
 def ask_question() -> Tool:
-    """Create the tool that ends the session with a question to a person.
-
-    The choices are numbered below the question: `1. ...`, one on each line.
-    """
+    """Create the tool that ends the session with a question to a person, and numbered choices (`1. ...`) below it."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         question = arguments["question_text"].strip()

@@ -172,10 +172,7 @@ def file_search() -> Tool:
 
 
 def file_info() -> Tool:
-    """Create the tool `file_info(file_path)`.
-
-    It returns a file's kind, size, lines and line ends, or a folder's number of entries.
-    """
+    """Create the tool `file_info(file_path)`: a file's kind, size, lines and line ends, or a folder's counts."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
@@ -235,10 +232,7 @@ class _Operation:
 
 
 def file_delta() -> Tool:
-    """Create the tool `file_delta(file_path, operations, create_backup?)`.
-
-    It inserts, replaces and deletes lines; all operations are applied or none.
-    """
+    """Create the tool `file_delta(file_path, operations, create_backup?)`: edits of whole lines, all or none."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]

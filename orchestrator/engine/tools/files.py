@@ -222,10 +222,7 @@ _PATTERN_CHARS = frozenset("*?[{")
 
 
 async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
-    """Show several files, named by path or pattern, each under its heading.
-
-    A file that cannot be read does not stop the others.
-    """
+    """Show several files, named by path or pattern, under headings; one that cannot be read stops no other."""
     wanted, problems = await _expand(context, paths)
     parts: list[str] = []
     images: list[Image] = []
@@ -483,10 +480,7 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
 def _refuse_once(
     context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
 ) -> Failed | None:
-    """Refuse a write once if there is a doubt about it.
-
-    The same call succeeds the second time, unless the refusal is final.
-    """
+    """Refuse a doubtful write once: the same call succeeds the second time, unless the refusal is final."""
     write_key = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
     if doubt is None or write_key in context.ledger.refused_writes:

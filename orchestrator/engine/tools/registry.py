@@ -268,10 +268,7 @@ def schema_nodes(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def follow_reference(schema: Mapping[str, Any], reference: str) -> Any:
-    """Return the part of a schema that a JSON pointer names, or None.
-
-    https://www.rfc-editor.org/rfc/rfc6901#section-6
-    """
+    """Return the part of a schema that a JSON pointer (RFC 6901, section 6) names, or None."""
     address, sign, pointer = reference.partition("#")
     if address or not sign or (pointer and not pointer.startswith("/")):
         return None

@@ -302,10 +302,7 @@ class WebOptions:
 
 
 class HttpWeb:
-    """Web access for one session.
-
-    Several calls may run at the same time in one event loop. No connection is left open.
-    """
+    """Web access for one session; calls may run at the same time in one event loop, and no connection stays open."""
 
     def __init__(
         self,

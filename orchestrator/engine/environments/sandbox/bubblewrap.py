@@ -25,7 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.commands import START_SECONDS, shell_program, until_ready
+from orchestrator.engine.environments.commands import (
+    START_SECONDS,
+    shell_program,
+    until_ready,
+    wait_or_kill,
+)
 from orchestrator.engine.environments.files import is_above
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
@@ -256,11 +261,7 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
     """End a sandbox that was never closed, for example that of an environment without clean-up."""
     if control is not None:
         control.close()  # this ends `sandbox_init`, and that ends bubblewrap
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    wait_or_kill(process, _END_SECONDS)
 
 
 class _BubblewrapLaunch(WatchedLaunch):
@@ -388,10 +389,7 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
-    """Encode a request for `sandbox_init`.
-
-    Both ends are the same Python, so `marshal` can be used.
-    """
+    """Encode a request for `sandbox_init`, by `marshal` because both ends are the same Python."""
     values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses that they never use

@@ -90,10 +90,7 @@ class ContainerSandbox:
         self.name = self.plan.name
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. The image's variables override this machine's.
-
-        Folders that tools write to are private.
-        """
+        """See `Sandbox`. The image's variables override this machine's; folders that tools write to are private."""
         image = {name: value for name, value in self.plan.image.variables.items() if value}
         return {
             "PATH": _DEFAULT_PATH,
@@ -277,10 +274,7 @@ class _ContainerLaunch(WatchedLaunch):
         return self._code
 
     def kill(self) -> None:
-        """Kill the container's processes (see `Launch`).
-
-        Processes that outlive the command are killed by the shell that waits for it.
-        """
+        """Kill the container's processes (see `Launch`); those that outlive the command are killed by its shell."""
         if self._finished.is_set() or self._process is None or self._container is None:
             return
         self._killed = True

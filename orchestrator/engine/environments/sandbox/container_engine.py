@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.redaction import is_secret
-from orchestrator.engine.environments.commands import until_ready
+from orchestrator.engine.environments.commands import until_ready, wait_or_kill
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
 from orchestrator.engine.environments.sandbox.limits import group_of
@@ -45,6 +45,7 @@ HANDOVER = "/pullwright"
 """A folder in the container with a socket and files for this container only."""
 _START_SECONDS = 60.0
 _REMOVE_SECONDS = 10.0
+"""How long to wait for the engine's program; the engine itself continues to remove the container."""
 _QUIET_SECONDS = 0.5
 _POLL_SECONDS = 0.005
 
@@ -168,10 +169,7 @@ def _image(name: str, description: dict[str, object]) -> ContainerImage:
 
 
 def _remove_unstarted(engine: ContainerEngine) -> None:
-    """Remove containers of a killed program that were created but never started.
-
-    Started containers end with their program.
-    """
+    """Remove containers that a killed program created and never started; started ones end with their program."""
     unstarted = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
     code, names = _ask(engine, *unstarted, "--format", "{{.Names}}")
     if code == 0:
@@ -331,7 +329,7 @@ class Container:
         self.kill()
         await until_ready(self._handle)
         _close(self._run, (self._handle, self.proc, self.listener))
-        await asyncio.to_thread(_wait_for, self._run)
+        await asyncio.to_thread(wait_or_kill, self._run, _REMOVE_SECONDS)
 
 
 def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
@@ -341,20 +339,12 @@ def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def _wait_for(run: subprocess.Popen[bytes]) -> None:
-    try:
-        run.wait(_REMOVE_SECONDS)
-    except subprocess.TimeoutExpired:  # the engine continues to remove the container
-        run.kill()
-        run.wait()
-
-
 def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
     """End a container that was never closed, for example that of an environment without clean-up."""
     with suppress(OSError):
         signal.pidfd_send_signal(received[0], signal.SIGKILL)
     _close(run, received)
-    _wait_for(run)
+    wait_or_kill(run, _REMOVE_SECONDS)
 
 
 async def start_container(
@@ -450,4 +440,4 @@ def _give_up(run: subprocess.Popen[bytes]) -> None:
     """
     assert run.stdin is not None  # noqa: S101  for the type checker
     run.stdin.close()
-    Thread(target=_wait_for, args=(run,)).start()
+    Thread(target=wait_or_kill, args=(run, _REMOVE_SECONDS)).start()

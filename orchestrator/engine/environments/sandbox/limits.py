@@ -312,10 +312,7 @@ class Watch:
         return ""
 
     def terminate(self) -> bool:
-        """Send SIGTERM to every process but the first; return whether one was sent.
-
-        The first process ends when the others have ended.
-        """
+        """Send SIGTERM to every process but the first, which ends after them; return whether one was sent."""
         is_sent = False
         for number in self._process_numbers():
             if number == "1":
