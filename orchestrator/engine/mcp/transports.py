@@ -459,11 +459,7 @@ class _Callback:
         self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
     async def ask(self, page: str) -> None:
-        """Show a person the address of the page for signing in.
-
-        Raises:
-            McpError: the server's page is not safe to open.
-        """
+        """Show a person the page for signing in; raise `McpError` if it is not safe to open."""
         if not is_page(page):
             raise McpError("its page for signing in has no https:// address")
         self._state = _first(parse_qs(urlsplit(page).query), "state")
@@ -471,11 +467,7 @@ class _Callback:
         self._show(page)
 
     async def answer(self) -> AuthorizationCodeResult:
-        """Wait for the result from the browser.
-
-        Raises:
-            McpError: the person refused, or did not sign in in time.
-        """
+        """Wait for the result from the browser; raise `McpError` if the person refused, or did not sign in in time."""
         assert self._answer is not None  # noqa: S101  for the type checker
         try:
             async with asyncio.timeout(PAGE_SECONDS):

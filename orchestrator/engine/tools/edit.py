@@ -65,14 +65,12 @@ class EditTerms:
         new: the parameter with the new text.
         several: an instruction how to replace more than one place.
         counted: whether the answer contains the number of replacements.
-        whole: the tool that writes a whole file, for a model whose edits fail.
     """
 
     old: str = "old_text"
     new: str = "new_text"
     several: str = "set replace_all"
     counted: bool = False
-    whole: str = "write_file"
 
 
 _PLANNER = EditTerms()
@@ -140,7 +138,7 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
         context.ledger.misses_again(name, old)
         file = await _load(context, path) if len(context.ledger.missed[name]) > 1 else None
         same = f"{terms.old} and {terms.new} are the same, so nothing would change."
-        return Failed(same + (_rewrite_hint(context, name, file.text, terms) if file else ""))
+        return Failed(same + (_rewrite_hint(context, name, file.text) if file else ""))
     file = await _load(context, path)
     if file is None or not file.text:
         return (
@@ -178,14 +176,12 @@ async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str
     return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
 
 
-def _rewrite_hint(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
+def _rewrite_hint(context: ToolContext, name: str, text: str) -> str:
     """Return a hint to rewrite a short file as a whole after repeated failures; empty otherwise."""
     count = len(lines_of(text))
     if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
         return ""
-    return (
-        f"\nOr call {terms.whole} for {name} with its whole text, all {count} lines, the wrong one corrected."
-    )
+    return f"\nOr call write_file for {name} with its whole text, all {count} lines, the wrong one corrected."
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +203,10 @@ class _Edit:
             place, new = await asyncio.to_thread(self._find_shifted, text, old, new, places)
             if not isinstance(place, str):
                 return await self._write(text, place, new)
-            return Failed(place + _rewrite_hint(self.context, self.name, text, self.terms))
+            return Failed(place + _rewrite_hint(self.context, self.name, text))
         if problem := _wrong_number(self.path, text, found, places, self.terms):
             again = self.context.ledger.misses_again(self.name, old)
-            other = _rewrite_hint(self.context, self.name, text, self.terms)
+            other = _rewrite_hint(self.context, self.name, text)
             return Failed(problem + (_show_places(text, found) + other if again else ""))
         return await self._write(text, *self._with_file_indentation(text, found, old, new))
 

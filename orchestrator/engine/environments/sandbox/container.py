@@ -137,11 +137,7 @@ class _OpenContainers:
         return _ContainerLaunch(self, script, protections)
 
     async def take(self, protections: Sequence[visible.Protection]) -> Container:
-        """Return a container in which no command runs.
-
-        Raises:
-            ToolError: no container starts.
-        """
+        """Return a container in which no command runs; raise `ToolError` if none starts."""
         async with self._starting:
             if self._closed:
                 raise ToolError("the sandbox was closed, so no command can run in it")

@@ -350,11 +350,7 @@ def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
 async def start_container(
     plan: ContainerPlan, folder: WritableFolder, protections: Sequence[visible.Protection]
 ) -> Container:
-    """Start a container.
-
-    Raises:
-        ToolError: it does not start.
-    """
+    """Start a container; raise `ToolError` if it does not start."""
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
     scratch = visible.Scratch()
     output = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it

@@ -173,11 +173,7 @@ async def receive_hello(reader: asyncio.StreamReader, first_bytes: bytes = b"") 
 
 
 def _read_hello(message: bytes) -> ClientHello:
-    """Parse a complete handshake message.
-
-    Raises:
-        ValueError: the message is no hello, or is ambiguous.
-    """
+    """Parse a complete handshake message; raise `ValueError` if it is no hello, or is ambiguous."""
     kind, rest = _split_off(message, 1)
     body, rest = _split_field(rest, 3)
     if kind[0] != _CLIENT_HELLO or rest:  # further bytes of the record could be a second hello
@@ -384,11 +380,7 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bytes:
-        """Return the bytes of a TLS hello that asks for this host and for no other.
-
-        Raises:
-            ConnectionAbortedError: the hello asks for another host, or names none.
-        """
+        """Return the bytes of a TLS hello that asks for this host; raise `ConnectionAbortedError` for any other."""
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 raw, hello = await receive_hello(reader, first_bytes)

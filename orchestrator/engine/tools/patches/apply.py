@@ -182,11 +182,7 @@ class _Patching:
         self._written: set[str] = set()  # files whose whole text the model wrote
 
     async def stage(self, change: FilePatch) -> None:
-        """Stage one change on top of those before it.
-
-        Raises:
-            ToolError: the change cannot be applied.
-        """
+        """Stage one change on top of those before it; raise `ToolError` if it cannot be applied."""
         name = file_name(self._context, change.path)
         try:
             before = await self._staging.read(name)
@@ -263,11 +259,7 @@ class _Patching:
             self._remarks.setdefault(name, []).append(remark)
 
     async def write(self) -> None:
-        """Write all staged changes, and record them in the ledger.
-
-        Raises:
-            ToolError: a file could not be written.
-        """
+        """Write all staged changes, and record them in the ledger; raise `ToolError` if one cannot be written."""
         await self._staging.write()
         ledger, changed = self._context.ledger, self._staging.changed()
         for name, data in changed.items():

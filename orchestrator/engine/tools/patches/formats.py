@@ -47,10 +47,7 @@ def unwrapped(patch: str) -> list[tuple[int, str]]:
 
 
 def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int]:
-    """Return the range without blank lines before it and empty lines after it.
-
-    After it, a line with a single space may be context.
-    """
+    """Return the range without blank lines before it and empty ones after it: a line with a space may be context."""
     while first < last and not lines[first][1].strip():
         first += 1
     while first < last and not lines[last - 1][1]:
@@ -329,11 +326,7 @@ class DiffReader:
         self._files: list[DiffFile] = []
 
     def files(self) -> list[DiffFile]:
-        """Return all files, in order; text between them is left out.
-
-        Raises:
-            ToolError: there are lines of a hunk outside any hunk.
-        """
+        """Return all files, in order, without text between them; raise `ToolError` for lines outside any hunk."""
         while self._next < len(self._lines):
             self._read(self._lines[self._next])
         return self._files
