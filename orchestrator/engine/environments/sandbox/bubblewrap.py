@@ -176,7 +176,7 @@ class _OpenBubblewrap:
         return _BubblewrapLaunch(self, request, created)
 
     async def send(self, descriptors: Sequence[int]) -> None:
-        """Send a request to `sandbox_init`, and start it first if needed; raise `ToolError` or `OSError` if it fails."""
+        """Send a request to `sandbox_init`, started first if needed; raise `ToolError` or `OSError` if it fails."""
         async with self._starting:
             if self._closed:
                 raise ToolError("the sandbox was closed, so no command can run in it")
