@@ -280,6 +280,18 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEFAULT_MODE = 0o666  # the process's umask is applied to it
 _CHUNK_BYTES = 1_048_576
+POINTER_BYTES = 4_096
+"""The part that is read of a `.git` that is a file."""
+
+
+def read_beginning(path: str, max_bytes: int, *, folder: int | None = None) -> bytes:
+    """Return the beginning of a regular file, and nothing of other kinds; a link at its name is not followed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(os.open(path, _READ, dir_fd=folder), "rb") as file:
+        return file.read(max_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ A child process with limits reads them, because they are untrusted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -23,6 +21,7 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
+from orchestrator.engine.tools.limited_child import in_child
 from orchestrator.engine.tools.textfile import is_pdf, read_bytes
 
 if TYPE_CHECKING:
@@ -53,9 +52,6 @@ class PageRange:
     first: int = 1
     pages: int = MAX_PAGES
     characters: int = MAX_CHARACTERS
-
-
-_CHILD = Path(__file__).with_name("text_child.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> Pd
         "most_characters": wanted.characters,
         "seconds": min(LAST_PAGE_SECONDS, seconds),
     }
-    answer = await in_child(_CHILD, request, seconds, data=data)
+    answer = await in_child(request, seconds, data=data)
     if answer is None:
         raise FileUnreadableError(
             f"{name} is a PDF document that cannot be read within {seconds:g} seconds and the memory allowed"

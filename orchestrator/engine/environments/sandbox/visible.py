@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.locks import lock_new_folder
-from orchestrator.engine.environments.files import KERNEL_FOLDERS, is_above
+from orchestrator.engine.environments.files import KERNEL_FOLDERS, POINTER_BYTES, is_above, read_beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -276,7 +276,6 @@ HOST_NAME = "sandbox"
 SHARED_BYTES = 256 << 20
 """The size of `/dev/shm`."""
 _COPIED_BYTES = 128 << 10
-_POINTER_BYTES = 4_096
 _PLAIN_MODE = 0o444
 _FIRST_NUMBER = 100
 """The first descriptor number for mounts; a sandbox's first process has none so high."""
@@ -496,13 +495,11 @@ def _handle(number: int) -> bytes:
 
 def _pointer(path: str, name: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_beginning(path, POINTER_BYTES)
     except OSError:
         raise ToolError(
             f"{name} cannot be read, so a sandbox cannot protect it; no command runs here"
         ) from None
-    with open(descriptor, "rb") as file:
-        return file.read(_POINTER_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
 class Scratch:
