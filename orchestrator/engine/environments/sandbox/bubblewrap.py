@@ -19,7 +19,6 @@ import sys
 import weakref
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,26 +55,14 @@ _END_SECONDS = 5.0
 """How long an abandoned sandbox may take to end by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class BubblewrapSetup:
-    """The parts of the sandbox that are the same for every command.
-
-    Attributes:
-        program: the path of bubblewrap.
-        filter: filter of system calls, see `seccomp`.
-        init: the script that starts commands inside.
-    """
-
-    program: str
-    filter: bytes
-    init: Path = _INIT
-
-
 class BubblewrapSandbox:
     """A `Sandbox` of namespaces: files, processes, network, users. Created by `find_sandbox`.
 
     Args:
+        program: the path of bubblewrap.
+        calls: filter of system calls, see `seccomp`.
         inherited: this program's variables; its `PATH` determines which programs are readable.
+        init: the script that starts commands inside.
 
     Raises:
         ConfigurationError: a host or a path of the options is invalid.
@@ -83,8 +70,16 @@ class BubblewrapSandbox:
 
     name = "bubblewrap"
 
-    def __init__(self, setup: BubblewrapSetup, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self.setup, self.options, self._inherited = setup, options, dict(inherited)
+    def __init__(
+        self,
+        program: str,
+        calls: bytes,
+        options: SandboxOptions,
+        inherited: Mapping[str, str],
+        init: Path = _INIT,
+    ) -> None:
+        self._program, self.calls, self.init = program, calls, init
+        self.options, self._inherited = options, dict(inherited)
         self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
         """Creates the proxy of one command."""
         more = visible.checked_grants(options.readable, inherited)
@@ -119,7 +114,7 @@ class BubblewrapSandbox:
         """
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
-        words = [self.setup.program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
+        words = [self._program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
         # With another user id, git would consider the clone another user's.
         words += ["--new-session", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
         words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
@@ -196,10 +191,10 @@ class _OpenBubblewrap:
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
-        setup = self.sandbox.setup
         steps = self.sandbox.mount_steps(self.folder.root)
-        common_values = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
-        script, common = _memory_file(setup.init.read_bytes()), _memory_file(marshal.dumps(common_values))
+        common_values = {"filter": self.sandbox.calls, "port": PROXY_PORT, "steps": steps}
+        script = _memory_file(self.sandbox.init.read_bytes())
+        common = _memory_file(marshal.dumps(common_values))
         files = [script, common]
         self._stderr = _memory_file(b"")
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.environments.base import SandboxLimits, WritableFolder
-    from orchestrator.engine.environments.sandbox.limits import ContainerGroup
+    from orchestrator.engine.environments.sandbox.limits import MemoryGroup
 
 ENGINES = ("docker", "podman")
 LABEL = "pullwright"
@@ -293,7 +293,7 @@ class Container:
         self._run, self._killed = run, False
         self._finalizer = weakref.finalize(self, _abandon, run, received)
 
-    def memory(self, limits: SandboxLimits) -> ContainerGroup | None:
+    def memory(self, limits: SandboxLimits) -> MemoryGroup | None:
         """Return the control group that the engine made for the container, if it has this memory limit."""
         with suppress(OSError, StopIteration, ValueError):
             lines = Path(f"/proc/self/fdinfo/{self._handle}").read_text("ascii").splitlines()

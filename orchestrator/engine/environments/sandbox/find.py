@@ -64,7 +64,7 @@ def find_sandbox(
         return SeatbeltSandbox(options, variables)
     if platform != "linux":
         raise SandboxMissingError(f"no sandbox for commands on {platform}: use Linux or macOS, {_OFF}")
-    from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
+    from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
 
     machine = os.uname().machine
     calls = syscall_filter(machine)
@@ -74,7 +74,7 @@ def find_sandbox(
         )
     first_failure = ""
     for program in _programs(variables) if programs is None else programs:
-        sandbox = BubblewrapSandbox(BubblewrapSetup(program, calls), options, variables)
+        sandbox = BubblewrapSandbox(program, calls, options, variables)
         failure = _try(sandbox)
         if not failure:
             return sandbox

@@ -65,7 +65,21 @@ _leftover_groups: set[Path] = set()
 """Groups of this program in which a process was still ending when they were closed."""
 
 
-class ControlGroup:
+class MemoryGroup:
+    """A control group with a limit of memory. Earlier kills by the kernel are not counted."""
+
+    def __init__(self, events: Path) -> None:
+        self._events, self._before = events, _oom_kills(events)
+
+    def was_full(self) -> bool:
+        """Return whether the kernel killed a process because the limit was reached."""
+        return _oom_kills(self._events) > self._before
+
+    def close(self) -> None:
+        """Do nothing: whoever made the group removes it."""
+
+
+class ControlGroup(MemoryGroup):
     """A control group for one command. It is empty until a process enters; child processes are in it too.
 
     Attributes:
@@ -74,7 +88,8 @@ class ControlGroup:
     """
 
     def __init__(self, folder: Path, version: _Version, limit: int) -> None:
-        self._folder, self._version = folder, version
+        super().__init__(folder / version.events)
+        self._folder = folder
         self.entrance = -1
         try:
             first, *others = version.limits
@@ -86,10 +101,6 @@ class ControlGroup:
         except BaseException:
             self.close()
             raise
-
-    def was_full(self) -> bool:
-        """Return whether the kernel killed a process because the limit was reached."""
-        return _oom_kills(self._folder / self._version.events) > 0
 
     def close(self) -> None:
         """Remove the group. If a process in it is still ending, a later group removes it."""
@@ -129,26 +140,12 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
     return None
 
 
-class ContainerGroup:
-    """The control group that an engine made for a container. Earlier kills by the kernel are not counted."""
-
-    def __init__(self, events: Path) -> None:
-        self._events, self._before = events, _oom_kills(events)
-
-    def was_full(self) -> bool:
-        """See `ControlGroup`."""
-        return _oom_kills(self._events) > self._before
-
-    def close(self) -> None:
-        """Do nothing: the engine removes the group."""
-
-
-def group_of(process: int, limit: int) -> ContainerGroup | None:
+def group_of(process: int, limit: int) -> MemoryGroup | None:
     """Return the group of a process; None if it is not visible, or has no such limit (in bytes)."""
     for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(_GROUPS))[:1]:
         with suppress(OSError, ValueError):
             if int((folder / version.limits[0]).read_text("ascii")) <= limit:
-                return ContainerGroup(folder / version.events)
+                return MemoryGroup(folder / version.events)
     return None
 
 
@@ -266,7 +263,7 @@ class Watch:
         free_bytes: Callable[[str], int] = _free_bytes,
         *,
         shared_bytes: Callable[[], int] = _shared_bytes,
-        group: ControlGroup | ContainerGroup | None = None,
+        group: MemoryGroup | None = None,
     ) -> None:
         self._proc = proc
         self._root = root
