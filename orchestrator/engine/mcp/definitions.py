@@ -137,11 +137,7 @@ def _visible(text: str) -> list[str]:
 
 
 class ServerApprovals:
-    """A file of the definitions that a person has approved, by server.
-
-    Args:
-        path: the file; it may be missing.
-    """
+    """A file, which may be missing, of the definitions that a person has approved, by server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -115,11 +115,7 @@ def submit() -> Tool:
 
 
 def use_skill(skills: Skills, most_bytes: int) -> Tool:
-    """Create the tool `use_skill(name, file?)`; its description lists the skills.
-
-    Args:
-        most_bytes: limit of a skill's text that is shown.
-    """
+    """Create the tool `use_skill(name, file?)`, which shows `most_bytes` of a skill; its description lists them."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         skill, file = skills.get(arguments["name"]), arguments.get("file")

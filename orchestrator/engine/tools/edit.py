@@ -79,11 +79,7 @@ _BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to
 
 
 def edit_file(prompt: str = "edit_file") -> Tool:
-    """Create the tool `edit_file(path, old_text, new_text, replace_all?)`.
-
-    Args:
-        prompt: its file in `prompts/tools/`.
-    """
+    """Create the tool `edit_file(path, old_text, new_text, replace_all?)`; `prompt` is a file in `prompts/tools/`."""
     return _editing("path", prompt, _PLANNER, {"replace_all": FLAG})
 
 

@@ -270,11 +270,7 @@ def file_delta() -> Tool:
 
 
 def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:
-    """Return the validated operations in the order of their lines.
-
-    Raises:
-        ToolError: an operation names lines that do not exist, lacks its content, or overlaps another one.
-    """
+    """Return the operations in the order of their lines; raise `ToolError` if one is invalid or overlaps another."""
     operations = [_read_operation(number, one, count) for number, one in enumerate(requested, 1)]
     operations.sort(key=lambda one: (one.first, one.last))
     for one, other in pairwise(operations):

@@ -333,11 +333,7 @@ def _reading(path_name: str, prompt: str, bounds: ReadBounds) -> Tool:
 
 
 def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
-    """Create the tool that creates or replaces a file.
-
-    Args:
-        keeps_tail: see `write_text`.
-    """
+    """Create the tool that creates or replaces a file; see `write_text` for `keeps_tail`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await write_text(context, arguments["path"], arguments["content"], keeps_tail=keeps_tail)

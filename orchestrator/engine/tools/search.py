@@ -55,11 +55,7 @@ class GrepMode(StrEnum):
 
 
 def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = "list_dir") -> Tool:
-    """Create the tool `list_dir(path, depth?)`, which shows one entry a line.
-
-    Args:
-        name: the name under which a profile offers it.
-    """
+    """Create the tool `list_dir(path, depth?)`, offered as `name`, which shows one entry a line."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments.get("path") or _ROOT

@@ -237,11 +237,7 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
 
 
 def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
-    """Create the tool that shows where a regular expression matches in a page.
-
-    Args:
-        seconds: the limit of time for one search.
-    """
+    """Create the tool that shows where a regular expression matches in a page; a search ends after `seconds`."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         pattern, around = arguments["pattern"], integer(arguments, "context_lines")

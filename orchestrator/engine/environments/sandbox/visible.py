@@ -319,10 +319,7 @@ def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
 
 
 def covered_in_proc() -> list[str]:
-    """Return the files of `/proc` that no command may read.
-
-    They are the files that describe the machine, and, if this is root, those that only root may read.
-    """
+    """Return the files of `/proc` that no command may read: those about the machine, and root's own if this is root."""
     root = os.getuid() == 0
     found = []
     for entry in sorted(Path("/proc").iterdir()):

@@ -56,10 +56,7 @@ def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> 
 
 
 def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int, bool] | None:
-    """Return the range inside a code fence or heredoc, or None if there is none.
-
-    The third value says whether the heredoc drops the tabs before its lines.
-    """
+    """Return the range inside a code fence or heredoc, and whether its tabs are dropped; None if there is none."""
     opening, closing = lines[first][1].strip(), lines[last - 1][1].strip()
     if fence := _FENCE.fullmatch(opening):
         return (first + 1, last - 1, False) if closing == fence["ticks"] else None
