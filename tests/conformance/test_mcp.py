@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.transports import ProgramStart, remote_transport, stdio_transport

@@ -180,7 +180,7 @@ def _find_sandbox(
     program: ServerProgram, settings: Settings, tree: Path | None, connect: Connect | None
 ) -> Sandbox:
     """Find a sandbox with the permissions of this server only."""
-    from orchestrator.engine.environments.sandbox.find import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     shown = (str(tree),) if program.repository and tree else ()
     options = dataclasses.replace(

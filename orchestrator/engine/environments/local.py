@@ -243,7 +243,7 @@ class LocalEnvironment:
             self._running.discard(running)
 
     async def _resolve_sandbox(self) -> Sandbox | None:
-        from orchestrator.engine.environments.sandbox.find import find_sandbox
+        from orchestrator.engine.environments.sandbox import find_sandbox
 
         async with self._sandbox_lock:
             if self._looks_for_sandbox:

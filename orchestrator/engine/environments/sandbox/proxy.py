@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 import re
 import socket
 from contextlib import suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import is_public
+from orchestrator.core.addresses import ip_address, is_public
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -387,11 +386,8 @@ class Proxy:
         except ValueError as error:
             objection = f"{host}:{port} {error}"
         else:
-            named = hello.name
-            if not named:
-                with suppress(ValueError):  # TLS has no server name for addresses
-                    ipaddress.ip_address(host)
-                    named = host
+            # TLS has no server name for addresses.
+            named = hello.name or (host if ip_address(host) else "")
             if named == host and not hello.encrypted:
                 return raw
             objection = f"{host}:{port} its TLS names no server"

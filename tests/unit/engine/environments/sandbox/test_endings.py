@@ -18,8 +18,8 @@ import pytest
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import _programs
 from orchestrator.engine.environments.sandbox.bubblewrap import _INIT, BubblewrapSandbox
-from orchestrator.engine.environments.sandbox.find import _programs
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from tests.conformance.environments import this_machines_sandbox
 

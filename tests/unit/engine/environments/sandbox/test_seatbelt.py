@@ -15,7 +15,7 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, seatbelt_profile, with_limits
 from orchestrator.engine.environments.sandbox.visible import Scratch
 
