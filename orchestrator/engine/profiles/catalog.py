@@ -123,7 +123,7 @@ def anthropic(
 
 def openai(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
     """Create the profile for OpenAI's models: files are changed by patches in the v4a format."""
-    from orchestrator.engine.tools.patches.apply import apply_patch
+    from orchestrator.engine.tools.patches import apply_patch
 
     search = grep("core/grep"), glob("core/glob")
     own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
@@ -182,7 +182,7 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
     Args:
         submit: whether only a call of `submit` ends the session.
     """
-    from orchestrator.engine.tools.patches.apply import apply_unified_patch
+    from orchestrator.engine.tools.patches import apply_unified_patch
 
     own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
     registry = with_custom((*own, *web, *((submit_tool(),) if submit else ())), custom)
