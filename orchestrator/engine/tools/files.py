@@ -102,21 +102,23 @@ async def read_path(
     if not page.total:
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
-    if first > page.total:
-        # Not a failure: reading past the end does no harm, and a failure would stop the following calls.
-        return Ok(f"{name} ends with line {page.total}, so there is nothing from line {first} on.")
-    output = "\n".join([*page.shown, *_remarks(data, first, page)])
+    answer = _lines_shown(name, data, first, page)
     complete = len(page.shown) == page.total and not page.cut
-    if complete and len(output) <= DEFAULT_MAX_CHARS["read_file"]:
+    if complete and len(answer.output) <= DEFAULT_MAX_CHARS["read_file"]:
         context.ledger.shown.add(name)
-    return Ok(output)
+    return answer
 
 
 async def _kept_output(handle: str, text: str, first: int, most: int) -> Ok:
     data = text.replace("\0", "\\0").encode("utf-8", "replace")
     page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
+    return _lines_shown(handle, data, first, page)
+
+
+def _lines_shown(name: str, data: bytes, first: int, page: _Page) -> Ok:
     if first > page.total:
-        return Ok(f"{handle} ends with line {page.total}, so there is nothing from line {first} on.")
+        # Not a failure: reading past the end does no harm, and a failure would stop the following calls.
+        return Ok(f"{name} ends with line {page.total}, so there is nothing from line {first} on.")
     return Ok("\n".join([*page.shown, *_remarks(data, first, page)]))
 
 
