@@ -106,7 +106,7 @@ ASSISTANT = {
     "2.4.4 the score": f"{RANKING}::test_the_final_score_is_the_base_times_the_importance_plus_the_boost",
     "2.4.4 found twice": f"{RANKING}::test_what_is_found_twice_gets_the_mean_and_a_tenth_more",
     "2.5.1 stdio": f"{MCP}::test_a_ticket_is_read_in_a_cycle_and_in_its_replay",
-    "2.5.1 HTTP": "tests/unit/engine/mcp/test_remote.py::test_a_call_over_http",
+    "2.5.1 HTTP": "tests/unit/engine/mcp/test_transports.py::test_a_call_over_http",
     "2.5.1 SSE": "tests/conformance/test_mcp.py::test_server_everything_over_http",
     "2.5.2 mcpServers": f"{SERVERS}::test_the_example_of_the_specification_is_a_server",
     "2.5.3 mcp_SERVER_TOOL": "tests/unit/engine/mcp/test_base.py::test_a_name_is_the_servers_and_the_tools_cleaned",

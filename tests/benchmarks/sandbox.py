@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.find import _programs, find_sandbox
+from orchestrator.engine.environments.sandbox import _programs, find_sandbox
 from tests.benchmarks.measure import table
 
 if TYPE_CHECKING:

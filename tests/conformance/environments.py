@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.wrappers import LoggingEnvironment, ScopedEnvironment
 from tests.doubles import engines
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpServer, ServerAddress
 from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.remote import remote_transport
+from orchestrator.engine.mcp.transports import remote_transport
 
 if TYPE_CHECKING:
     from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.remote import remote_transport
-from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
+from orchestrator.engine.mcp.transports import ProgramStart, remote_transport, stdio_transport
 from tests.conformance.mcp_servers import FOLDER, node, python_server, script
 from tests.scenarios.stage import make_repository
 

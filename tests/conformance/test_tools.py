@@ -13,7 +13,7 @@ from orchestrator.engine.tools.files import (
     read_text_or_image,
     write_file,
 )
-from orchestrator.engine.tools.patches.apply import apply_patch, apply_unified_patch
+from orchestrator.engine.tools.patches import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.search import glob, grep, grep_files, list_dir, list_dir_in_pages
 from orchestrator.engine.tools.shell import run_shell_command, shell, shell_command
 

@@ -61,8 +61,8 @@ from orchestrator.engine.environments.base import DirEntry, GrepMatch
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.definitions import McpDefinition
-from orchestrator.engine.mcp.stdio import stdio_transport
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
+from orchestrator.engine.mcp.transports import stdio_transport
 from orchestrator.engine.session.gate import allow_all
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
     from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.stdio import ServerReport
+    from orchestrator.engine.mcp.transports import ServerReport
     from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.base import Request, Response

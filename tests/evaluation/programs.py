@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator import LocalEnvironment
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

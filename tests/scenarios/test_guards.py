@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.engine.environments.sandbox.find import _programs
+from orchestrator.engine.environments.sandbox import _programs
 from tests.scenarios.stage import (
     FINISH,
     FIX,

@@ -220,7 +220,7 @@ def _sandbox(settings: Settings) -> ProbeFinding:
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
         return warned("off: commands run as you, with your files and network", "leave out --sandbox off")
-    from orchestrator.engine.environments.sandbox.find import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     try:
         return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")

@@ -397,7 +397,7 @@ class TestProbes:
         if settings.sandbox == "off":
             found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
             return warned(found, "leave out --sandbox off")
-        from orchestrator.engine.environments.sandbox.find import find_sandbox
+        from orchestrator.engine.environments.sandbox import find_sandbox
 
         name = find_sandbox(sandbox_options(settings)).name
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")

@@ -161,7 +161,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.engine.environments.sandbox.find import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     options = sandbox_options(settings)
     skills = users_skills()

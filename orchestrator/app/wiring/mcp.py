@@ -19,9 +19,8 @@ from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.definitions import ServerApprovals, compare
 from orchestrator.engine.mcp.elicitation import PERSON_SECONDS
-from orchestrator.engine.mcp.remote import remote_transport
-from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
+from orchestrator.engine.mcp.transports import ProgramStart, remote_transport, stdio_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
-    from orchestrator.engine.mcp.stdio import ServerReport
+    from orchestrator.engine.mcp.transports import ServerReport
 
 _KEY_CHARS = 8
 
@@ -181,7 +180,7 @@ def _find_sandbox(
     program: ServerProgram, settings: Settings, tree: Path | None, connect: Connect | None
 ) -> Sandbox:
     """Find a sandbox with the permissions of this server only."""
-    from orchestrator.engine.environments.sandbox.find import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     shown = (str(tree),) if program.repository and tree else ()
     options = dataclasses.replace(

@@ -335,7 +335,7 @@ class TaskAttachments:
         return data
 
     async def _shown(self, name: str, data: bytes, room: int) -> Attached:
-        from orchestrator.engine.documents.pdf import PageRange, read_pdf, shown_pages
+        from orchestrator.engine.tools.pdf import PageRange, read_pdf, shown_pages
 
         if media_type := image_type(data):
             return self._image(name, data, media_type)

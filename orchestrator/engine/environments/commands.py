@@ -195,25 +195,11 @@ class _Pipe:
                 consume(text)
 
 
-async def until_readable(descriptor: int) -> None:
-    """Wait until a descriptor is readable.
-
-    A descriptor of a process (`os.pidfd_open`) is readable when the process has ended.
-    """
+async def until_ready(descriptor: int, *, to_write: bool = False) -> None:
+    """Wait until a descriptor is readable (that of a process: until the process has ended), or writable."""
     loop = asyncio.get_running_loop()
-    await _wait_until_ready(descriptor, loop.add_reader, loop.remove_reader)
-
-
-async def until_writable(descriptor: int) -> None:
-    """Wait until a descriptor is writable."""
-    loop = asyncio.get_running_loop()
-    await _wait_until_ready(descriptor, loop.add_writer, loop.remove_writer)
-
-
-async def _wait_until_ready(
-    descriptor: int, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]
-) -> None:
-    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+    ready: asyncio.Future[None] = loop.create_future()
 
     def set_ready() -> None:
         remove(descriptor)
@@ -255,6 +241,15 @@ async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Proces
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([ending])
         raise
+
+
+def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for the end of a process, and kill it if that takes longer than `seconds`."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 _GRACE_SECONDS = 2.0
@@ -341,10 +336,7 @@ class ProgramLaunch:
             loop.create_task(waiting).add_done_callback(lambda _: self._reap())
 
     def _reap(self) -> None:
-        """Kill the process group, and reap the process.
-
-        Its number is not reused before that, so the signal cannot reach another process.
-        """
+        """Kill the process group, then reap the process: until then its number cannot be another process's."""
         assert self._process is not None  # noqa: S101  for the type checker
         self._signal(signal.SIGKILL)
         self._process.wait()

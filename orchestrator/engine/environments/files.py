@@ -67,10 +67,7 @@ def _refused(path: str, why: str) -> PathRefusedError:
 
 
 def collision_key(name: str) -> str:
-    """Return a key that is equal for names that differ only in case or Unicode form.
-
-    Some file systems treat such names as the same.
-    """
+    """Return a key that is equal for names that differ only in case or Unicode form: some file systems mix them up."""
     folded = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", folded).casefold())
 
@@ -283,6 +280,18 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEFAULT_MODE = 0o666  # the process's umask is applied to it
 _CHUNK_BYTES = 1_048_576
+POINTER_BYTES = 4_096
+"""The part that is read of a `.git` that is a file."""
+
+
+def read_beginning(path: str, max_bytes: int, *, folder: int | None = None) -> bytes:
+    """Return the beginning of a regular file, and nothing of other kinds; a link at its name is not followed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(os.open(path, _READ, dir_fd=folder), "rb") as file:
+        return file.read(max_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +388,7 @@ class ConfinedTree:
             return False
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
-        """Return a regular file's whole content.
-
-        Raises:
-            FileMissingError: the path does not exist.
-            FileUnreadableError: not a regular file, over `max_bytes`, or no permission.
-        """
+        """See `ExecutionEnvironment.read_file`."""
         names = self.split(path)
         if not names:
             raise FileUnreadableError(f"{quoted(path)} is a folder, not a regular file")
@@ -409,20 +413,15 @@ class ConfinedTree:
         return content
 
     def write(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
-        """Create or replace a file, and create missing folders above it; an existing file keeps its mode.
+        """See `ExecutionEnvironment.write_file`.
 
         The content goes to a new file beside the old one, which is then renamed. A crash leaves the old or
         the new file, and another name of the old file (a hard link) keeps the old content. There is no fsync:
         a clone that is lost in a power cut can be cloned again.
 
-        Args:
-            mode_of: a file whose mode is used instead.
-
         Raises:
-            FileMissingError: `mode_of` does not exist.
             PathRefusedError: also inside another repository, and where the name differs from an existing one
                 only in case or Unicode form.
-            ToolError: no permission, no space, or something other than a file exists at the path.
         """
         names = self.split(path)
         label = quoted(path)
@@ -439,13 +438,7 @@ class ConfinedTree:
                 )
 
     def remove(self, path: str) -> None:
-        """Remove a regular file. Its other names (hard links) and its folder stay.
-
-        Raises:
-            PathRefusedError: also inside another repository.
-            FileMissingError: the path does not exist.
-            FileUnreadableError: not a regular file, or no permission.
-        """
+        """See `ExecutionEnvironment.remove_file`. Other names (hard links) stay; in another repository it is refused."""
         names = self.split(path)
         label = quoted(path)
         if not names or path.endswith("/"):

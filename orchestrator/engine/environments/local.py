@@ -33,7 +33,14 @@ from orchestrator.engine.environments.commands import (
     child_variables,
     command_variables,
 )
-from orchestrator.engine.environments.files import ConfinedTree, enter, is_above, shown
+from orchestrator.engine.environments.files import (
+    POINTER_BYTES,
+    ConfinedTree,
+    enter,
+    is_above,
+    read_beginning,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -236,7 +243,7 @@ class LocalEnvironment:
             self._running.discard(running)
 
     async def _resolve_sandbox(self) -> Sandbox | None:
-        from orchestrator.engine.environments.sandbox.find import find_sandbox
+        from orchestrator.engine.environments.sandbox import find_sandbox
 
         async with self._sandbox_lock:
             if self._looks_for_sandbox:
@@ -297,11 +304,9 @@ def _check_arguments(
         raise ConfigurationError(f"sandbox must be auto, off or a Sandbox, not {sandbox!r}")
 
 
-_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _POINTER = "gitdir:"
 """The beginning of a `.git` that is a file: https://git-scm.com/docs/gitrepository-layout."""
-_POINTER_BYTES = 4_096
 
 _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
 """Documents to which a link in the same folder is followed; `orientation.sh` has the same list."""
@@ -406,9 +411,7 @@ def _repository_folders(top: str) -> Iterator[str]:
 def _small_file(path: str) -> str:
     """Return a small file's text; empty if there is no such file."""
     try:
-        with open(os.open(path, _READ_FILE), "rb") as file:
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            return os.fsdecode(file.read(_POINTER_BYTES)) if is_file else ""
+        return os.fsdecode(read_beginning(path, POINTER_BYTES))
     except OSError:
         return ""
 
@@ -450,8 +453,6 @@ def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> b
             last = os.readlink(last, dir_fd=folder).removeprefix("./")
             if last not in _LINKED or last in names:
                 return None
-        with open(os.open(last, _READ_FILE, dir_fd=folder), "rb") as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                content = file.read(most_bytes)
-                return None if b"\0" in content else content
+        content = read_beginning(last, most_bytes, folder=folder)
+        return None if b"\0" in content else content
     return None

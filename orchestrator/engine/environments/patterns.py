@@ -96,10 +96,7 @@ def _names(pattern: str, original: str) -> tuple[str, ...]:
 
 
 def _variants(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[tuple[str, ...], ...]:
-    """Return each alternative in `fnmatch` syntax, and also taken literally if it has a set.
-
-    Folders may be named like a set, for example `[id]`.
-    """
+    """Return each alternative in `fnmatch` syntax, and also literally if it has a set: a folder may be named `[id]`."""
     matched = [tuple(_translated(name, original) for name in names) for names in alternatives]
     literal = [
         tuple(_translated(name, original, sets=False) for name in names)

@@ -165,10 +165,7 @@ def _too_slow() -> ToolError:
 
 
 def _grep_in_python(search: _Search) -> list[GrepMatch]:
-    """Search without ripgrep: slower, with Python's regular expressions.
-
-    The time limit is checked between two files.
-    """
+    """Search without ripgrep: slower, with Python's expressions; the time limit is checked between two files."""
     try:
         expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
     except re.error as error:
@@ -263,35 +260,21 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
     if not (is_sure and all(map(_PLAIN_NAME_PATTERN.fullmatch, names))):
         names = []  # ripgrep's patterns may differ from ours, so it gets none
     return [
-        "--json",
-        "--no-config",
-        "--no-follow",
-        "--no-messages",
-        "--hidden",
-        "--no-ignore-parent",
-        "--no-ignore-dot",
-        "--no-ignore-exclude",
-        "--no-ignore-global",
+        *("--json", "--no-config", "--no-follow", "--no-messages", "--hidden"),
+        *("--no-ignore-parent", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
         "--no-require-git" if search.rules is not None else "--no-ignore",
-        "--crlf",
-        "--sort=path",
+        *("--crlf", "--sort=path"),
         f"--max-filesize={_MAX_FILE_BYTES}",
         f"--max-count={options.max_results}",
         "--ignore-case" if options.case_insensitive else "--case-sensitive",
         *(f"--glob={name}" for name in names),
         "--iglob=!.git",  # after the filter, because the last match decides
-        "-e",
-        search.pattern,
-        "--",
-        "./" + "/".join(search.base),
+        *("-e", search.pattern, "--", "./" + "/".join(search.base)),
     ]
 
 
 async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIterator[GrepMatch]:
-    """Yield the matches in accepted text files.
-
-    The matches of a file wait for its end event, which says whether the file is binary.
-    """
+    """Yield the matches in accepted files, each file's at its end event, which says whether it is binary."""
     waiting: list[GrepMatch] = []
     names: tuple[str, ...] = ()
     accepted = False

@@ -116,10 +116,7 @@ class Wrapper:
 
 
 class ReadOnlyEnvironment(Wrapper):
-    """An environment that changes no file, and runs commands only with `allow_commands`.
-
-    The commands themselves can change files then.
-    """
+    """An environment that changes no file; commands run only with `allow_commands`, and can change files then."""
 
     def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
         super().__init__(inner)
@@ -268,10 +265,7 @@ class ScopedEnvironment(Wrapper):
         return above if self._folder == "." else f"{above.rstrip('/')}/{self._folder}"
 
     def host_view(self) -> HostView | None:
-        """Return the view of the subfolder (see `HasHostView`).
-
-        None if a repository begins below the root of `inner`: commands may have created it.
-        """
+        """Return the view of the subfolder; None if a repository begins below the root: commands may have made it."""
         view = super().host_view()
         below = () if self._folder == "." else tuple(self._folder.split("/"))
         return view.at(below) if view is not None and view.at(below).is_trusted else None

@@ -17,8 +17,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
-from orchestrator.engine.mcp.remote import PAGE_SECONDS
-from orchestrator.engine.mcp.stdio import ServerReport
+from orchestrator.engine.mcp.transports import PAGE_SECONDS, ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
 
 if TYPE_CHECKING:
@@ -241,10 +240,7 @@ class McpConnection:
     async def _elicit(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
-        """Let a person answer a server's question during a call of one of its tools.
-
-        At other times the question is refused.
-        """
+        """Let a person answer a server's question during a call of one of its tools; refuse it at other times."""
         from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
         del context
@@ -284,10 +280,7 @@ class McpConnection:
                     limit.reschedule(until)
 
     def _with_last_output(self, why: str) -> str:
-        """Return the reason of a failure with the server's last output.
-
-        If this program stopped the server, the reason is why.
-        """
+        """Return the reason of a failure, or why this program stopped the server, with the server's last output."""
         why = self.report.problem or why
         said = one_line(self.report.last_line, limit=_REASON_CHARS)
         return f"{why}; its last output: {said}" if said else why
@@ -306,10 +299,7 @@ async def _running(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
 
 
 def _requested_methods(message: object) -> Iterator[str]:
-    """Yield the methods that a message requests of the client.
-
-    It is a request itself, or an answer that names the requests needed first.
-    """
+    """Yield the methods that a message requests of the client, as a request or as what an answer needs first."""
     inner = getattr(message, "message", None)
     methods = [getattr(inner, "method", "")]
     result = getattr(inner, "result", None)

@@ -18,7 +18,7 @@ from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.files import replace_file
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.core.prompts import render
-from orchestrator.engine.tools.registry import follow_reference
+from orchestrator.engine.tools.registry import follow_reference, schema_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -137,11 +137,7 @@ def _visible(text: str) -> list[str]:
 
 
 class ServerApprovals:
-    """A file of the definitions that a person has approved, by server.
-
-    Args:
-        path: the file; it may be missing.
-    """
+    """A file, which may be missing, of the definitions that a person has approved, by server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -199,20 +195,10 @@ class ServerApprovals:
 
 
 _KEPT_KEYWORDS = frozenset(
-    {
-        "type",
-        "properties",
-        "required",
-        "items",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "additionalProperties",
-    }
+    {"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf"}
+    | {"additionalProperties", "format", "$ref", "description"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems"}
-    | {"maxItems", "format", "$ref", "description"}
+    | {"maxItems"}
 )
 """Schema keywords that are kept.
 
@@ -234,32 +220,26 @@ def for_model(
         clean: returns a text as the model may see it, given a description of the text and the text itself.
     """
     try:
-        return _for_model(server, definition, name, clean)
+        schema = definition.parameters
+        if len(definition.description) + len(json.dumps(schema)) > MAX_DEFINITION_CHARS:
+            return f"its definition has more than {MAX_DEFINITION_CHARS:,} characters"
+        if unknown := next((key for key in _parameter_names(schema) if not _PARAMETER.fullmatch(key)), None):
+            return f"it has a parameter {one_line(unknown, limit=40)!r}, which is not a plain name"
+        where = f"the definition of {name}"
+        said = clean(where, definition.description.strip()[:MAX_DESCRIPTION_CHARS])
+        shown = _SchemaConverter(schema, lambda text: clean(where, text))
+        parameters = shown.of({**schema, "type": "object"})
+        parameters.setdefault("properties", {})
+        described = "\n".join(filter(None, (said, *dict.fromkeys(shown.words))))
+        text = render(
+            "mcp/tool",
+            server=server,
+            tool=one_line(definition.name, limit=120),
+            words=fenced(described) if described else "",
+        )
+        return ToolDefinition(name, text.strip(), parameters)
     except RecursionError:
         return "its schema is nested too deeply"
-
-
-def _for_model(
-    server: str, definition: McpDefinition, name: str, clean: Callable[[str, str], str]
-) -> ToolDefinition | str:
-    schema = definition.parameters
-    if len(definition.description) + len(json.dumps(schema)) > MAX_DEFINITION_CHARS:
-        return f"its definition has more than {MAX_DEFINITION_CHARS:,} characters"
-    if unknown := next((key for key in _parameter_names(schema) if not _PARAMETER.fullmatch(key)), None):
-        return f"it has a parameter {one_line(unknown, limit=40)!r}, which is not a plain name"
-    where = f"the definition of {name}"
-    said = clean(where, definition.description.strip()[:MAX_DESCRIPTION_CHARS])
-    shown = _SchemaConverter(schema, lambda text: clean(where, text))
-    parameters = shown.of({**schema, "type": "object"})
-    parameters.setdefault("properties", {})
-    described = "\n".join(filter(None, (said, *dict.fromkeys(shown.words))))
-    text = render(
-        "mcp/tool",
-        server=server,
-        tool=one_line(definition.name, limit=120),
-        words=fenced(described) if described else "",
-    )
-    return ToolDefinition(name, text.strip(), parameters)
 
 
 def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
@@ -271,14 +251,8 @@ def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
 
 
 def _parameter_names(schema: Any) -> Iterator[str]:
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield from (name for key in _OF_SCHEMAS if isinstance(node.get(key), dict) for name in node[key])
-            waiting += node.values()
-        elif isinstance(node, list):
-            waiting += node
+    for node in schema_nodes(schema):
+        yield from (name for key in _OF_SCHEMAS if isinstance(node.get(key), dict) for name in node[key])
 
 
 @dataclass(slots=True)
@@ -335,10 +309,7 @@ class _SchemaConverter:
         return self.of(value)
 
     def _choices(self, schema: JsonObject) -> JsonObject:
-        """Return the choices of a schema if all are plain words.
-
-        Otherwise they are moved to the description, and any value is allowed.
-        """
+        """Return the choices if all are plain words; else move them to the description, and allow any value."""
         shown: dict[str, Any] = {}
         for key in sorted(_CHOICES & schema.keys()):
             value = schema[key]

@@ -30,14 +30,8 @@ _MESSAGE_CHARS = 2_000
 _LABEL_CHARS = 200
 _ANSWER_CHARS = 10_000
 _SECRET_WORDS = (
-    "password",
-    "passphrase",
-    "passcode",
-    "secret",
-    "api key",
-    "token",
-    "credential",
-    "private key",
+    *("password", "passphrase", "passcode", "secret"),
+    *("api key", "token", "credential", "private key"),
 )
 _YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
 

@@ -123,7 +123,7 @@ def anthropic(
 
 def openai(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
     """Create the profile for OpenAI's models: files are changed by patches in the v4a format."""
-    from orchestrator.engine.tools.patches.apply import apply_patch
+    from orchestrator.engine.tools.patches import apply_patch
 
     search = grep("core/grep"), glob("core/glob")
     own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
@@ -182,7 +182,7 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
     Args:
         submit: whether only a call of `submit` ends the session.
     """
-    from orchestrator.engine.tools.patches.apply import apply_unified_patch
+    from orchestrator.engine.tools.patches import apply_unified_patch
 
     own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
     registry = with_custom((*own, *web, *((submit_tool(),) if submit else ())), custom)
@@ -209,7 +209,8 @@ def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) ->
     The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
     memory those for the memory.
     """
-    from orchestrator.engine.tools.file_suite import file_suite, pdf_extract_text
+    from orchestrator.engine.tools.file_suite import file_suite
+    from orchestrator.engine.tools.pdf import pdf_extract_text
 
     registry = with_custom((*file_suite(), shell_execute(), pdf_extract_text(), *web), custom)
     return Profile(

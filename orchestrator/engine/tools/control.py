@@ -78,10 +78,7 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
 
 
 def ask_question() -> Tool:
-    """Create the tool that ends the session with a question to a person.
-
-    The choices are numbered below the question: `1. ...`, one on each line.
-    """
+    """Create the tool that ends the session with a question to a person, and numbered choices (`1. ...`) below it."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         question = arguments["question_text"].strip()
@@ -118,11 +115,7 @@ def submit() -> Tool:
 
 
 def use_skill(skills: Skills, most_bytes: int) -> Tool:
-    """Create the tool `use_skill(name, file?)`; its description lists the skills.
-
-    Args:
-        most_bytes: limit of a skill's text that is shown.
-    """
+    """Create the tool `use_skill(name, file?)`, which shows `most_bytes` of a skill; its description lists them."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         skill, file = skills.get(arguments["name"]), arguments.get("file")

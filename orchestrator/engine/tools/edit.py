@@ -31,13 +31,13 @@ from orchestrator.engine.tools.matching import (
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
     file_name,
     lines_of,
     numbered,
+    read_bytes,
     save,
     to_crlf,
 )
@@ -45,6 +45,7 @@ from orchestrator.engine.tools.textfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orchestrator.core.messages import JsonObject
 
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
@@ -64,14 +65,12 @@ class EditTerms:
         new: the parameter with the new text.
         several: an instruction how to replace more than one place.
         counted: whether the answer contains the number of replacements.
-        whole: the tool that writes a whole file, for a model whose edits fail.
     """
 
     old: str = "old_text"
     new: str = "new_text"
     several: str = "set replace_all"
     counted: bool = False
-    whole: str = "write_file"
 
 
 _PLANNER = EditTerms()
@@ -80,19 +79,8 @@ _BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to
 
 
 def edit_file(prompt: str = "edit_file") -> Tool:
-    """Create the tool `edit_file(path, old_text, new_text, replace_all?)`.
-
-    Args:
-        prompt: its file in `prompts/tools/`.
-    """
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
-        return await edit_text(context, path, old, new, places=None if arguments.get("replace_all") else 1)
-
-    properties = {"path": TEXT, "old_text": TEXT, "new_text": TEXT, "replace_all": FLAG}
-    definition = define("edit_file", properties, ("path", "old_text", "new_text"), prompt=prompt)
-    return Tool(definition, execute, order=Order.ALONE)
+    """Create the tool `edit_file(path, old_text, new_text, replace_all?)`; `prompt` is a file in `prompts/tools/`."""
+    return _editing("path", prompt, _PLANNER, {"replace_all": FLAG})
 
 
 def edit_string(*, counted: bool = False) -> Tool:
@@ -102,17 +90,21 @@ def edit_string(*, counted: bool = False) -> Tool:
         counted: take `expected_replacements` instead of `replace_all`, as Gemini's models know the tool. Then
             exactly this number of places is replaced.
     """
-    option = {"expected_replacements": FROM_ONE} if counted else {"replace_all": FLAG}
-    prompt, terms = ("core/edit_file_counted", _BY_NUMBER) if counted else ("core/edit_file", _BY_FLAG)
+    if counted:
+        option = {"expected_replacements": FROM_ONE}
+        return _editing("file_path", "core/edit_file_counted", _BY_NUMBER, option)
+    return _editing("file_path", "core/edit_file", _BY_FLAG, {"replace_all": FLAG})
 
+
+def _editing(path_name: str, prompt: str, terms: EditTerms, option: Mapping[str, JsonObject]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path, old, new = arguments["file_path"], arguments["old_string"], arguments["new_string"]
+        path, old, new = (arguments[name] for name in required)
         places = None if arguments.get("replace_all") else integer(arguments, "expected_replacements") or 1
         return await edit_text(context, path, old, new, places=places, terms=terms)
 
-    properties = {"file_path": TEXT, "old_string": TEXT, "new_string": TEXT, **option}
-    definition = define("edit_file", properties, ("file_path", "old_string", "new_string"), prompt=prompt)
-    return Tool(definition, execute, order=Order.ALONE)
+    required = (path_name, terms.old, terms.new)
+    properties = {**dict.fromkeys(required, TEXT), **option}
+    return Tool(define("edit_file", properties, required, prompt=prompt), execute, order=Order.ALONE)
 
 
 async def edit_text(  # noqa: PLR0913  the last two are keyword-only
@@ -142,7 +134,7 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
         context.ledger.misses_again(name, old)
         file = await _load(context, path) if len(context.ledger.missed[name]) > 1 else None
         same = f"{terms.old} and {terms.new} are the same, so nothing would change."
-        return Failed(same + (_rewrite_hint(context, name, file.text, terms) if file else ""))
+        return Failed(same + (_rewrite_hint(context, name, file.text) if file else ""))
     file = await _load(context, path)
     if file is None or not file.text:
         return (
@@ -157,8 +149,7 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
-        with as_written(context, path):
-            return decode_text(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
+        return decode_text(path, await read_bytes(context, path, MAX_BYTES))
     except FileMissingError:
         return None
     except FileUnreadableError as error:
@@ -181,14 +172,12 @@ async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str
     return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
 
 
-def _rewrite_hint(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
+def _rewrite_hint(context: ToolContext, name: str, text: str) -> str:
     """Return a hint to rewrite a short file as a whole after repeated failures; empty otherwise."""
     count = len(lines_of(text))
     if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
         return ""
-    return (
-        f"\nOr call {terms.whole} for {name} with its whole text, all {count} lines, the wrong one corrected."
-    )
+    return f"\nOr call write_file for {name} with its whole text, all {count} lines, the wrong one corrected."
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +199,10 @@ class _Edit:
             place, new = await asyncio.to_thread(self._find_shifted, text, old, new, places)
             if not isinstance(place, str):
                 return await self._write(text, place, new)
-            return Failed(place + _rewrite_hint(self.context, self.name, text, self.terms))
+            return Failed(place + _rewrite_hint(self.context, self.name, text))
         if problem := _wrong_number(self.path, text, found, places, self.terms):
             again = self.context.ledger.misses_again(self.name, old)
-            other = _rewrite_hint(self.context, self.name, text, self.terms)
+            other = _rewrite_hint(self.context, self.name, text)
             return Failed(problem + (_show_places(text, found) + other if again else ""))
         return await self._write(text, *self._with_file_indentation(text, found, old, new))
 

@@ -1,7 +1,4 @@
-"""The file tools of the assistant specification (section 2.3.1), and its tool for the text of PDF documents (2.3.6).
-
-They are built on the other file tools.
-"""
+"""The file tools of the assistant specification (section 2.3.1), built on the other file tools."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
     FLAG,
     FROM_ONE,
-    OTHER_MAX_CHARS,
     TEXT,
     Failed,
     Mode,
@@ -36,13 +32,14 @@ from orchestrator.engine.tools.search import (
     DEFAULT_RESULTS,
     MAX_ENTRIES,
     MAX_RESULTS,
+    empty_folder,
     entry_line,
     find_files,
+    list_entries,
     search_files,
 )
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
@@ -51,6 +48,7 @@ from orchestrator.engine.tools.textfile import (
     is_pdf,
     lines_of,
     numbered,
+    read_bytes,
     save,
 )
 
@@ -61,10 +59,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 10_000_000
 """The limit of a file that these tools read or write, from the specification."""
-MAX_PDF_BYTES = 50_000_000
-MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
-"""The limit of one answer, low enough that its last line, which says how to continue, is not truncated."""
-
 MAX_OPERATIONS = 200
 BACKUP_SUFFIX = ".backup"
 
@@ -139,8 +133,7 @@ def file_list() -> Tool:
         path, pattern = arguments["directory_path"], arguments.get("pattern") or "*"
         if "/" in pattern or "**" in pattern:
             return await find_files(context, pattern, path)
-        with as_written(context, path):
-            entries = await context.environment.list_directory(path, depth=1)
+        entries = await list_entries(context, path)
         hidden = arguments.get("include_hidden") or pattern.startswith(".")
         found = [
             one for one in entries if fnmatch(one.name, pattern) and (hidden or not one.name.startswith("."))
@@ -150,7 +143,7 @@ def file_list() -> Tool:
             lines[MAX_ENTRIES:] = [f"[{len(lines) - MAX_ENTRIES:,} more entries: use a pattern]"]
         if left_out := len(entries) - len(found):
             lines.append(f"[{left_out:,} entries are left out: they are hidden, or do not match]")
-        return Ok("\n".join(lines) or f"{context.environment.relative(path)} is an empty folder.")
+        return Ok("\n".join(lines) or empty_folder(context, path))
 
     properties = {"directory_path": TEXT, "pattern": TEXT, "include_hidden": FLAG}
     return Tool(define("file_list", properties, ("directory_path",), prompt="assistant/file_list"), execute)
@@ -179,18 +172,14 @@ def file_search() -> Tool:
 
 
 def file_info() -> Tool:
-    """Create the tool `file_info(file_path)`.
-
-    It returns a file's kind, size, lines and line ends, or a folder's number of entries.
-    """
+    """Create the tool `file_info(file_path)`: a file's kind, size, lines and line ends, or a folder's counts."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
         name = context.environment.relative(path)
         if not await context.environment.file_exists(path):
             return await _folder_info(context, path, name)
-        with as_written(context, path):
-            data = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+        data = await read_bytes(context, path, MAX_BYTES)
         facts = {
             "path": name,
             "kind": "file",
@@ -206,8 +195,7 @@ def file_info() -> Tool:
 
 async def _folder_info(context: ToolContext, path: str, name: str) -> ToolOutcome:
     try:
-        with as_written(context, path):
-            entries = await context.environment.list_directory(path, depth=1)
+        entries = await list_entries(context, path)
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
     folders = sum(one.is_dir for one in entries)
@@ -244,10 +232,7 @@ class _Operation:
 
 
 def file_delta() -> Tool:
-    """Create the tool `file_delta(file_path, operations, create_backup?)`.
-
-    It inserts, replaces and deletes lines; all operations are applied or none.
-    """
+    """Create the tool `file_delta(file_path, operations, create_backup?)`: edits of whole lines, all or none."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
@@ -284,44 +269,8 @@ def file_delta() -> Tool:
     return Tool(definition, execute, order=Order.ALONE)
 
 
-def pdf_extract_text() -> Tool:
-    """Create the tool `pdf_extract_text(file_path, start_page?, end_page?)`, which returns the text of pages."""
-    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path = arguments["file_path"]
-        first, last = integer(arguments, "start_page") or 1, integer(arguments, "end_page") or 0
-        if last and last < first:
-            return Failed("end_page is before start_page: pages count from 1, and both are shown")
-        wanted = PageRange(first, last - first + 1 if last else MAX_PAGES, MAX_SHOWN_CHARACTERS)
-        found = await read_pdf(path, await read_pdf_bytes(context, path), wanted)
-        if first > found.total:
-            return Ok(f"{path} has {found.total:,} pages, so there is nothing from page {first} on.")
-        return Ok(shown_pages(found, "start_page"))
-
-    properties = {"file_path": TEXT, "start_page": FROM_ONE, "end_page": FROM_ONE}
-    return Tool(define("pdf_extract_text", properties, ("file_path",)), execute)
-
-
-async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
-    """Return the content of a PDF document of at most 50 MB.
-
-    Raises:
-        ToolError: the path is refused or missing, or the file is too large or no PDF document.
-    """
-    with as_written(context, path):
-        data = await context.environment.read_file(path, max_bytes=MAX_PDF_BYTES)
-    if not is_pdf(data):
-        raise FileUnreadableError(f"{path} is not a PDF document")
-    return data
-
-
 def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:
-    """Return the validated operations in the order of their lines.
-
-    Raises:
-        ToolError: an operation names lines that do not exist, lacks its content, or overlaps another one.
-    """
+    """Return the operations in the order of their lines; raise `ToolError` if one is invalid or overlaps another."""
     operations = [_read_operation(number, one, count) for number, one in enumerate(requested, 1)]
     operations.sort(key=lambda one: (one.first, one.last))
     for one, other in pairwise(operations):
@@ -368,8 +317,7 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
     """Return the normal name, the bytes and the text of a file that is about to be changed."""
     name = file_name(context, path)
     try:
-        with as_written(context, path):
-            before = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+        before = await read_bytes(context, path, MAX_BYTES)
     except FileMissingError as error:
         near = await did_you_mean(context, name)
         raise FileMissingError(f"{error}.{near or ' To create a file, use file_write.'}") from None

@@ -29,7 +29,6 @@ from orchestrator.engine.tools.base import (
 from orchestrator.engine.tools.search import inside
 from orchestrator.engine.tools.textfile import (
     TextFile,
-    as_written,
     check_text,
     decode_text,
     did_you_mean,
@@ -37,6 +36,7 @@ from orchestrator.engine.tools.textfile import (
     image_type,
     is_pdf,
     lines_of,
+    read_bytes,
     save,
 )
 
@@ -102,31 +102,32 @@ async def read_path(
     if not page.total:
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
-    if first > page.total:
-        # Not a failure: reading past the end does no harm, and a failure would stop the following calls.
-        return Ok(f"{name} ends with line {page.total}, so there is nothing from line {first} on.")
-    output = "\n".join([*page.shown, *_remarks(data, first, page)])
+    answer = _lines_shown(name, data, first, page)
     complete = len(page.shown) == page.total and not page.cut
-    if complete and len(output) <= DEFAULT_MAX_CHARS["read_file"]:
+    if complete and len(answer.output) <= DEFAULT_MAX_CHARS["read_file"]:
         context.ledger.shown.add(name)
-    return Ok(output)
+    return answer
 
 
 async def _kept_output(handle: str, text: str, first: int, most: int) -> Ok:
     data = text.replace("\0", "\\0").encode("utf-8", "replace")
     page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
+    return _lines_shown(handle, data, first, page)
+
+
+def _lines_shown(name: str, data: bytes, first: int, page: _Page) -> Ok:
     if first > page.total:
-        return Ok(f"{handle} ends with line {page.total}, so there is nothing from line {first} on.")
+        # Not a failure: reading past the end does no harm, and a failure would stop the following calls.
+        return Ok(f"{name} ends with line {page.total}, so there is nothing from line {first} on.")
     return Ok("\n".join([*page.shown, *_remarks(data, first, page)]))
 
 
 async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: bool) -> bytes:
-    environment = context.environment
     try:
-        with as_written(context, path):
-            data = await environment.read_file(path, max_bytes=bounds.slice_max_bytes)
+        data = await read_bytes(context, path, bounds.slice_max_bytes)
     except FileMissingError as error:
-        raise FileMissingError(f"{error}.{await did_you_mean(context, environment.relative(path))}") from None
+        near = await did_you_mean(context, context.environment.relative(path))
+        raise FileMissingError(f"{error}.{near}") from None
     if whole and len(data) > bounds.whole_max_bytes:
         raise FileUnreadableError(
             f"{path} is {len(data):,} bytes, too large to be read whole (the limit is {bounds.whole_max_bytes:,}): "
@@ -136,7 +137,7 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
 
 
 async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) -> Ok:
-    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
+    from orchestrator.engine.tools.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
 
     found = await read_pdf(path, data, PageRange(first, most or MAX_PAGES, MAX_ANSWER_CHARS))
     pages = "1 page" if found.total == 1 else f"{found.total:,} pages"
@@ -223,10 +224,7 @@ _PATTERN_CHARS = frozenset("*?[{")
 
 
 async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
-    """Show several files, named by path or pattern, each under its heading.
-
-    A file that cannot be read does not stop the others.
-    """
+    """Show several files, named by path or pattern, under headings; one that cannot be read stops no other."""
     wanted, problems = await _expand(context, paths)
     parts: list[str] = []
     images: list[Image] = []
@@ -337,11 +335,7 @@ def _reading(path_name: str, prompt: str, bounds: ReadBounds) -> Tool:
 
 
 def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
-    """Create the tool that creates or replaces a file.
-
-    Args:
-        keeps_tail: see `write_text`.
-    """
+    """Create the tool that creates or replaces a file; see `write_text` for `keeps_tail`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await write_text(context, arguments["path"], arguments["content"], keeps_tail=keeps_tail)
@@ -430,8 +424,7 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     check_text("content", content)
     name = file_name(context, path)
     try:
-        with as_written(context, path):
-            before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
+        before = await read_bytes(context, path, OVERWRITE_MAX_BYTES)
     except FileMissingError:
         return await _write(context, name, None, content.encode(), "Created")
     except FileUnreadableError as error:
@@ -485,10 +478,7 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
 def _refuse_once(
     context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
 ) -> Failed | None:
-    """Refuse a write once if there is a doubt about it.
-
-    The same call succeeds the second time, unless the refusal is final.
-    """
+    """Refuse a doubtful write once: the same call succeeds the second time, unless the refusal is final."""
     write_key = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
     if doubt is None or write_key in context.ledger.refused_writes:

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class LineIndex:
-    """An index from lines to their places.
-
-    Args:
-        lines: the lines in order; not changed afterwards.
-    """
+    """An index from lines, which are not changed afterwards, to their places."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -135,10 +131,7 @@ def find_text(text: str, old: str) -> TextPlaces:
 
 
 def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
-    """Return whether blanks dropped at the ends of the old text stand at line ends in the file too.
-
-    Only there they have no meaning. Elsewhere they separate two words.
-    """
+    """Return whether blanks dropped at the old text's ends stand at line ends: elsewhere they separate two words."""
     end = place + len(loose)
     closes = old[-1] not in " \t\r" or end == len(text) or text[end] == "\n"
     opens = old[0] not in " \t\r" or not loose.startswith("\n") or place == 0 or text[place - 1] == "\n"
@@ -333,11 +326,7 @@ class Shift:
 
 
 class ShiftedLines:
-    """Finds lines with any indentation, and the difference between the indentations.
-
-    Args:
-        lines: lines of the file, without their ends.
-    """
+    """Finds lines of a file (without line ends) with any indentation, and the difference of the indentations."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines

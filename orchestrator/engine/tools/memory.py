@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,8 +32,11 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
+from orchestrator.engine.tools.pdf import pdf_extract_text, read_pdf_bytes, read_whole_pdf
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -140,10 +144,14 @@ def _answer(fields: dict[str, Any], note: str = "") -> Ok:
 
 def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     """Create all tools for PDF documents and for the vector indices in a memory's file."""
-    from orchestrator.engine.tools.file_suite import pdf_extract_text
-
-    reading = pdf_extract_text(), process_pdf_document(memory)
-    return (*reading, *vector_tools(memory), vector_db_add_pdf_document(memory))
+    place = {"file_path": TEXT, "index_name": TEXT}
+    with_metadata = {"index_name": TEXT, "file_path": TEXT, "metadata": _METADATA}
+    return (
+        pdf_extract_text(),
+        _indexing(memory, "process_pdf_document", place),
+        *vector_tools(memory),
+        _indexing(memory, "vector_db_add_pdf_document", with_metadata),
+    )
 
 
 def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
@@ -266,8 +274,6 @@ async def _add_text(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any
 
 
 async def _add_chunked(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
-    from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
-
     size = integer(arguments, "max_chunk_size") or CHUNK_CHARACTERS
     overlap = integer(arguments, "overlap_size")
     overlap = min(OVERLAP_CHARACTERS, size // 5) if overlap is None else overlap
@@ -360,24 +366,8 @@ def _results(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"results": found, "count": len(found)}
 
 
-def process_pdf_document(memory: LongTermMemory) -> Tool:
-    """Create the tool `process_pdf_document(file_path, index_name)`, which adds a document's text to an index."""
-    return _indexing(memory, "process_pdf_document", {"file_path": TEXT, "index_name": TEXT})
-
-
-def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
-    """Create the tool `vector_db_add_pdf_document(index_name, file_path, metadata?)`.
-
-    It does the same as `process_pdf_document`, and stores metadata.
-    """
-    properties = {"index_name": TEXT, "file_path": TEXT, "metadata": _METADATA}
-    return _indexing(memory, "vector_db_add_pdf_document", properties)
-
-
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
-    from orchestrator.engine.documents.chunks import chunks_of
-    from orchestrator.engine.documents.pdf import read_whole_pdf
-    from orchestrator.engine.tools.file_suite import read_pdf_bytes
+    """Create a tool that adds the text of a PDF document to an index, in place of an earlier version."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
@@ -406,3 +396,68 @@ def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonOb
         return Ok(json.dumps(answer))
 
     return Tool(define(name, properties, ("file_path", "index_name")), execute, order=Order.ALONE)
+
+
+CHUNK_CHARACTERS = 1_000
+"""About 250 tokens: the input limit of small models for embeddings (all-MiniLM-L6: 256)."""
+
+OVERLAP_CHARACTERS = 150
+"""Maximum number of characters repeated from the piece before, from the beginning of a sentence or a word."""
+
+_ENDS = (re.compile(r"\n\s*\n"), re.compile(r"[.!?:;][\"')\]]*\s"), re.compile(r"\s"))
+"""Where a text is cut, the best place first: between paragraphs, sentences, words."""
+_LEAST_SHARE = 0.5
+"""A piece is not cut in the first part of this share, so that it does not become too short."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """A piece of a document.
+
+    Attributes:
+        number: its number among all pieces, from 1.
+        page: the number of the page on which it begins, from 1.
+    """
+
+    text: str
+    number: int
+    page: int
+
+
+def chunks_of(pages: Iterable[tuple[int, str]]) -> Iterator[TextChunk]:
+    """Cut numbered pages into pieces. No piece crosses the end of a page."""
+    pieces = ((page, piece) for page, text in pages for piece in pieces_of(text))
+    for number, (page, piece) in enumerate(pieces, 1):
+        yield TextChunk(piece, number, page)
+
+
+def pieces_of(text: str, most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS) -> Iterator[str]:
+    """Cut one text into pieces of at most `most` characters that are not blank.
+
+    Each but the first may begin with the end of the one before, of at most `overlap` characters.
+    """
+    start = 0
+    while start < len(text):
+        end = len(text) if len(text) - start <= most else _end(text, start, start + most)
+        if piece := text[start:end].strip():
+            yield piece
+        start = end if end == len(text) else _restart(text, max(start + 1, end - overlap), end)
+
+
+def _end(text: str, start: int, limit: int) -> int:
+    """Return the position after the last good place to cut before the limit, or the limit itself."""
+    least = start + int((limit - start) * _LEAST_SHARE)
+    for ends in _ENDS:
+        found = [match.end() for match in ends.finditer(text, least, limit)]
+        if found:
+            return found[-1]
+    return limit
+
+
+def _restart(text: str, first: int, end: int) -> int:
+    """Return where the next piece begins: at a sentence or word after `first`, or at `end`."""
+    for ends in _ENDS[1:]:
+        found = ends.search(text, first, end)
+        if found and found.end() < end:
+            return found.end()
+    return end

@@ -242,7 +242,7 @@ def _written_schema_problem(written: str) -> str:
 
 def _unresolved_reference(schema: dict[str, Any]) -> str:
     """Return a message about the first `$ref` without a target in the schema; no reference is fetched."""
-    nodes = list(_nodes(schema))
+    nodes = list(schema_nodes(schema))
     anchors = {f"#{node.get('$anchor')}" for node in nodes}
     for node in nodes:
         reference = node.get("$ref")
@@ -255,8 +255,9 @@ def _unresolved_reference(schema: dict[str, Any]) -> str:
     return ""
 
 
-def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    waiting: list[Any] = [schema]
+def schema_nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a schema, with the schema itself."""
+    waiting = [schema]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
@@ -267,10 +268,7 @@ def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def follow_reference(schema: Mapping[str, Any], reference: str) -> Any:
-    """Return the part of a schema that a JSON pointer names, or None.
-
-    https://www.rfc-editor.org/rfc/rfc6901#section-6
-    """
+    """Return the part of a schema that a JSON pointer (RFC 6901, section 6) names, or None."""
     address, sign, pointer = reference.partition("#")
     if address or not sign or (pointer and not pointer.startswith("/")):
         return None

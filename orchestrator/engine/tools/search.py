@@ -20,7 +20,7 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.textfile import as_written
+from orchestrator.engine.tools.textfile import as_written, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,19 +55,15 @@ class GrepMode(StrEnum):
 
 
 def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = "list_dir") -> Tool:
-    """Create the tool `list_dir(path, depth?)`, which shows one entry a line.
-
-    Args:
-        name: the name under which a profile offers it.
-    """
+    """Create the tool `list_dir(path, depth?)`, offered as `name`, which shows one entry a line."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments.get("path") or _ROOT
-        entries = await _entries(context, path, arguments)
+        entries = await _entry_lines(context, path, arguments)
         if len(entries) > MAX_ENTRIES:
             more = len(entries) - MAX_ENTRIES
             entries[MAX_ENTRIES:] = [f"[{more:,} more entries: list a folder inside, or use less depth]"]
-        return Ok("\n".join(entries) or _empty(context, path))
+        return Ok("\n".join(entries) or empty_folder(context, path))
 
     definition = define(name, {"path": TEXT, "depth": _DEPTH}, ("path",) if needs_path else (), prompt=prompt)
     return Tool(definition, execute)
@@ -79,9 +75,9 @@ def list_dir_in_pages() -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["dir_path"]
         first = integer(arguments, "offset") or 1
-        entries = await _entries(context, path, arguments)
+        entries = await _entry_lines(context, path, arguments)
         if not entries:
-            return Ok(_empty(context, path))
+            return Ok(empty_folder(context, path))
         page = entries[first - 1 : first - 1 + (integer(arguments, "limit") or DEFAULT_ENTRIES)]
         if not page:
             name = context.environment.relative(path)
@@ -152,14 +148,18 @@ def glob(prompt: str = "glob") -> Tool:
     return Tool(define("glob", properties, ("pattern",), prompt=prompt), execute)
 
 
-async def _entries(context: ToolContext, path: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a line for each entry of a folder: folders with a `/` at the end, files with their size."""
+async def list_entries(context: ToolContext, path: str, depth: int = 1) -> list[DirEntry]:
+    """Return a folder's entries; errors spell the path as the model wrote it."""
     with as_written(context, path):
-        entries = await context.environment.list_directory(path, depth=integer(arguments, "depth") or 1)
-    return [entry_line(entry) for entry in entries]
+        return await context.environment.list_directory(path, depth=depth)
 
 
-def _empty(context: ToolContext, path: str) -> str:
+async def _entry_lines(context: ToolContext, path: str, arguments: Mapping[str, Any]) -> list[str]:
+    return [entry_line(one) for one in await list_entries(context, path, integer(arguments, "depth") or 1)]
+
+
+def empty_folder(context: ToolContext, path: str) -> str:
+    """Return the answer for a folder without entries."""
     return f"{context.environment.relative(path)} is an empty folder."
 
 
@@ -226,8 +226,7 @@ def inside(context: ToolContext, pattern: str) -> str:
 async def _no_match(context: ToolContext, path: str) -> ToolOutcome:
     """Return the answer for a search without a match; raise `ToolError` for a file that is not searched."""
     if await context.environment.file_exists(path):
-        with as_written(context, path):
-            data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
+        data = await read_bytes(context, path, SEARCHED_MAX_BYTES)
         if b"\0" in data and not data.startswith(_UTF16_MARKS):
             raise FileUnreadableError(f"{path} is a binary file ({len(data):,} bytes), which is not searched")
     return Ok("No line matches.")

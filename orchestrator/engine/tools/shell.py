@@ -75,10 +75,7 @@ def shell_command() -> Tool:
 
 
 def shell_execute() -> Tool:
-    """Create the tool `shell_execute(command, working_directory?, timeout_seconds?, capture_stderr?)`.
-
-    Dangerous.
-    """
+    """Create the tool `shell_execute(command, working_directory?, timeout_seconds?, capture_stderr?)`. Dangerous."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         seconds = integer(arguments, "timeout_seconds") or _ASSISTANT_SECONDS
@@ -115,10 +112,7 @@ def run_pipeline() -> Tool:
 
 
 def _chain_problem(arguments: Mapping[str, Any]) -> str | None:
-    """Return why a command line is refused, or None.
-
-    Allowed are a single pipeline, and pipelines of which one runs if the one before it failed.
-    """
+    """Return why a command line is refused; None for a pipeline, or several of which one runs if another failed."""
     try:
         line = parse_line(arguments["command"])
     except Unparsed as error:

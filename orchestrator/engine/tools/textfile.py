@@ -163,6 +163,12 @@ def as_written(context: ToolContext, path: str) -> Iterator[None]:
         raise type(error)(f"{path}{message.removeprefix(name)}") from None
 
 
+async def read_bytes(context: ToolContext, path: str, max_bytes: int) -> bytes:
+    """Return a file's content; errors spell the path as the model wrote it (see `ExecutionEnvironment.read_file`)."""
+    with as_written(context, path):
+        return await context.environment.read_file(path, max_bytes=max_bytes)
+
+
 async def save(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
     """Write a file and record it in the ledger.
 
@@ -224,10 +230,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def numbered(lines: Sequence[str], start: int, end: int) -> str:
-    """Format the lines `[start, end)`, counted from 0, as `NNN | text` with numbers from 1.
-
-    At most 40 lines are shown; the middle is left out.
-    """
+    """Format lines `[start, end)`, counted from 0, as `NNN | text` from 1; of over 40 the middle is left out."""
     start, end = max(0, start), min(len(lines), end)
     shown = [f"{number} | {_cut(lines[number - 1])}" for number in range(start + 1, end + 1)]
     if len(shown) > _MOST_LINES_SHOWN:
@@ -244,10 +247,7 @@ _MOST_NAMED = 3
 
 
 async def did_you_mean(context: ToolContext, path: str) -> str:
-    """Return a question that suggests files with the last part of this path; empty if there are none.
-
-    The question begins with a space.
-    """
+    """Return a question, after a space, that suggests files with the last part of this path; empty if none exists."""
     name = PurePosixPath(path).name
     try:
         found = await context.environment.glob(f"**/{glob.escape(name)}", ".") if name else []

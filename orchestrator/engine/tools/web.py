@@ -6,11 +6,9 @@ import asyncio
 import unicodedata
 from bisect import bisect_right
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -22,6 +20,7 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
+from orchestrator.engine.tools.limited_child import in_child
 from orchestrator.engine.web.base import PageKind
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ KEPT_TEXTS = 20
 EXTRACT_SECONDS = 30.0
 FIND_SECONDS = 5.0
 
-_CHILD = Path(__file__).with_name("web_child.py")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 _INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATIONS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
@@ -108,7 +106,7 @@ async def _find_in(text: PageText, pattern: str, seconds: float) -> tuple[list[t
         ToolError: the expression is invalid, or takes too long.
     """
     request = {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]}
-    answer = await in_child(_CHILD, request, seconds)
+    answer = await in_child(request, seconds)
     if answer is None:
         raise ToolError(
             f"the search did not end within {seconds:g} seconds and the memory allowed: use a simpler pattern"
@@ -145,9 +143,7 @@ def wrapped(paragraphs: Sequence[str]) -> tuple[Paragraph, ...]:
 async def _page_text(page: WebPage) -> PageText:
     title, text = "", page.text
     if page.kind is PageKind.HTML:
-        answer = await in_child(
-            _CHILD, {"do": "extract", "page": page.text, "url": page.url}, EXTRACT_SECONDS
-        )
+        answer = await in_child({"do": "extract", "page": page.text, "url": page.url}, EXTRACT_SECONDS)
         if answer is None:
             raise ToolError(f"the page at {page.url} is too large or too complex to be read")
         title, text = answer["title"], answer["text"]
@@ -241,11 +237,7 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
 
 
 def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
-    """Create the tool that shows where a regular expression matches in a page.
-
-    Args:
-        seconds: the limit of time for one search.
-    """
+    """Create the tool that shows where a regular expression matches in a page; a search ends after `seconds`."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         pattern, around = arguments["pattern"], integer(arguments, "context_lines")

@@ -272,7 +272,10 @@ _ACCEPT = (
 _ENCODINGS = "gzip, deflate"
 _KNOWN_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 5
 _MAX_CONNECT_TRIES = 3
+_CONNECT_SECONDS = 6.0
+"""Time limit of each attempt to connect."""
 _SPENT = frozenset({402, 432, 433})
 """HTTP's status and Tavily's two for a plan without quota.
 
@@ -286,26 +289,19 @@ class WebOptions:
 
     Attributes:
         seconds: time limit of a whole fetch or search, redirects included.
-        connect_seconds: time limit of each attempt to connect.
         max_bytes: size limit of a decompressed body.
-        max_redirects: number of redirects followed for one page.
         kept_pages: number of cached pages, the most recently used.
         kept_characters: size limit of all cached pages together.
     """
 
     seconds: float = 20.0
-    connect_seconds: float = 6.0
     max_bytes: int = 5_000_000
-    max_redirects: int = 5
     kept_pages: int = 20
     kept_characters: int = 20_000_000
 
 
 class HttpWeb:
-    """Web access for one session.
-
-    Several calls may run at the same time in one event loop. No connection is left open.
-    """
+    """Web access for one session; calls may run at the same time in one event loop, and no connection stays open."""
 
     def __init__(
         self,
@@ -465,7 +461,7 @@ class HttpWeb:
             bearer: token sent to the place of the first address only.
         """
         first = address
-        for _ in range(self._options.max_redirects + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             if hosts is not None and (address.host not in hosts or address.scheme != first.scheme):
                 raise ToolError(f"files are not downloaded from {address.host}")
             headers = {"accept": accept}
@@ -480,7 +476,7 @@ class HttpWeb:
                 address = joined(address, location, self._allowed_private)
             except ToolError as error:
                 raise ToolError(f"{address.host} redirects to an address that is refused: {error}") from None
-        raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
+        raise ToolError(f"{address.host} redirects more than {_MAX_REDIRECTS} times")
 
     async def _page(self, address: WebAddress) -> WebPage:
         async with self._following(address, _ACCEPT) as (last, response):
@@ -563,7 +559,7 @@ class HttpWeb:
 
         if self._tls is None:
             self._tls = httpx2.create_ssl_context()
-        timeout = httpx2.Timeout(self._options.seconds, connect=self._options.connect_seconds)
+        timeout = httpx2.Timeout(self._options.seconds, connect=_CONNECT_SECONDS)
         return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
 
 

@@ -14,18 +14,22 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import weakref
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.commands import START_SECONDS, shell_program, until_readable
+from orchestrator.engine.environments.commands import (
+    START_SECONDS,
+    shell_program,
+    until_ready,
+    wait_or_kill,
+)
 from orchestrator.engine.environments.files import is_above
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
@@ -45,33 +49,20 @@ It needs them to create more namespaces, and to drop all capabilities.
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
 _MAX_DESCRIPTORS = 3
-_INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
 _END_SECONDS = 5.0
 """How long an abandoned sandbox may take to end by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class BubblewrapSetup:
-    """The parts of the sandbox that are the same for every command.
-
-    Attributes:
-        program: the path of bubblewrap.
-        filter: filter of system calls, see `seccomp`.
-        init: the script that starts commands inside.
-    """
-
-    program: str
-    filter: bytes
-    init: Path = _INIT
-
-
 class BubblewrapSandbox:
     """A `Sandbox` of namespaces: files, processes, network, users. Created by `find_sandbox`.
 
     Args:
+        program: the path of bubblewrap.
+        calls: filter of system calls, see `seccomp`.
         inherited: this program's variables; its `PATH` determines which programs are readable.
+        init: the script that starts commands inside.
 
     Raises:
         ConfigurationError: a host or a path of the options is invalid.
@@ -79,9 +70,18 @@ class BubblewrapSandbox:
 
     name = "bubblewrap"
 
-    def __init__(self, setup: BubblewrapSetup, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self.setup, self.options, self._inherited = setup, options, dict(inherited)
-        self._rules = [host_rule(text) for text in options.hosts]
+    def __init__(
+        self,
+        program: str,
+        calls: bytes,
+        options: SandboxOptions,
+        inherited: Mapping[str, str],
+        init: Path = _INIT,
+    ) -> None:
+        self._program, self.calls, self.init = program, calls, init
+        self.options, self._inherited = options, dict(inherited)
+        self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
+        """Creates the proxy of one command."""
         more = visible.checked_grants(options.readable, inherited)
         tools = visible.toolchains(inherited, more)
         readable = [*visible.program_folders(inherited, tools.readable, tools.private), *more]
@@ -96,9 +96,7 @@ class BubblewrapSandbox:
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`."""
-        user = "root" if os.getuid() == 0 else "sandbox"
-        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
-        return {**fixed, **proxy_variables()}
+        return {**visible.user_variables(), **proxy_variables()}
 
     def tools(self) -> Mapping[str, str]:
         """See `Sandbox`."""
@@ -109,10 +107,6 @@ class BubblewrapSandbox:
         visible.check_root(folder.root, self._inherited)
         return _OpenBubblewrap(self, folder)
 
-    def proxy(self) -> Proxy:
-        """Return a new proxy for one command."""
-        return Proxy(self._rules, self.options.connect)
-
     def words(self, root: str, files: list[int]) -> list[str]:
         """Return bubblewrap's command line for a folder, without the program to start in it.
 
@@ -120,7 +114,7 @@ class BubblewrapSandbox:
         """
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
-        words = [self.setup.program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
+        words = [self._program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
         # With another user id, git would consider the clone another user's.
         words += ["--new-session", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
         words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
@@ -160,7 +154,7 @@ class _OpenBubblewrap:
     """
 
     def __init__(self, sandbox: BubblewrapSandbox, folder: WritableFolder) -> None:
-        self._sandbox, self._folder = sandbox, folder
+        self.sandbox, self.folder = sandbox, folder
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -169,19 +163,15 @@ class _OpenBubblewrap:
         self._finalizer: weakref.finalize[..., _OpenBubblewrap] | None = None
 
     def launch(self, command: Command) -> _BubblewrapLaunch:
-        root, found = self._folder.root, visible.protections(self._folder)
-        created = [one.path for one in found if one.is_missing or self._sandbox.created[one.path]]
-        steps = [step for one in found for step in one.steps(root)]
-        request = _request(command, self._sandbox.options.limits, steps)
-        self._sandbox.created.update(created)
-        return _BubblewrapLaunch(self, self._sandbox, root, request, created)
+        found = visible.protections(self.folder)
+        created = [one.path for one in found if one.is_missing or self.sandbox.created[one.path]]
+        steps = [step for one in found for step in one.steps(self.folder.root)]
+        request = _request(command, self.sandbox.options.limits, steps)
+        self.sandbox.created.update(created)
+        return _BubblewrapLaunch(self, request, created)
 
     async def send(self, descriptors: Sequence[int]) -> None:
-        """Send a request to `sandbox_init`, and start it first if it is not running.
-
-        Raises:
-            ToolError, OSError: it does not start.
-        """
+        """Send a request to `sandbox_init`, started first if needed; raise `ToolError` or `OSError` if it fails."""
         async with self._starting:
             if self._closed:
                 raise ToolError("the sandbox was closed, so no command can run in it")
@@ -191,25 +181,24 @@ class _OpenBubblewrap:
                 self._finalizer = weakref.finalize(self, _abandon, self._process, self._control)
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
-                await until_readable(self._control.fileno())
+                await until_ready(self._control.fileno())
                 _, received = _receive(self._control)
                 if len(received) != 1:
                     raise ToolError(f"the sandbox did not start: {self.last_error_line()}")
                 self._first = received[0]
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
-            self._control.sendmsg([b"C"], [rights])
+            socket.send_fds(self._control, [b"C"], descriptors)
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
-        setup = self._sandbox.setup
-        steps = self._sandbox.mount_steps(self._folder.root)
-        common_values = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
-        script, common = _memory_file(setup.init.read_bytes()), _memory_file(marshal.dumps(common_values))
+        steps = self.sandbox.mount_steps(self.folder.root)
+        common_values = {"filter": self.sandbox.calls, "port": PROXY_PORT, "steps": steps}
+        script = _memory_file(self.sandbox.init.read_bytes())
+        common = _memory_file(marshal.dumps(common_values))
         files = [script, common]
         self._stderr = _memory_file(b"")
         try:
-            words = self._sandbox.words(self._folder.root, files)
+            words = self.sandbox.words(self.folder.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  fixed arguments
                 [*words, *python, f"/proc/self/fd/{script}", str(child_end.fileno()), str(common)],
@@ -263,11 +252,7 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
     """End a sandbox that was never closed, for example that of an environment without clean-up."""
     if control is not None:
         control.close()  # this ends `sandbox_init`, and that ends bubblewrap
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    wait_or_kill(process, _END_SECONDS)
 
 
 class _BubblewrapLaunch(WatchedLaunch):
@@ -275,23 +260,15 @@ class _BubblewrapLaunch(WatchedLaunch):
 
     start_seconds = START_SECONDS
 
-    def __init__(
-        self,
-        opened: _OpenBubblewrap,
-        sandbox: BubblewrapSandbox,
-        root: str,
-        request: bytes,
-        created: Sequence[str],
-    ) -> None:
-        super().__init__(sandbox.proxy())
-        self._opened, self._sandbox = opened, sandbox
-        self._root, self._request, self._created = root, request, created
+    def __init__(self, opened: _OpenBubblewrap, request: bytes, created: Sequence[str]) -> None:
+        super().__init__(opened.sandbox.proxy())
+        self._opened, self._request, self._created = opened, request, created
+        self._limits = opened.sandbox.options.limits
         self._channel: socket.socket | None = None
         self._sent = False
         self._first = -1
         self._listener: socket.socket | None = None
-        limits = sandbox.options.limits
-        self._group = make_group(limits.memory()) if limits.grouped else None
+        self._group = make_group(self._limits.memory()) if self._limits.grouped else None
 
     async def start(self, stdout: int, stderr: int) -> None:
         self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -322,7 +299,7 @@ class _BubblewrapLaunch(WatchedLaunch):
             return
         if message == b"R" and len(received) == _MAX_DESCRIPTORS:
             self._first, proc, listener = received
-            self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=self._group)
+            self._watch = Watch(proc, self._opened.folder.root, self._limits, group=self._group)
             self._group = None
             self._listener = socket.socket(fileno=listener)
         elif message.startswith(b"E"):
@@ -359,7 +336,7 @@ class _BubblewrapLaunch(WatchedLaunch):
             if self._sent:
                 await self._finished.wait()
             if self._first >= 0:
-                await until_readable(self._first)  # readable once every process of the command is gone
+                await until_ready(self._first)  # readable once every process of the command is gone
         finally:
             self._release()
         if self._watching is not None:
@@ -388,28 +365,22 @@ class _BubblewrapLaunch(WatchedLaunch):
         if first >= 0:
             os.close(first)
         created, self._created = self._created, ()
-        self._sandbox.remove_created(created)
+        self._opened.sandbox.remove_created(created)
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """Receive a message and its descriptors; an empty message if the other side is gone."""
     try:
-        message, ancillary, _, _ = channel.recvmsg(
-            _MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
+        message, received, _, _ = socket.recv_fds(
+            channel, _MAX_MESSAGE_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
         )
     except OSError:
         return b"", []
-    received: list[int] = []
-    for _, _, data in ancillary:
-        received += struct.unpack(f"{len(data) // _INT_BYTES}i", data)
     return message, received
 
 
 def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
-    """Encode a request for `sandbox_init`.
-
-    Both ends are the same Python, so `marshal` can be used.
-    """
+    """Encode a request for `sandbox_init`, by `marshal` because both ends are the same Python."""
     values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses that they never use

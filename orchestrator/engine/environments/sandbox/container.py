@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
@@ -74,7 +75,8 @@ class ContainerSandbox:
         inherited: Mapping[str, str],
     ) -> None:
         self.options, self._inherited = options, dict(inherited)
-        self._rules = [host_rule(text) for text in options.hosts]
+        self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
+        """Creates the proxy of one command."""
         readable = tuple(visible.checked_grants(options.readable, inherited))
         init = init_program(image.architecture, _INIT, f"{HANDOVER}/socket", PROXY_PORT)
         if init is None:
@@ -88,18 +90,14 @@ class ContainerSandbox:
         self.name = self.plan.name
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. The image's variables override this machine's.
-
-        Folders that tools write to are private.
-        """
+        """See `Sandbox`. The image's variables override this machine's; folders that tools write to are private."""
         image = {name: value for name, value in self.plan.image.variables.items() if value}
-        user = "root" if os.getuid() == 0 else "sandbox"
-        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108  private
         return {
             "PATH": _DEFAULT_PATH,
             **image,
             **visible.private_folders(image, visible.HOME),
-            **fixed,
+            **visible.user_variables(),
+            "SHELL": "/bin/sh",
             **proxy_variables(),
         }
 
@@ -113,10 +111,6 @@ class ContainerSandbox:
         if any(char in folder.root for char in "\n\r"):
             raise ToolError(f"{folder.root!r} has a line break in its name, so it cannot be mounted")
         return _OpenContainers(self, folder)
-
-    def proxy(self) -> Proxy:
-        """Return a new proxy for one command."""
-        return Proxy(self._rules, self.options.connect)
 
 
 class _OpenContainers:
@@ -143,11 +137,7 @@ class _OpenContainers:
         return _ContainerLaunch(self, script, protections)
 
     async def take(self, protections: Sequence[visible.Protection]) -> Container:
-        """Return a container in which no command runs.
-
-        Raises:
-            ToolError: no container starts.
-        """
+        """Return a container in which no command runs; raise `ToolError` if none starts."""
         async with self._starting:
             if self._closed:
                 raise ToolError("the sandbox was closed, so no command can run in it")
@@ -280,10 +270,7 @@ class _ContainerLaunch(WatchedLaunch):
         return self._code
 
     def kill(self) -> None:
-        """Kill the container's processes (see `Launch`).
-
-        Processes that outlive the command are killed by the shell that waits for it.
-        """
+        """Kill the container's processes (see `Launch`); those that outlive the command are killed by its shell."""
         if self._finished.is_set() or self._process is None or self._container is None:
             return
         self._killed = True

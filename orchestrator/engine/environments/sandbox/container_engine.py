@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.redaction import is_secret
-from orchestrator.engine.environments.commands import until_readable
+from orchestrator.engine.environments.commands import until_ready, wait_or_kill
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
 from orchestrator.engine.environments.sandbox.limits import group_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.environments.base import SandboxLimits, WritableFolder
-    from orchestrator.engine.environments.sandbox.limits import ContainerGroup
+    from orchestrator.engine.environments.sandbox.limits import MemoryGroup
 
 ENGINES = ("docker", "podman")
 LABEL = "pullwright"
@@ -45,6 +45,7 @@ HANDOVER = "/pullwright"
 """A folder in the container with a socket and files for this container only."""
 _START_SECONDS = 60.0
 _REMOVE_SECONDS = 10.0
+"""How long to wait for the engine's program; the engine itself continues to remove the container."""
 _QUIET_SECONDS = 0.5
 _POLL_SECONDS = 0.005
 
@@ -168,10 +169,7 @@ def _image(name: str, description: dict[str, object]) -> ContainerImage:
 
 
 def _remove_unstarted(engine: ContainerEngine) -> None:
-    """Remove containers of a killed program that were created but never started.
-
-    Started containers end with their program.
-    """
+    """Remove containers that a killed program created and never started; started ones end with their program."""
     unstarted = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
     code, names = _ask(engine, *unstarted, "--format", "{{.Names}}")
     if code == 0:
@@ -225,16 +223,10 @@ class ContainerPlan:
         words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
         words += self.engine.user
         words += ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
-        words += [
-            "--cap-drop",
-            "ALL",
-            "--security-opt",
-            "no-new-privileges",
-            "--security-opt",
-            "label=disable",
-        ]
-        words += ["--security-opt", f"seccomp={handover / 'seccomp.json'}", "--oom-score-adj", "1000"]
-        words += _limits(limits, self.engine.name)
+        words += ["--cap-drop", "ALL"]
+        for option in ("no-new-privileges", "label=disable", f"seccomp={handover / 'seccomp.json'}"):
+            words += ["--security-opt", option]
+        words += ["--oom-score-adj", "1000", *_limits(limits, self.engine.name)]
         for path, (size, mode) in visible.scratch_folders(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
                 words += [
@@ -301,7 +293,7 @@ class Container:
         self._run, self._killed = run, False
         self._finalizer = weakref.finalize(self, _abandon, run, received)
 
-    def memory(self, limits: SandboxLimits) -> ContainerGroup | None:
+    def memory(self, limits: SandboxLimits) -> MemoryGroup | None:
         """Return the control group that the engine made for the container, if it has this memory limit."""
         with suppress(OSError, StopIteration, ValueError):
             lines = Path(f"/proc/self/fdinfo/{self._handle}").read_text("ascii").splitlines()
@@ -335,9 +327,9 @@ class Container:
         """Kill the container, and wait until no process of it runs and the engine has removed it."""
         self._finalizer.detach()
         self.kill()
-        await until_readable(self._handle)
+        await until_ready(self._handle)
         _close(self._run, (self._handle, self.proc, self.listener))
-        await asyncio.to_thread(_wait_for, self._run)
+        await asyncio.to_thread(wait_or_kill, self._run, _REMOVE_SECONDS)
 
 
 def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
@@ -347,30 +339,18 @@ def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def _wait_for(run: subprocess.Popen[bytes]) -> None:
-    try:
-        run.wait(_REMOVE_SECONDS)
-    except subprocess.TimeoutExpired:  # the engine continues to remove the container
-        run.kill()
-        run.wait()
-
-
 def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
     """End a container that was never closed, for example that of an environment without clean-up."""
     with suppress(OSError):
         signal.pidfd_send_signal(received[0], signal.SIGKILL)
     _close(run, received)
-    _wait_for(run)
+    wait_or_kill(run, _REMOVE_SECONDS)
 
 
 async def start_container(
     plan: ContainerPlan, folder: WritableFolder, protections: Sequence[visible.Protection]
 ) -> Container:
-    """Start a container.
-
-    Raises:
-        ToolError: it does not start.
-    """
+    """Start a container; raise `ToolError` if it does not start."""
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
     scratch = visible.Scratch()
     output = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it
@@ -456,4 +436,4 @@ def _give_up(run: subprocess.Popen[bytes]) -> None:
     """
     assert run.stdin is not None  # noqa: S101  for the type checker
     run.stdin.close()
-    Thread(target=_wait_for, args=(run,)).start()
+    Thread(target=wait_or_kill, args=(run, _REMOVE_SECONDS)).start()

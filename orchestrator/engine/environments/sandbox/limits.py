@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from orchestrator.engine.environments.base import SandboxLimits
     from orchestrator.engine.environments.sandbox.proxy import Proxy
@@ -65,7 +65,21 @@ _leftover_groups: set[Path] = set()
 """Groups of this program in which a process was still ending when they were closed."""
 
 
-class ControlGroup:
+class MemoryGroup:
+    """A control group with a limit of memory. Earlier kills by the kernel are not counted."""
+
+    def __init__(self, events: Path) -> None:
+        self._events, self._before = events, _oom_kills(events)
+
+    def was_full(self) -> bool:
+        """Return whether the kernel killed a process because the limit was reached."""
+        return _oom_kills(self._events) > self._before
+
+    def close(self) -> None:
+        """Do nothing: whoever made the group removes it."""
+
+
+class ControlGroup(MemoryGroup):
     """A control group for one command. It is empty until a process enters; child processes are in it too.
 
     Attributes:
@@ -74,7 +88,8 @@ class ControlGroup:
     """
 
     def __init__(self, folder: Path, version: _Version, limit: int) -> None:
-        self._folder, self._version = folder, version
+        super().__init__(folder / version.events)
+        self._folder = folder
         self.entrance = -1
         try:
             first, *others = version.limits
@@ -86,10 +101,6 @@ class ControlGroup:
         except BaseException:
             self.close()
             raise
-
-    def was_full(self) -> bool:
-        """Return whether the kernel killed a process because the limit was reached."""
-        return _oom_kills(self._folder / self._version.events) > 0
 
     def close(self) -> None:
         """Remove the group. If a process in it is still ending, a later group removes it."""
@@ -129,26 +140,12 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
     return None
 
 
-class ContainerGroup:
-    """The control group that an engine made for a container. Earlier kills by the kernel are not counted."""
-
-    def __init__(self, events: Path) -> None:
-        self._events, self._before = events, _oom_kills(events)
-
-    def was_full(self) -> bool:
-        """See `ControlGroup`."""
-        return _oom_kills(self._events) > self._before
-
-    def close(self) -> None:
-        """Do nothing: the engine removes the group."""
-
-
-def group_of(process: int, limit: int) -> ContainerGroup | None:
+def group_of(process: int, limit: int) -> MemoryGroup | None:
     """Return the group of a process; None if it is not visible, or has no such limit (in bytes)."""
     for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(_GROUPS))[:1]:
         with suppress(OSError, ValueError):
             if int((folder / version.limits[0]).read_text("ascii")) <= limit:
-                return ContainerGroup(folder / version.events)
+                return MemoryGroup(folder / version.events)
     return None
 
 
@@ -266,7 +263,7 @@ class Watch:
         free_bytes: Callable[[str], int] = _free_bytes,
         *,
         shared_bytes: Callable[[], int] = _shared_bytes,
-        group: ControlGroup | ContainerGroup | None = None,
+        group: MemoryGroup | None = None,
     ) -> None:
         self._proc = proc
         self._root = root
@@ -312,10 +309,7 @@ class Watch:
         return ""
 
     def terminate(self) -> bool:
-        """Send SIGTERM to every process but the first; return whether one was sent.
-
-        The first process ends when the others have ended.
-        """
+        """Send SIGTERM to every process but the first, which ends after them; return whether one was sent."""
         is_sent = False
         for number in self._process_numbers():
             if number == "1":
@@ -361,7 +355,7 @@ class Watch:
         for number in numbers:
             fields = _fields(self._proc, f"{number}/status")
             threads += fields.get("Threads", 0)
-            private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+            private += _private_kib(fields)
         return threads, private * _KIB
 
     def _exact_private_bytes(self) -> int:
@@ -372,9 +366,12 @@ class Watch:
             if "Pss_Anon" in fields:
                 private += fields["Pss_Anon"] + fields.get("SwapPss", 0)
             else:  # no permission, or the kernel has no such line
-                fields = _fields(self._proc, f"{number}/status")
-                private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+                private += _private_kib(_fields(self._proc, f"{number}/status"))
         return private * _KIB
+
+
+def _private_kib(status: Mapping[str, int]) -> int:
+    return status.get("RssAnon", 0) + status.get("VmSwap", 0)
 
 
 def _fields(folder: int, path: str) -> dict[str, int]:

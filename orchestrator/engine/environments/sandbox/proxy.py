@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 import re
 import socket
 from contextlib import suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import is_public
+from orchestrator.core.addresses import ip_address, is_public
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -173,11 +172,7 @@ async def receive_hello(reader: asyncio.StreamReader, first_bytes: bytes = b"") 
 
 
 def _read_hello(message: bytes) -> ClientHello:
-    """Parse a complete handshake message.
-
-    Raises:
-        ValueError: the message is no hello, or is ambiguous.
-    """
+    """Parse a complete handshake message; raise `ValueError` if it is no hello, or is ambiguous."""
     kind, rest = _split_off(message, 1)
     body, rest = _split_field(rest, 3)
     if kind[0] != _CLIENT_HELLO or rest:  # further bytes of the record could be a second hello
@@ -384,22 +379,15 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bytes:
-        """Return the bytes of a TLS hello that asks for this host and for no other.
-
-        Raises:
-            ConnectionAbortedError: the hello asks for another host, or names none.
-        """
+        """Return the bytes of a TLS hello that asks for this host; raise `ConnectionAbortedError` for any other."""
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 raw, hello = await receive_hello(reader, first_bytes)
         except ValueError as error:
             objection = f"{host}:{port} {error}"
         else:
-            named = hello.name
-            if not named:
-                with suppress(ValueError):  # TLS has no server name for addresses
-                    ipaddress.ip_address(host)
-                    named = host
+            # TLS has no server name for addresses.
+            named = hello.name or (host if ip_address(host) else "")
             if named == host and not hello.encrypted:
                 return raw
             objection = f"{host}:{port} its TLS names no server"

@@ -238,10 +238,7 @@ STEPS: dict[str, Callable[..., object]] = {
 
 
 def listener(port: int) -> int:
-    """Return a listening socket on the loopback device of this network namespace.
-
-    The device is off at first and is switched on here.
-    """
+    """Return a listening socket on the loopback device of this network namespace, which is switched on here."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     device = struct.pack("16sh14x", b"lo", 0)
     flags = struct.unpack("16sh14x", fcntl.ioctl(found, GET_FLAGS, device))[1]

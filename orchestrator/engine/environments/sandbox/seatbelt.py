@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
@@ -76,15 +77,16 @@ class SeatbeltSandbox:
 
     def __init__(self, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
         self.options, self._inherited = options, dict(inherited)
-        self._rules = [host_rule(text) for text in options.hosts]
+        self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
+        """Creates the proxy of one command."""
         more = checked_grants(options.readable, inherited)
         tools = toolchains(inherited, more)
-        self._readable = [*program_folders(inherited, tools.readable), *more]
+        self.readable = [*program_folders(inherited, tools.readable), *more]
         # A folder cannot be replaced here, so folders that tools write to are in the private home instead.
         self._tools = {name: path for name, path in tools.variables.items() if path not in tools.private}
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. Empty here: `launch` sets the variables, because they differ for each command."""
+        """See `Sandbox`. Empty here: each launch sets the variables, because they differ for each command."""
         return {}
 
     def tools(self) -> Mapping[str, str]:
@@ -96,8 +98,15 @@ class SeatbeltSandbox:
         check_root(folder.root, self._inherited)
         return _OpenSeatbelt(self, folder)
 
-    def launch(self, command: Command, folder: WritableFolder) -> _SeatbeltLaunch:
-        """Prepare to run a command in a folder; see `OpenSandbox`."""
+
+class _OpenSeatbelt:
+    """An `OpenSandbox`. Every command has its own rules, so no state is kept between commands."""
+
+    def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
+        self._sandbox, self._folder = sandbox, folder
+
+    def launch(self, command: Command) -> _SeatbeltLaunch:
+        sandbox, folder = self._sandbox, self._folder
         with ExitStack() as undo:
             scratch = Scratch()
             undo.callback(scratch.remove)
@@ -107,25 +116,15 @@ class SeatbeltSandbox:
             rules = seatbelt_profile(
                 root=folder.root,
                 protected=folder.protected,
-                readable=self._readable,
+                readable=sandbox.readable,
                 scratch=scratch.path,
                 port=port,
             )
             undo.pop_all()  # the launch closes them from here on
         confined = replace(command, variables={**command.variables, **home})
         shell = shell_program(), "-c", command.line
-        words = ["/usr/bin/sandbox-exec", "-p", rules, *with_limits(self.options.limits), *shell]
-        return _SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
-
-
-class _OpenSeatbelt:
-    """An `OpenSandbox`. Every command has its own rules, so no state is kept between commands."""
-
-    def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
-        self._sandbox, self._folder = sandbox, folder
-
-    def launch(self, command: Command) -> _SeatbeltLaunch:
-        return self._sandbox.launch(command, self._folder)
+        words = ["/usr/bin/sandbox-exec", "-p", rules, *with_limits(sandbox.options.limits), *shell]
+        return _SeatbeltLaunch(words, confined, sandbox.proxy(), listener, scratch)
 
     async def close(self) -> None:
         """See `OpenSandbox`."""

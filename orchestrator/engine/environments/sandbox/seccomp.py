@@ -68,8 +68,8 @@ def syscall_filter(machine: str) -> bytes | None:
     calls = verdicts(machine)
     if not calls:
         return None
-    leaves = {number: _leaf(name, verdict) for name, (number, verdict) in calls.items()}
-    missing = _leaf("", CallVerdict.MISSING)
+    leaves = {number: _LEAVES.get(verdict) or _CHECKS[name] for name, (number, verdict) in calls.items()}
+    missing = _LEAVES[CallVerdict.MISSING]
     ends = [leaves.get(number, missing) for number in range(max(leaves) + 1)]
     ranges = [
         (first, leaf)
@@ -114,27 +114,12 @@ def engine_profile(architecture: str) -> str:
 
 
 def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
-    """Return code that finds the range of the loaded number by binary search.
-
-    Each range begins at a number and has its own final operations.
-    """
+    """Return code that finds the loaded number's range (first number, final operations) by binary search."""
     if len(ranges) == 1:
         return list(ranges[0][1])
     middle = len(ranges) // 2
     below, above = _search(ranges[:middle]), _search(ranges[middle:])
     return [_op(_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
-
-
-def _leaf(name: str, verdict: CallVerdict) -> tuple[bytes, ...]:
-    match verdict:
-        case CallVerdict.ALLOWED:
-            return (_op(_RETURN, _ALLOW),)
-        case CallVerdict.REFUSED:
-            return (_refuse(errno.EPERM),)
-        case CallVerdict.MISSING:
-            return (_refuse(errno.ENOSYS),)
-        case CallVerdict.CHECKED:
-            return _CHECKS[name]
 
 
 def _only(argument: int, values: tuple[int, ...], number: int) -> tuple[bytes, ...]:
@@ -156,6 +141,13 @@ def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 def _refuse(number: int) -> bytes:
     return _op(_RETURN, _ERRNO | number)
 
+
+_LEAVES = {
+    CallVerdict.ALLOWED: (_op(_RETURN, _ALLOW),),
+    CallVerdict.REFUSED: (_refuse(errno.EPERM),),
+    CallVerdict.MISSING: (_refuse(errno.ENOSYS),),
+}
+"""The final operations of every other verdict than `CHECKED`."""
 
 _CHECKS = {
     "socket": _only(0, _FAMILIES, errno.EAFNOSUPPORT),

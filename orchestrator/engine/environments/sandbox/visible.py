@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.locks import lock_new_folder
-from orchestrator.engine.environments.files import KERNEL_FOLDERS, is_above
+from orchestrator.engine.environments.files import KERNEL_FOLDERS, POINTER_BYTES, is_above, read_beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -273,11 +273,9 @@ Step: TypeAlias = "tuple[Any, ...]"
 
 HOME = "/home/sandbox"
 HOST_NAME = "sandbox"
-_SMALL_BYTES = 16 << 20
 SHARED_BYTES = 256 << 20
 """The size of `/dev/shm`."""
 _COPIED_BYTES = 128 << 10
-_POINTER_BYTES = 4_096
 _PLAIN_MODE = 0o444
 _FIRST_NUMBER = 100
 """The first descriptor number for mounts; a sandbox's first process has none so high."""
@@ -321,10 +319,7 @@ def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
 
 
 def covered_in_proc() -> list[str]:
-    """Return the files of `/proc` that no command may read.
-
-    They are the files that describe the machine, and, if this is root, those that only root may read.
-    """
+    """Return the files of `/proc` that no command may read: those about the machine, and root's own if this is root."""
     root = os.getuid() == 0
     found = []
     for entry in sorted(Path("/proc").iterdir()):
@@ -396,10 +391,19 @@ def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
+def user_variables() -> dict[str, str]:
+    """Return the variables about the user of commands, as `account_files` names it, and its folders."""
+    name = _user_name()
+    return {"HOME": HOME, "TMPDIR": "/tmp", "USER": name, "LOGNAME": name}  # noqa: S108  private
+
+
+def _user_name() -> str:
+    return "root" if os.getuid() == 0 else "sandbox"
+
+
 def account_files() -> dict[str, bytes]:
     """Return files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
-    user, group = os.getuid(), os.getgid()
-    name = "root" if user == 0 else "sandbox"
+    user, group, name = os.getuid(), os.getgid(), _user_name()
     people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
     groups = [f"{name}:x:{group}:", "nogroup:x:65534:"]
     texts = {
@@ -488,13 +492,11 @@ def _handle(number: int) -> bytes:
 
 def _pointer(path: str, name: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_beginning(path, POINTER_BYTES)
     except OSError:
         raise ToolError(
             f"{name} cannot be read, so a sandbox cannot protect it; no command runs here"
         ) from None
-    with open(descriptor, "rb") as file:
-        return file.read(_POINTER_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
 class Scratch:

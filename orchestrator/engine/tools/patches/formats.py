@@ -47,10 +47,7 @@ def unwrapped(patch: str) -> list[tuple[int, str]]:
 
 
 def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int]:
-    """Return the range without blank lines before it and empty lines after it.
-
-    After it, a line with a single space may be context.
-    """
+    """Return the range without blank lines before it and empty ones after it: a line with a space may be context."""
     while first < last and not lines[first][1].strip():
         first += 1
     while first < last and not lines[last - 1][1]:
@@ -59,10 +56,7 @@ def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> 
 
 
 def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int, bool] | None:
-    """Return the range inside a code fence or heredoc, or None if there is none.
-
-    The third value says whether the heredoc drops the tabs before its lines.
-    """
+    """Return the range inside a code fence or heredoc, and whether its tabs are dropped; None if there is none."""
     opening, closing = lines[first][1].strip(), lines[last - 1][1].strip()
     if fence := _FENCE.fullmatch(opening):
         return (first + 1, last - 1, False) if closing == fence["ticks"] else None
@@ -329,11 +323,7 @@ class DiffReader:
         self._files: list[DiffFile] = []
 
     def files(self) -> list[DiffFile]:
-        """Return all files, in order; text between them is left out.
-
-        Raises:
-            ToolError: there are lines of a hunk outside any hunk.
-        """
+        """Return all files, in order, without text between them; raise `ToolError` for lines outside any hunk."""
         while self._next < len(self._lines):
             self._read(self._lines[self._next])
         return self._files
@@ -492,12 +482,9 @@ def _change(file: DiffFile) -> FilePatch:
     for begin, words in _REFUSED.items():
         if any(line.startswith(begin) for line in file.header):
             raise _problem(file, words)
-    modes = [
-        mode for word in ("new file mode ", "deleted file mode ", "index ") if (mode := _mode(file, word))
-    ]
-    for mode in modes:
-        if mode in _OTHER_KINDS:
-            raise _problem(file, f"it is about {_OTHER_KINDS[mode]}, which is not supported")
+    for word in ("new file mode ", "deleted file mode ", "index "):
+        if kind := _OTHER_KINDS.get(_mode(file, word)):
+            raise _problem(file, f"it is about {kind}, which is not supported")
     old, new = without_prefixes(file.old, file.new)
     if _after(file, "new file mode ") is not None or old is None:
         return _addition(file, new)
@@ -513,7 +500,7 @@ def _addition(file: DiffFile, path: str | None) -> FilePatch:
     if missing := max((chunk.missing for chunk in file.chunks), default=0):
         raise _problem(file, missing_lines(missing, missing))
     mode = _mode(file, "new file mode ")
-    remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
+    remark = f"its mode was not set to {mode}: use chmod" if mode not in {"", _PLAIN_MODE} else ""
     return FilePatch(Action.ADD, _required_path(file, path), content=_new_text(file.chunks), remark=remark)
 
 
@@ -554,10 +541,10 @@ def _after(file: DiffFile, begin: str) -> str | None:
     return next((line.removeprefix(begin).strip() for line in file.header if line.startswith(begin)), None)
 
 
-def _mode(file: DiffFile, begin: str) -> str | None:
-    """Return the file mode at the end of a header line; `index` has one only if it does not change."""
-    words = (_after(file, begin) or "").split()
-    return words[-1] if words and len(words[-1]) == len(_PLAIN_MODE) and words[-1].isdigit() else None
+def _mode(file: DiffFile, begin: str) -> str:
+    """Return the file mode at the end of a header line, or an empty text; `index` has one only if it stays."""
+    *_, last = ("", *(_after(file, begin) or "").split())
+    return last if len(last) == len(_PLAIN_MODE) and last.isdigit() else ""
 
 
 def _problem(file: DiffFile, words: str) -> ToolError:

@@ -310,10 +310,7 @@ class _Finder:
         return start
 
     def _insertion(self, chunk: Chunk, above: int) -> _Place | str:
-        """Return the place of a chunk with only new lines, or why there is none.
-
-        It is below the anchor, where the patch says, or at the end of the file.
-        """
+        """Return where new lines alone go: below the anchor, where the patch says, or at the end; or why nowhere."""
         size = len(chunk.lines)
         if chunk.at_end or (chunk.expected is None and not chunk.anchors):
             return _Place(len(self._lines), len(self._lines), size)

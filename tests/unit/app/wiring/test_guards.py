@@ -17,7 +17,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 

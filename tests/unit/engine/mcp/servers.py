@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.redteam import tool_server
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
-from orchestrator.engine.mcp.stdio import ProgramStart, ServerReport, stdio_transport
+from orchestrator.engine.mcp.transports import ProgramStart, ServerReport, stdio_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

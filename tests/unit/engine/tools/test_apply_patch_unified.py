@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import FileMissingError, ToolError
 from orchestrator.engine.tools.base import Ok, Order, ToolContext
-from orchestrator.engine.tools.patches.apply import apply_unified_patch
+from orchestrator.engine.tools.patches import apply_unified_patch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.engine.tools.base import Ok, Order, ToolContext
-from orchestrator.engine.tools.patches.apply import apply_patch
+from orchestrator.engine.tools.patches import apply_patch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,17 +13,13 @@ from orchestrator.engine.memory.items import Author
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
-from orchestrator.engine.tools.file_suite import pdf_extract_text
-from orchestrator.engine.tools.memory import (
-    document_tools,
-    process_pdf_document,
-    vector_db_add_pdf_document,
-)
+from orchestrator.engine.tools.memory import document_tools
+from orchestrator.engine.tools.pdf import pdf_extract_text
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import failure, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from orchestrator.engine.tools.base import Tool, ToolContext
@@ -41,6 +37,11 @@ VECTOR_TOOLS = (
 def memory(tmp_path: Path) -> Iterator[LongTermMemory]:
     with MemoryStore(tmp_path / "memory.db", str) as store:
         yield LongTermMemory(store, LexicalEmbedder(), ManualClock())
+
+
+def _tool(memory: LongTermMemory, name: str = "process_pdf_document") -> Tool:
+    (found,) = (tool for tool in document_tools(memory) if tool.name == name)
+    return found
 
 
 async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
@@ -63,30 +64,28 @@ async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: Lon
     assert "end_page is before start_page" in backwards
 
     refused = {"file_path": "long.pdf", "index_name": "docs"}
-    long = await failure(process_pdf_document(memory), context, **refused)
+    long = await failure(_tool(memory), context, **refused)
     assert long.startswith(
         "long.pdf is a PDF document of 1,001 pages, and no more than 1,000 are read at once"
     )
 
     of_memories = {"file_path": "a.txt", "index_name": MEMORIES}
-    assert "another index name" in await failure(process_pdf_document(memory), context, **of_memories)
+    assert "another index name" in await failure(_tool(memory), context, **of_memories)
     (tmp_path / "a.pdf").write_bytes(pdf(["text"]))
     no_name = {"file_path": "a.pdf", "index_name": "no name"}
-    assert "is not a valid name of an index" in await failure(
-        process_pdf_document(memory), context, **no_name
-    )
+    assert "is not a valid name of an index" in await failure(_tool(memory), context, **no_name)
     assert memory.store.indices() == ()
 
 
-@pytest.mark.parametrize("tool", [process_pdf_document, vector_db_add_pdf_document])
+@pytest.mark.parametrize("name", ["process_pdf_document", "vector_db_add_pdf_document"])
 async def test_a_document_goes_into_an_index_in_pieces_with_their_pages(
-    context: ToolContext, tmp_path: Path, memory: LongTermMemory, tool: Callable[[LongTermMemory], Tool]
+    context: ToolContext, tmp_path: Path, memory: LongTermMemory, name: str
 ) -> None:
     (tmp_path / "docs").mkdir()
     sentences = "\n".join(f"This is sentence number {number} of the page." for number in range(40))
     (tmp_path / "docs/a.pdf").write_bytes(pdf(["Title", "", sentences]))
     named = {"file_path": "./docs/a.pdf", "index_name": "manuals"}
-    told_first = json.loads(await told(tool(memory), context, **named))
+    told_first = json.loads(await told(_tool(memory, name), context, **named))
     assert told_first == {
         "index_name": "manuals",
         "pages": 3,
@@ -105,7 +104,7 @@ async def test_a_document_goes_into_an_index_in_pieces_with_their_pages(
     assert (index.items, index.vectors) == (3, 3)
 
     (tmp_path / "docs/a.pdf").write_bytes(pdf(["Another title"]))
-    again = json.loads(await told(tool(memory), context, **named))
+    again = json.loads(await told(_tool(memory, name), context, **named))
     assert (again["chunks"], again["replaced"]) == (1, 3)
     assert [piece.content for piece in memory.store.listed("manuals")] == ["Another title"]
 

@@ -15,7 +15,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext
-from orchestrator.engine.tools.patches.apply import apply_patch, apply_unified_patch
+from orchestrator.engine.tools.patches import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.engine.documents.chunks import pieces_of
 from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
@@ -19,7 +18,7 @@ from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.tools.base import Failed, Ok
-from orchestrator.engine.tools.memory import vector_tools
+from orchestrator.engine.tools.memory import pieces_of, vector_tools
 from orchestrator.engine.tools.registry import ToolRegistry, argument_problems
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError, To
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.container import ContainerSandbox
 from orchestrator.engine.environments.sandbox.container_engine import (
     ContainerEngine,
@@ -29,7 +30,6 @@ from orchestrator.engine.environments.sandbox.container_engine import (
     find_image,
 )
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
-from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, engine_profile, verdicts
 from orchestrator.engine.environments.sandbox.visible import protections
 from tests.doubles import engines

@@ -18,8 +18,8 @@ import pytest
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
-from orchestrator.engine.environments.sandbox.find import _programs
+from orchestrator.engine.environments.sandbox import _programs
+from orchestrator.engine.environments.sandbox.bubblewrap import _INIT, BubblewrapSandbox
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from tests.conformance.environments import this_machines_sandbox
 
@@ -147,7 +147,7 @@ async def test_no_process_survives_when_its_time_is_over(mark: str, tmp_path: Pa
 
 async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_path: Path) -> None:
     """As if an attack on it had succeeded: it says that the command has ended well, and everything lives on."""
-    honest = BubblewrapSetup("", b"").init.read_text(encoding="utf-8")
+    honest = _INIT.read_text(encoding="utf-8")
     said = 'send_message(channel, b"R", *for_watch)'
     assert honest.count(said) == 1
     lying = tmp_path / "init.py"
@@ -156,8 +156,9 @@ async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_
     assert calls is not None
     root = tmp_path / "clone"
     root.mkdir()
-    setup = BubblewrapSetup(next(_programs(os.environ)), calls, lying)
-    environment = LocalEnvironment(root, sandbox=BubblewrapSandbox(setup, SandboxOptions(), os.environ))
+    program = next(_programs(os.environ))
+    sandbox = BubblewrapSandbox(program, calls, SandboxOptions(), os.environ, lying)
+    environment = LocalEnvironment(root, sandbox=sandbox)
     result = await environment.exec_command(f"exec -a {mark} sleep 600", timeout_ms=MS)
     assert alive(mark) == []
     assert result.exit_code == 0

@@ -17,7 +17,7 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError, To
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.limits import Watch
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from orchestrator.engine.environments.sandbox.visible import check_root, program_folders

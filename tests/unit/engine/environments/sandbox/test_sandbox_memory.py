@@ -13,8 +13,8 @@ import pytest
 
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox import limits as sandbox_limits
-from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.sandbox.limits import ControlGroup, Watch, make_group
 
 slow = pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")

@@ -15,7 +15,7 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, seatbelt_profile, with_limits
 from orchestrator.engine.environments.sandbox.visible import Scratch
 
@@ -113,9 +113,8 @@ def test_a_command_leaves_nothing_and_what_it_locks_is_left_to_the_sweep(tempora
 async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    launch = SeatbeltSandbox(SandboxOptions(), {}).launch(
-        Command("true", str(root), {}, 1), WritableFolder(str(root))
-    )
+    opened = SeatbeltSandbox(SandboxOptions(), {}).open(WritableFolder(str(root)))
+    launch = opened.launch(Command("true", str(root), {}, 1))
     (folder,) = temporary.iterdir()
     rules = launch.argv[2].splitlines()
     assert f'(allow file-write* (subpath "{root}") (subpath "{folder}/home"))' in rules
@@ -127,9 +126,9 @@ async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_pat
 def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "ro\not"
     root.mkdir()
-    sandbox = SeatbeltSandbox(SandboxOptions(), {})
+    opened = SeatbeltSandbox(SandboxOptions(), {}).open(WritableFolder(str(root)))
     with pytest.raises(ToolError):
-        sandbox.launch(Command("true", str(root), {}, 1), WritableFolder(str(root)))
+        opened.launch(Command("true", str(root), {}, 1))
     assert list(temporary.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
 from orchestrator.engine.environments.sandbox.visible import toolchains
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.documents import pdf_child
-from orchestrator.engine.documents.pdf import PageRange, PdfPages, read_pdf, shown_pages
-from orchestrator.engine.environments.limited_child import in_child
+from orchestrator.engine.tools.limited_child import in_child, pdf_pages
+from orchestrator.engine.tools.pdf import PageRange, PdfPages, read_pdf, shown_pages
 from orchestrator.engine.tools.textfile import is_pdf
 from tests.doubles.pdf_files import pdf
 from tests.tables import table
@@ -48,7 +47,7 @@ async def test_the_text_of_each_page_in_a_process_of_its_own() -> None:
     ],
 )
 def test_as_many_pages_as_fit(asked: dict[str, float], texts: list[str], cut: int) -> None:
-    found = pdf_child.pages(THREE, **{**EVERYTHING, **asked})  # type: ignore[arg-type]
+    found = pdf_pages(THREE, **{**EVERYTHING, **asked})  # type: ignore[arg-type]
     assert found == {"total": 3, "texts": texts, "cut": cut}
 
 
@@ -128,7 +127,7 @@ async def test_the_child_has_limits_and_none_of_our_variables(tmp_path: Path) ->
         "            'data': data.hex()}\n"
         "WORK = {'tell': tell}\n"
     )
-    told = await in_child(program, {"do": "tell"}, 60.0, data=b"\n\x00\xff")
+    told = await in_child({"do": "tell"}, 60.0, data=b"\n\x00\xff", program=program)
     assert told is not None
     assert told["cpu"] == [30, 30]
     assert sys.platform == "darwin" or told["as"] == [2 * 1024**3] * 2

@@ -1,4 +1,4 @@
-"""Extracts the text of PDF documents, page by page.
+"""Extracts the text of PDF documents, page by page, also for the tool of the assistant specification (2.3.6).
 
 A child process with limits reads them, because they are untrusted.
 """
@@ -6,10 +6,26 @@ A child process with limits reads them, because they are untrusted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.environments.limited_child import in_child
+from orchestrator.engine.tools.base import (
+    FROM_ONE,
+    OTHER_MAX_CHARS,
+    TEXT,
+    Failed,
+    Ok,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+    integer,
+)
+from orchestrator.engine.tools.limited_child import in_child
+from orchestrator.engine.tools.textfile import is_pdf, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 READ_SECONDS = 30.0
 """The time limit of one request to the child process."""
@@ -20,7 +36,10 @@ LAST_PAGE_SECONDS = 20.0
 MAX_PAGES = 1_000
 """The limit of pages read at once. So many pages are a book, and more than an index of a session should hold."""
 
+MAX_PDF_BYTES = 50_000_000
 MAX_CHARACTERS = 5_000_000
+MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
+"""The limit of one answer, low enough that its last line, which says how to continue, is not truncated."""
 
 MOST_PARTS = 10
 """Maximum number of requests for a whole document, which then takes five minutes at most."""
@@ -33,9 +52,6 @@ class PageRange:
     first: int = 1
     pages: int = MAX_PAGES
     characters: int = MAX_CHARACTERS
-
-
-_CHILD = Path(__file__).with_name("pdf_child.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,7 @@ async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> Pd
         "most_characters": wanted.characters,
         "seconds": min(LAST_PAGE_SECONDS, seconds),
     }
-    answer = await in_child(_CHILD, request, seconds, data=data)
+    answer = await in_child(request, seconds, data=data)
     if answer is None:
         raise FileUnreadableError(
             f"{name} is a PDF document that cannot be read within {seconds:g} seconds and the memory allowed"
@@ -158,3 +174,33 @@ def shown_pages(found: PdfPages, parameter: str = "offset") -> str:
             f"[pages {found.first} to {found.last} of {found.total}; go on with {parameter} {found.last + 1}]"
         )
     return "\n\n".join(parts)
+
+
+def pdf_extract_text() -> Tool:
+    """Create the tool `pdf_extract_text(file_path, start_page?, end_page?)`, which returns the text of pages."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path = arguments["file_path"]
+        first, last = integer(arguments, "start_page") or 1, integer(arguments, "end_page") or 0
+        if last and last < first:
+            return Failed("end_page is before start_page: pages count from 1, and both are shown")
+        wanted = PageRange(first, last - first + 1 if last else MAX_PAGES, MAX_SHOWN_CHARACTERS)
+        found = await read_pdf(path, await read_pdf_bytes(context, path), wanted)
+        if first > found.total:
+            return Ok(f"{path} has {found.total:,} pages, so there is nothing from page {first} on.")
+        return Ok(shown_pages(found, "start_page"))
+
+    properties = {"file_path": TEXT, "start_page": FROM_ONE, "end_page": FROM_ONE}
+    return Tool(define("pdf_extract_text", properties, ("file_path",)), execute)
+
+
+async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
+    """Return the content of a PDF document of at most 50 MB.
+
+    Raises:
+        ToolError: the path is refused or missing, or the file is too large or no PDF document.
+    """
+    data = await read_bytes(context, path, MAX_PDF_BYTES)
+    if not is_pdf(data):
+        raise FileUnreadableError(f"{path} is not a PDF document")
+    return data

@@ -1,7 +1,10 @@
-"""The transport to a server's program, which runs in its own sandbox, over standard input and output.
+"""The transports to a server: a program in its own sandbox over standard input and output, or HTTP.
 
-A command in a sandbox has no standard input (`OpenSandbox.launch`). So a server's standard input is a named
+A command in a sandbox has no standard input (`OpenSandbox.launch`). So a program's standard input is a named
 pipe in its own folder, which every sandbox contains, and which its shell opens before the server starts.
+
+Over HTTP answers have a limited length, and redirects are not followed. The library implements the protocol of
+signing in (OAuth 2.1). A token stays in memory and ends with the connection: no file holds one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import PullwrightError
 from orchestrator.engine.environments.base import WritableFolder
@@ -26,17 +30,20 @@ from orchestrator.engine.environments.commands import (
     ProgramLaunch,
     command_variables,
     shell_program,
-    until_writable,
+    until_ready,
 )
-from orchestrator.engine.mcp.base import REPOSITORY, McpError
+from orchestrator.engine.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
+from orchestrator.engine.mcp.elicitation import is_page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
+    import httpx2
     from mcp.client._transport import TransportStreams
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
     from orchestrator.engine.environments.base import Launch, Sandbox
-    from orchestrator.engine.mcp.base import ServerProgram
+    from orchestrator.engine.mcp.base import ServerAddress, ServerProgram
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Size of one message."""
@@ -147,7 +154,7 @@ class _RunningServer:
             try:
                 view = view[os.write(self._stdin, view) :]
             except BlockingIOError:
-                await until_writable(self._stdin)
+                await until_ready(self._stdin, to_write=True)
 
     async def listen(self) -> None:
         """Record its standard error until the end."""
@@ -280,3 +287,250 @@ async def stdio_transport(start: ProgramStart, report: ServerReport) -> AsyncGen
     finally:
         for stream in (give, read_stream, write_stream, take):
             stream.close()
+
+
+CONNECT_SECONDS = 20.0
+_EVENTS = "text/event-stream"
+
+ShowPage: TypeAlias = "Callable[[str], None]"
+"""Shows a person the address of the page for signing in."""
+
+PAGE_SECONDS = 300.0
+_CALLBACK_PATH = "/callback"
+_MAX_HEAD_BYTES = 16_384
+_HEAD_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def remote_transport(
+    address: ServerAddress, report: ServerReport, call_seconds: float, show: ShowPage | None = None
+) -> AsyncGenerator[TransportStreams]:
+    """Connect to a server over HTTP.
+
+    Args:
+        call_seconds: time-out between two pieces of an answer.
+        show: see `signing_in`.
+    """
+    import httpx2
+    from mcp.client.sse import sse_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    times = httpx2.Timeout(CONNECT_SECONDS, read=call_seconds)
+    async with signing_in(address, show) as login:
+
+        def client(
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = None,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:
+            # Compressed answers are refused below, so none is requested.
+            given = {**address.headers, **(headers or {}), "Accept-Encoding": "identity"}
+            return httpx2.AsyncClient(
+                headers=given,
+                timeout=timeout or times,
+                auth=auth or login,
+                event_hooks={"response": [_bounding(report)]},
+                follow_redirects=False,
+            )
+
+        if address.events:
+            async with sse_client(
+                address.url,
+                timeout=CONNECT_SECONDS,
+                sse_read_timeout=call_seconds,
+                httpx_client_factory=client,
+            ) as streams:
+                yield streams
+        else:
+            async with (
+                client() as http,
+                streamable_http_client(
+                    address.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
+                ) as streams,
+            ):
+                yield streams
+
+
+def _bounding(report: ServerReport) -> Callable[[httpx2.Response], Awaitable[None]]:
+    """Return a hook that limits the length of every answer's body, whatever its headers say."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+            self._inner, self._most = inner, most
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            seen = 0
+            async for piece in self._inner:
+                seen += len(piece)
+                if seen > self._most:
+                    report.problem = f"it sent an answer of more than {self._most >> 20} MiB"
+                    raise httpx2.StreamError(report.problem)
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        packed = response.headers.get("content-encoding", "identity")
+        if packed != "identity":
+            report.problem = (
+                f"it compresses its answers ({packed[:20]!a}), although the request does not allow that"
+            )
+            raise httpx2.StreamError(report.problem)
+        is_stream = response.headers.get("content-type", "").startswith(_EVENTS)
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            most = MAX_MESSAGE_BYTES * (MAX_UNREQUESTED_MESSAGES if is_stream else 1)
+            response.stream = Bounded(response.stream, most)
+
+    return bound
+
+
+@asynccontextmanager
+async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGenerator[httpx2.Auth | None]:
+    """Yield the authentication of the requests; None if none is configured.
+
+    Args:
+        show: None if no person is present.
+
+    Raises:
+        McpError: a person is needed, and none is present.
+    """
+    match address.login:
+        case None:
+            yield None
+        case ClientLogin() as login:
+            from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+            yield ClientCredentialsOAuthProvider(
+                address.url,
+                _TokenStorage(),
+                login.client_id,
+                login.client_secret,
+                scope=login.scope or None,
+                issuer=login.issuer,
+            )
+        case BrowserLogin() as login:
+            if show is None:
+                raise McpError(
+                    "a person has to sign in with a browser, and none is present; "
+                    "use client_id, client_secret and issuer, or a header"
+                )
+            callback = _Callback(show)
+            server = await asyncio.start_server(callback.take, "127.0.0.1", 0, limit=_MAX_HEAD_BYTES)
+            try:
+                port = server.sockets[0].getsockname()[1]
+                yield _at_browser(address.url, login, callback, f"http://127.0.0.1:{port}{_CALLBACK_PATH}")
+            finally:
+                server.close()
+
+
+def _at_browser(url: str, login: BrowserLogin, callback: _Callback, redirect: str) -> httpx2.Auth:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+    from pydantic import AnyUrl
+
+    about = OAuthClientMetadata(
+        redirect_uris=[AnyUrl(redirect)],
+        client_name="Pullwright",
+        grant_types=["authorization_code", "refresh_token"],
+        scope=login.scope or None,
+    )
+    memory = _TokenStorage()
+    if login.client_id:
+        method = "client_secret_basic" if login.client_secret else "none"
+        memory.client = OAuthClientInformationFull(
+            redirect_uris=[AnyUrl(redirect)],
+            client_id=login.client_id,
+            client_secret=login.client_secret or None,
+            token_endpoint_auth_method=method,
+        )
+    return OAuthClientProvider(
+        url, about, memory, redirect_handler=callback.ask, callback_handler=callback.answer
+    )
+
+
+class _Callback:
+    """The local page to which the browser returns."""
+
+    def __init__(self, show: ShowPage) -> None:
+        self._show = show
+        self._state = ""
+        self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
+
+    async def ask(self, page: str) -> None:
+        """Show a person the page for signing in; raise `McpError` if it is not safe to open."""
+        if not is_page(page):
+            raise McpError("its page for signing in has no https:// address")
+        self._state = _first(parse_qs(urlsplit(page).query), "state")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._show(page)
+
+    async def answer(self) -> AuthorizationCodeResult:
+        """Wait for the result from the browser; raise `McpError` if the person refused, or did not sign in in time."""
+        assert self._answer is not None  # noqa: S101  for the type checker
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                return await self._answer
+        except TimeoutError:
+            raise McpError(f"nobody signed in within {PAGE_SECONDS:g} seconds") from None
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Handle one request. One without the expected state does not come from the sign-in page."""
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            status = self._take(head.split(b" ", 2)[1].decode("ascii", "replace"))
+            text = "You may close this page.\n" if status == "200 OK" else f"{status}\n"
+            headers = f"Content-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close"
+            writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{text}".encode())
+            await writer.drain()
+        except (OSError, EOFError, IndexError, asyncio.LimitOverrunError):
+            pass  # the client is gone, or does not speak HTTP
+        finally:
+            writer.close()
+
+    def _take(self, target: str) -> str:
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        parts = urlsplit(target)
+        found = parse_qs(parts.query)
+        if parts.path != _CALLBACK_PATH:
+            return "404 Not Found"
+        if (
+            self._answer is None
+            or self._answer.done()
+            or not self._state
+            or _first(found, "state") != self._state
+        ):
+            return "400 Bad Request"
+        if code := _first(found, "code"):
+            result = AuthorizationCodeResult(code=code, state=self._state, iss=_first(found, "iss") or None)
+            self._answer.set_result(result)
+        else:
+            self._answer.set_exception(McpError(f"signing in was refused: {_first(found, 'error')[:100]!a}"))
+        return "200 OK"
+
+
+def _first(found: dict[str, list[str]], name: str) -> str:
+    return next(iter(found.get(name, ())), "")
+
+
+class _TokenStorage:
+    """Keeps a token and the client's registration for the lifetime of the connection."""
+
+    def __init__(self) -> None:
+        self.client: OAuthClientInformationFull | None = None
+        self._tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info

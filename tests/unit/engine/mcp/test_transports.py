@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, McpServer, ServerAddress
 from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.remote import _Callback, remote_transport, signing_in
+from orchestrator.engine.mcp.transports import _Callback, remote_transport, signing_in
 from tests.doubles.mcp_http import McpHttp
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""Tests of documents that are no plain text."""
