@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from orchestrator.engine.memory.embedding import Matrix
     from orchestrator.engine.memory.items import NewItem
-    from orchestrator.engine.memory.vectors import Matrix
 
 MEMORIES = "long_term_memory"
 """The index of the memories."""
@@ -385,7 +385,7 @@ class MemoryStore:
 
         Additions by other processes are appended; after a removal everything is read again.
         """
-        from orchestrator.engine.memory.vectors import Matrix
+        from orchestrator.engine.memory.embedding import Matrix
 
         with self._reading() as db:
             db.execute("BEGIN")
