@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running
+from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running, problem_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _MARKUP = "`*#:\"'()[]<>,; \t"
 """Characters around a path in the line above a block."""
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
-_PROBLEM_CHARS = 400
+_PATH_CHARS = 400
 _TITLE_CHARS = 70
 
 
@@ -105,7 +105,7 @@ class WholeFile(Contract):
         files = self._files(blocks)
         if not files:
             return Malformed(("reply: the code block names no file; write the file's path above it",))
-        body = said or "".join(f"Changes `{one_line(path, limit=_PROBLEM_CHARS)}`.\n" for path in files)
+        body = said or "".join(f"Changes `{one_line(path, limit=_PATH_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()
         ]
@@ -143,7 +143,7 @@ class WholeFile(Contract):
         """Return the problems, a line each, and the request for the file."""
         if self._sends_tests_only:
             return self._ask(is_failed=True)
-        return self._ask(problems=[one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems])
+        return self._ask(problems=problem_lines(problems))
 
     @property
     def _sends_tests_only(self) -> bool:
