@@ -120,10 +120,7 @@ class WholeFile(Contract):
         )
 
     def _files(self, blocks: list[FencedBlock]) -> dict[str, str]:
-        """Return the text of each file.
-
-        Of several blocks for one file the longest is used, because the others show a part of it.
-        """
+        """Return the text of each file: of several blocks for one the longest, as the others show a part of it."""
         files: dict[str, str] = {}
         for block in blocks:
             path = block.path or self.path
@@ -208,10 +205,7 @@ def _joined(lines: list[str]) -> str:
 
 
 def _path_of(info: str, above: list[str]) -> str:
-    """Return the path of a block, after its fence or alone in the line above; else empty.
-
-    That line is removed from the text of the reply.
-    """
+    """Return the path after a block's fence, or alone in the line above, which is removed; else empty."""
     for word in info.replace(":", " ").split():
         bare = _ATTRIBUTE.sub("", word).strip(_MARKUP)
         if _PATH.fullmatch(bare):

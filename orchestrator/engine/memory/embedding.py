@@ -28,7 +28,7 @@ from orchestrator.core.errors import ConfigurationError, MemoryStoreError, Model
 from orchestrator.core.messages import Usage
 from orchestrator.core.repositories import install_command
 from orchestrator.engine.memory.items import significant_words
-from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, paying, size_of_text
+from orchestrator.engine.models.base import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import as_object, dicts, host_of
 
 if TYPE_CHECKING:

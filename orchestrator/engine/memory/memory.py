@@ -304,10 +304,7 @@ class LongTermMemory:
         return [item for item in found if near[item.id] >= self.embedder.least_similarity]
 
     async def _vector(self, query: str) -> bytes:
-        """Return the vector of a query.
-
-        The last one is cached, because memories and documents are searched with the same query.
-        """
+        """Return the vector of a query. The last one is kept: memories and documents are searched with the same query."""
         if self._last_query is None or self._last_query[0] != query:
             (vector,) = await self.embedder.embed([query])
             self._last_query = query, vector

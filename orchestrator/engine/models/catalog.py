@@ -414,10 +414,7 @@ _NO_IMAGES = re.compile(
 
 
 def _reads_images(model: str) -> bool:
-    """Return whether a model is known to read images, by its name.
-
-    Known are the models of the table, older ones, and some of other makers.
-    """
+    """Return whether a model of the table, an older one or one of some other makers is known to read images."""
     name = _plain(model)
     if _NO_IMAGES.match(name):
         return False

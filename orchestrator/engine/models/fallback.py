@@ -195,11 +195,7 @@ class FallbackModel:
         return ready or [one for one in self._models if until[one] != _NEVER]
 
     def _switch(self, one: PricedModel, error: ModelError, following: PricedModel | None) -> Switched | None:
-        """Skip a failed model; return the event to yield before the next one, None if there is none.
-
-        Raises:
-            ModelError: the error itself, if no other model should be tried.
-        """
+        """Skip a failed model and return the event for the next one, if any; raise an error that no other may hide."""
         is_first = one is self._models[0]
         if isinstance(error, ContentFilterError) or (is_first and not isinstance(error, _TEMPORARY_ERRORS)):
             raise error

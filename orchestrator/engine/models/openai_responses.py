@@ -5,7 +5,6 @@ https://platform.openai.com/docs/api-reference/responses, and responses-streamin
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -21,9 +20,18 @@ from orchestrator.core.errors import (
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.openai import (
+    CALLING,
+    allows_strict,
+    data_url,
+    is_openai,
+    openai_format,
+    openai_usage,
+    sent_id,
+    sent_name,
+    text_or_parts,
+)
 from orchestrator.engine.models.refusals import RefusedFields, refusal_text
-from orchestrator.engine.models.schemas import allows_strict, openai_format
-from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
@@ -35,11 +43,8 @@ from orchestrator.engine.models.wire import (
     endpoint,
     generated_id,
     host_of,
-    is_openai,
     merge_options,
-    plain_name,
     read_arguments,
-    short_id,
 )
 
 if TYPE_CHECKING:
@@ -348,9 +353,7 @@ class ResponsesDecoder(ReplyDecoder):
         return FinishReason.STOP
 
 
-# The vendor refuses longer ids and names, and other characters in names.
 _MAX_ID_CHARACTERS = 64
-_MAX_NAME_CHARACTERS = 64
 
 
 def _items(message: Message, *, reasoning: bool, result_images: bool, strict: bool) -> list[dict[str, Any]]:
@@ -362,31 +365,22 @@ def _items(message: Message, *, reasoning: bool, result_images: bool, strict: bo
     pictures = [] if result_images else [image for part in results for image in part.images]
     others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
     if others or not items:
-        items.append({"role": "user", "content": _content(others)})
+        items.append({"role": "user", "content": text_or_parts(others, _input_part)})
     return items
 
 
 def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
     # The protocol has no flag for failed calls: the result's text says that it is an error.
     text = [Text(result.content)] if result.content else []
-    output = _content([*text, *(result.images if images else ())])
-    call_id = _id(result.call_id, strict=strict)
+    output = text_or_parts([*text, *(result.images if images else ())], _input_part)
+    call_id = sent_id(result.call_id, _MAX_ID_CHARACTERS, strict=strict)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
-    """Return content parts: plain text as a string, because some servers accept nothing else."""
-    if all(isinstance(part, Text) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Text))
-    return [
-        {"type": "input_text", "text": part.text} if isinstance(part, Text) else _image(part)
-        for part in parts
-    ]
-
-
-def _image(image: Image) -> dict[str, Any]:
-    data = base64.b64encode(image.data).decode("ascii")
-    return {"type": "input_image", "detail": "auto", "image_url": f"data:{image.media_type};base64,{data}"}
+def _input_part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
 
 
 def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
@@ -414,15 +408,11 @@ def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
 
 
-def _id(call_id: str, *, strict: bool) -> str:
-    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
-
-
 def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) -> dict[str, Any]:
     item = {
         "type": CALL,
-        "call_id": _id(call.id, strict=strict),
-        "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
+        "call_id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=strict),
+        "name": sent_name(call.name, strict=strict),
         "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
     }
     item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
@@ -449,8 +439,6 @@ class Extra(StrEnum):
     SCHEMA = "schema"
 
 
-# Sent only with tools, and after them.
-_CALLING = ("tool_choice", "parallel_tool_calls")
 _EFFORT = "reasoning.effort"
 
 _REFUSES = r"(?=.*(not (support|permit|allow)|unsupported|unrecogni[sz]ed|unknown|unexpected|extra ))"
@@ -528,7 +516,7 @@ class ResponsesWire:
         if request.system:
             head["instructions"] = request.system
         optional = self.refused.openai_fields(request, limit="max_output_tokens", effort=_EFFORT)
-        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        calling = {name: optional.pop(name) for name in CALLING if name in optional}
         if _EFFORT in optional:
             effort = optional.pop(_EFFORT)
             summary = {"summary": "auto"} if Extra.SUMMARY in self.extras and effort != "none" else {}

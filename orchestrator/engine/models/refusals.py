@@ -153,17 +153,12 @@ def is_overflow(status: int, text: str, param: str = "") -> bool:
         return requested > limit
     if _REQUEST_TOO_LARGE.search(text):
         return True
-    if _is_rate_or_reply_limit(text):
+    if _RATE_LIMIT.search(text) or _is_reply_limit(text) or _room_for_reply(text) is not None:
         return False
     if _FIELD_LENGTH.search(text):
         named = param or next(iter(_QUOTED.findall(text)), "")
         return _CONVERSATION_FIELD.search(named) is not None
     return _TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None
-
-
-def _is_rate_or_reply_limit(text: str) -> bool:
-    """Return whether the refusal is about the rate of requests or the length of the reply."""
-    return _RATE_LIMIT.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
 
 
 def is_other_limit(text: str) -> bool:

@@ -148,10 +148,7 @@ class CommandRules:
         return None
 
     def _not_granted(self, line: CommandLine) -> str | None:
-        """Return why the rules do not cover the line, or None if they do.
-
-        Rules cover it from left to right, with only free joins between two rules.
-        """
+        """Return why no rules cover the line from left to right, with free joins between two; None if they do."""
         commands, reach = tuple(map(_Candidate.of, line.commands)), {0}
         for at in range(len(commands)):
             if at not in reach:
@@ -332,10 +329,7 @@ def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
 
 
 def _star_reach(starts: set[int], length: int, must_name: dict[int, str]) -> set[int]:
-    """Return the places where a star that begins at one of `starts` may end.
-
-    It ends at the latest before a word that must be named.
-    """
+    """Return the places where a star from `starts` may end: at the latest before a word that must be named."""
     reached: set[int] = set()
     is_open = False
     for at in range(length + 1):

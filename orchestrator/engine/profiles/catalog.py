@@ -278,10 +278,7 @@ def _added_tools(profile: str) -> Tools:
 
 @cache
 def _modules_with_profiles() -> tuple[str, ...]:
-    """Return the modules in `tools` that have `PROFILES`.
-
-    They are found by their source text, because importing all of them would slow down each start.
-    """
+    """Return the modules in `tools` with `PROFILES`, found by their text: importing all would slow each start."""
     paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
     has_profiles = re.compile(r"^PROFILES\b", re.MULTILINE)
     return tuple(path.stem for path in paths if has_profiles.search(path.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""Compaction: request a summary, check it, add the known facts, and replace earlier turns with it."""
+"""Compaction: select the turns that stay, request a summary of the others, check it, and replace them with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
-from orchestrator.engine.session.context import newest_within, recent, whole_from
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
+    FROM_USER,
     IMAGE_BYTES,
     STEPS,
     History,
@@ -37,15 +37,66 @@ from orchestrator.engine.session.history import (
 from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.compacted_message import KnownFacts
-    from orchestrator.engine.session.config import SessionParts
-    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.config import CompactionPolicy, SessionParts
     from orchestrator.engine.session.request import NextRequest
+
+_NOT_FIRST = frozenset({TurnKind.TOOL_RESULTS, TurnKind.SUMMARY})
+"""Kinds that no selection begins with, so that no result is left without its call."""
+
+
+def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
+    """Return the newest turns, including at most `limit` user messages and replies without calls.
+
+    Calls, their results and messages of the program are included and do not count.
+    """
+    left, first = limit, len(turns)
+    for index in range(len(turns) - 1, -1, -1):
+        turn = turns[index]
+        if turn.kind in FROM_USER or (turn.kind is TurnKind.ASSISTANT and not turn.tool_calls):
+            if not left:
+                break
+            left, first = left - 1, index
+    return turns[first:]
+
+
+def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the newest summary, the turns before it that it keeps, and all turns after it."""
+    newest = next((i for i in range(len(turns) - 1, -1, -1) if turns[i].kind is TurnKind.SUMMARY), None)
+    if newest is None:
+        return turns
+    first = whole_from(turns, max(newest - turns[newest].keeps, 0))
+    kept = [turn for turn in turns[first:newest] if turn.kind is not TurnKind.SUMMARY]
+    return [turns[newest], *kept, *turns[newest + 1 :]]
+
+
+def whole_from(turns: Sequence[Turn], first: int) -> int:
+    """Return the first position from `first` on at which a cut does not separate a call from its result."""
+    while first < len(turns) and turns[first].kind in _NOT_FIRST:
+        first += 1
+    return first
+
+
+def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int) -> int:
+    """Return the start of the longest run of newest turns whose total size is at most `most`.
+
+    A run does not begin with results whose calls are left out.
+    """
+    first = len(turns)
+    left = most
+    for index in range(len(turns) - 1, -1, -1):
+        left -= size(turns[index])
+        if left < 0:
+            break
+        if turns[index].kind not in _NOT_FIRST:
+            first = index
+    return first
+
 
 ATTEMPTS = 2
 """One retry: after two unusable summaries no further one is requested."""
@@ -226,10 +277,7 @@ class Compaction:
         return min(known, default=None)
 
     def _tokens(self, request: NextRequest) -> int:
-        """Return the likely length of the next request.
-
-        If the contract forgets earlier turns, return the length of the whole conversation.
-        """
+        """Return the likely length of the next request; of the whole conversation if the contract forgets turns."""
         if request.contract.forgets:
             return self._history.tokens
         return self._history.meter.likely_tokens(next_name(request.model), request.fixed_bytes)
@@ -339,10 +387,7 @@ class Compaction:
                 return await SentRequest(request, messages, aside, room, self._tell, self._clock.now).reply()
 
     def _tell(self, event: Event) -> None:
-        """Emit an event of the summary's request.
-
-        Pieces of its text are not emitted, because they are no part of the session's reply.
-        """
+        """Emit an event of the summary's request, except pieces of text, which are no part of the session's reply."""
         if not isinstance(event, _TEXT_EVENTS):
             self._emit(SubagentEvent(SUMMARY_AGENT, event))
 
@@ -351,10 +396,7 @@ class Compaction:
     async def _replace_turns(
         self, request: NextRequest, target: _Target, draft: _Draft, *, is_urgent: bool = False
     ) -> bool:
-        """Replace the turns with the summary; return whether it was done.
-
-        It is not done if the conversation begins differently by now, or would not become shorter.
-        """
+        """Replace the turns if they are still the same and the result is shorter; return whether it was done."""
         history, before = self._history, self._tokens(request)
         if target.generation != history.generation:
             return False

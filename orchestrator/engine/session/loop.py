@@ -30,7 +30,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
-from orchestrator.engine.models.usage import paid_by
+from orchestrator.engine.models.base import paid_by
 from orchestrator.engine.session.budget import NoRoomError, Reservation, SidePayments, reserve
 from orchestrator.engine.session.calls import Repetition, run_calls
 from orchestrator.engine.session.history import Turn, TurnKind, commands_of, message_bytes

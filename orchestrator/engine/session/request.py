@@ -17,6 +17,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.engine.models.base import (
+    CHARACTERS_PER_TOKEN,
     CallPiece,
     Completed,
     ReasoningPiece,
@@ -28,7 +29,6 @@ from orchestrator.engine.models.base import (
     Waiting,
     next_name,
 )
-from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
 from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation
 from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes

@@ -23,9 +23,8 @@ from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
-from orchestrator.engine.session.compaction import Compaction
+from orchestrator.engine.session.compaction import Compaction, summary_plus_recent
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
-from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, repaired_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
@@ -353,10 +352,7 @@ class Session:
             raise ConfigurationError("the session is closed: make a new one")
 
     async def _wait_for_abandoned_work(self) -> None:
-        """Wait for work that is being cancelled because the caller left the iteration over its events.
-
-        The caller may send the next input at once.
-        """
+        """Wait for work that is being cancelled because the caller left the events, and may send an input at once."""
         if self._state is SessionState.PROCESSING and self._work:
             for _ in range(3):  # the event loop closes an abandoned generator in a later iteration
                 await asyncio.sleep(0)

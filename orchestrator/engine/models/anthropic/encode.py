@@ -1,6 +1,7 @@
 """Anthropic Messages: encodes requests, for the vendor and for compatible servers.
 
-https://platform.claude.com/docs/en/api/messages
+https://platform.claude.com/docs/en/api/messages and, for the subset of JSON Schema for replies,
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, T
 from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
 from orchestrator.engine.models.refusals import RefusedFields, any_of, highest_reply_limit, is_vague
-from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     WireRequest,
@@ -26,6 +26,7 @@ from orchestrator.engine.models.wire import (
     host_of,
     json_bytes,
     plain_name,
+    schema_parts,
 )
 
 if TYPE_CHECKING:
@@ -262,6 +263,57 @@ def _result(result: ToolResult) -> dict[str, Any]:
     return {**block, "is_error": True} if result.is_error else block
 
 
+# Keywords that the vendor refuses. They may be dropped, because the reply is validated later anyway.
+_DROPPED = frozenset(
+    "$id $schema examples exclusiveMaximum exclusiveMinimum maxItems maxLength maxProperties maximum "  # noqa: SIM905  words read best without quotes
+    "minLength minProperties minimum multipleOf pattern uniqueItems".split()
+)
+_NOT_ANTHROPIC = frozenset(
+    "contains dependentRequired dependentSchemas else if not patternProperties prefixItems propertyNames then".split()  # noqa: SIM905  words read best without quotes
+)
+_TYPE_KEYWORDS = frozenset(["type", "anyOf", "allOf", "$ref", "enum", "const"])
+
+
+def anthropic_format(schema: object) -> dict[str, Any] | None:
+    """Return the request field that constrains a whole reply; None if the vendor does not support the schema.
+
+    Every object must be closed. An object with properties is closed here; one that allows any key is refused.
+    """
+    narrowed = _anthropic_schema(schema)
+    return {"type": "json_schema", "schema": narrowed} if _is_anthropic(narrowed) else None
+
+
+def _anthropic_schema(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if "oneOf" in kept:
+        kept["anyOf"] = kept.pop("oneOf")
+    if kept.get("minItems", 0) not in {0, 1}:
+        kept["minItems"] = 1
+    for key in ("anyOf", "allOf"):
+        if key in kept:
+            kept[key] = [_anthropic_schema(part) for part in kept[key]]
+    for key in ("properties", "$defs"):
+        if key in kept:
+            kept[key] = {name: _anthropic_schema(part) for name, part in kept[key].items()}
+    if "items" in kept:
+        kept["items"] = _anthropic_schema(kept["items"])
+    if kept.get("properties"):
+        kept.setdefault("additionalProperties", False)
+    return kept
+
+
+def _is_anthropic(schema: Any) -> bool:
+    if not isinstance(schema, dict) or _NOT_ANTHROPIC & schema.keys() or not _TYPE_KEYWORDS & schema.keys():
+        return False
+    kinds = schema.get("type", ())
+    is_object = "object" in ((kinds,) if isinstance(kinds, str) else kinds)
+    if is_object and schema.get("additionalProperties") is not False:
+        return False
+    return all(_is_anthropic(part) for part in schema_parts(schema))
+
+
 SUFFIX = "/messages"
 
 API_VERSION = "2023-06-01"
@@ -405,11 +457,7 @@ class AnthropicWire:
         return head
 
     def _continues_without_reasoning(self, messages: Sequence[Message]) -> bool:
-        """Return whether the last reply called tools and has no reasoning that is sent back.
-
-        With a thinking budget the vendor refuses such a conversation: the reply must begin with its
-        reasoning.
-        """
+        """Return whether the last reply has calls but no reasoning: the vendor then refuses a thinking budget."""
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         if last is None or not any(isinstance(part, ToolCall) for part in last.parts):
             return False
