@@ -225,9 +225,7 @@ class Compaction:
             "a person requested it", self._history.generation, self._last_reply(), by_person=True
         )
         summed = self._history.shown[: len(self._history.shown) - len(self._tail(target))]
-        tokens = sum(message_bytes(turn.message) for turn in summed) * self._history.meter.rate(
-            next_name(request.model)
-        )
+        tokens = sum(message_bytes(turn.message) for turn in summed) * self._rate(request)
         if tokens <= LEAST_SUMMARY_TOKENS:
             return self._history.generation != before
         draft = await self._write(request, target)
@@ -282,6 +280,10 @@ class Compaction:
             return self._history.tokens
         return self._history.meter.likely_tokens(next_name(request.model), request.fixed_bytes)
 
+    def _rate(self, request: NextRequest) -> float:
+        """Return the likely number of tokens in a byte of the conversation."""
+        return self._history.meter.rate(next_name(request.model))
+
     def _lacks_room(self, request: NextRequest) -> bool:
         window = self._window(request)
         if window is None or request.contract.forgets:
@@ -316,8 +318,7 @@ class Compaction:
         if policy is None:
             return 0
         most = policy.most_tokens(self._window(request))
-        rate = self._history.meter.rate(next_name(request.model))
-        fixed = int(request.fixed_bytes * rate)
+        fixed = int(request.fixed_bytes * self._rate(request))
         return max(policy.target_tokens(self._window(request)) - fixed, int(most * _LEAST_ROOM))
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
@@ -375,7 +376,7 @@ class Compaction:
 
     def _most_bytes(self, request: NextRequest) -> int:
         """Return the maximum size of a summary, which has to leave room for the newest turns."""
-        return int(self._room(request) / self._history.meter.rate(next_name(request.model)) * (3 / 4))
+        return int(self._room(request) / self._rate(request) * (3 / 4))
 
     async def _ask(
         self, question: tuple[NextRequest, History], prefix: Sequence[Message], room: Reservation
@@ -400,7 +401,7 @@ class Compaction:
         history, before = self._history, self._tokens(request)
         if target.generation != history.generation:
             return False
-        rate = history.meter.rate(next_name(request.model))
+        rate = self._rate(request)
         message, images, keeps = await self._shortened(request, target, draft, rate, is_urgent=is_urgent)
         after = before
         if not request.contract.forgets:
