@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -164,12 +165,27 @@ class Relaxed:
     how: str
 
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The model failed after its own retries, and the model whose `Model.name` is `to` gets the request."""
+    """The model `left` failed after its own retries, and the model whose `Model.name` is `to` gets the request.
+
+    Attributes:
+        until: when the failed model may be used again. None means with the next request, and `NEVER` means
+            not before the program restarts.
+    """
 
     error: ModelError
     to: str
+    left: str = field(default="", compare=False)
+    until: datetime | None = field(default=None, compare=False)
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether the failed model is not used again."""
+        return self.until == NEVER
 
 
 @dataclass(frozen=True, slots=True)
