@@ -34,7 +34,6 @@ class FencedBlock:
 
     Attributes:
         path: of the file that the block contains, if the reply names it; else empty.
-        text: its lines.
         is_closed: whether its closing fence exists.
     """
 

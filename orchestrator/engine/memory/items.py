@@ -76,10 +76,8 @@ class Memory:
 
     Attributes:
         id: unique in its file, and never reused.
-        index: the name of its index.
         source: its origin: `conversation`, or a document's path.
         expires_at: None is never.
-        metadata: further data.
     """
 
     id: int

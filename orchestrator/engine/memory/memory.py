@@ -89,9 +89,7 @@ class LongTermMemory:
     """The memories of a file, and its indices of documents, for one session or one command.
 
     Args:
-        store: the file.
         embedder: computes the vectors.
-        clock: source of the time.
         trusts_model: whether the model acts for a person who is present. If not, it must not write
             instructions or corrections, its memories always expire, and it may only forget what a model
             wrote.

@@ -265,7 +265,6 @@ class MemoryStore:
         """Update a memory by its id; return False if it no longer exists.
 
         Args:
-            memory: the new values.
             vector: the new vector; None removes the old one if the content differs.
         """
         with self._writing() as db:

@@ -277,9 +277,6 @@ def counted_or_estimated(
     limits on tokens and cost would never be reached.
 
     Args:
-        counted: the server's counts.
-        request: the request.
-        reply: the reply.
         may_be_free: whether the server bills nothing for a reply of 0 tokens if it counted the request.
     """
     usage = counted or Usage()

@@ -143,7 +143,6 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
 
     Args:
         provider: the server's protocol.
-        text: the user's text.
         official: whether the server is the vendor's own.
 
     Raises:
@@ -295,7 +294,6 @@ class KnownModel:
     Attributes:
         pattern: matched from the start of the name that `_plain` returns.
         knowledge_cutoff: `YYYY-MM`; empty if no source was found.
-        source: the source of the numbers.
     """
 
     pattern: str

@@ -63,7 +63,6 @@ def openai_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
     """Return the request field that constrains a whole reply.
 
     Args:
-        output: the schema.
         demanding: require every property, and let optional ones be null, as strict mode demands.
     """
     schema = all_required(output.schema) if demanding else output.schema

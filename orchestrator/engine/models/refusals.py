@@ -306,7 +306,6 @@ class RefusedFields:
         """Return the optional fields of a request to an OpenAI protocol that the server has not refused.
 
         Args:
-            request: the request.
             limit: the protocol's name of the limit of the reply.
             effort: the protocol's name of the level of reasoning.
         """
@@ -384,7 +383,6 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     """Return the field that an error names as not supported; None if it names none of `fields`.
 
     Args:
-        said: the error.
         fields: the candidates.
         exactly: match only a field's own name, not words for its purpose.
     """

@@ -368,7 +368,6 @@ class HttpModel:
             random: returns numbers from 0 up to 1, for the jitter of the waits.
             on_wait: called before each wait of `complete` if the request has no `Request.on_retry`; `stream`
                 yields an event instead.
-            options: time-outs and retries.
 
         Raises:
             ConfigurationError: the key has characters that keys never have.

@@ -137,7 +137,6 @@ class ReplyDecoder(ABC):
         """Create a decoder.
 
         Args:
-            request: the request.
             model: the model's name if the reply names none.
             where: the server's host, for messages.
         """

@@ -97,8 +97,6 @@ class CommandRules:
         """Return why a command does not run at this level and which commands do; None if it runs.
 
         Args:
-            command: the text for the shell.
-            level: the session's level.
             outside_root: whether it would run in another folder than the root of the clone.
         """
         if level is Level.READ_ONLY:

@@ -165,7 +165,6 @@ class ToolRunner:
 
     Attributes:
         ledger: the shared memory of the tools.
-        times: time-outs of commands.
         limits: replace the defaults of truncation.
         tool_seconds: time-out of a call, for tools that have one.
         shows: whether a tool is visible to the model.

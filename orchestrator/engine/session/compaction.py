@@ -154,8 +154,6 @@ class Compaction:
     sent. The loop waits for it only if that request would have no room.
 
     Args:
-        parts: of the session.
-        history: its conversation.
         budget: counts the cost of the summaries.
 
     Attributes:

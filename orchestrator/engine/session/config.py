@@ -177,7 +177,6 @@ class SessionConfig:
         wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes` that is reserved, with the last
             of `max_turns`, for one last turn in which the model is told to wrap up; 0 switches that turn off.
         temperature: sent only if set; so is `top_p`.
-        stream: whether replies are streamed.
         user_instructions: the last part of the system prompt.
         context_window: tokens that the model can read; None uses the known size.
         compaction: when the conversation is compacted; None never does.

@@ -140,11 +140,7 @@ class Inputs:
     async def process(
         self, message: Message, runner: ToolRunner, next_request: Callable[[], NextRequest]
     ) -> SessionEnd:
-        """Process an input, then the queued follow-ups, as long as the model itself ends each of them.
-
-        Args:
-            next_request: returns the next request.
-        """
+        """Process an input, then the queued follow-ups, as long as the model itself ends each of them."""
         while True:
             self.emit(InputReceived(message.text))
             await self.add_user_message(TurnKind.USER, message)

@@ -245,7 +245,6 @@ class SentRequest:
     """A request that is being sent, and its reservation.
 
     Attributes:
-        messages: the messages that it sends.
         asked: the name of the model that has it now.
         is_counted: whether the last failed attempt is counted already.
     """

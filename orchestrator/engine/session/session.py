@@ -86,9 +86,7 @@ class Session:
         model: replaces the profile's model.
         contract: how replies become tool calls. The default is the vendor's function calling, with one call a
             step if the profile does not support parallel calls.
-        config: limits and settings.
         host: callbacks and shared objects of the host program.
-        clock: source of the time.
         session_id: the session's name; None creates a UUID.
         lineage: the parent of a subagent's session.
         earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors

@@ -151,7 +151,6 @@ class Subagents:
 
     Args:
         make: creates a session for a task; raises `ToolError` if the task's demands cannot be met.
-        limits: returns the current limits.
     """
 
     def __init__(self, make: Callable[[SubagentTask], Session], limits: Callable[[], SubagentLimits]) -> None:
