@@ -63,7 +63,7 @@ class Embedder(Protocol):
         """Whether only the letters are compared, not the meaning."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Return a vector for each text, as `vectors.packed` does.
+        """Return a vector for each text, as `packed` does.
 
         Raises:
             ModelError: the server gave none.

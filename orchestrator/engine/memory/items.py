@@ -101,7 +101,7 @@ class NewItem:
     """An item to store; see `Memory`.
 
     Attributes:
-        vector: float16 numbers, as from `vectors.packed`; an item with None is found only by its text.
+        vector: float16 numbers, as from `embedding.packed`; an item with None is found only by its text.
     """
 
     content: str

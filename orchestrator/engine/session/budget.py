@@ -390,7 +390,7 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SidePayments:
-    """Pays for requests outside of the conversation from a session's budget; see `payments.Payer`."""
+    """Pays for requests outside of the conversation from a session's budget; see `models.base.Payer`."""
 
     budget: Budget
     emit: Emit
