@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import OverloadedError
@@ -460,9 +459,49 @@ class ChatWire:
             head["tools"] += more if isinstance(more, list) else []
             head.update(calling)
         system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
-        make = partial(_entries, strict=self.demanding)
-        entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
+        entries = [system, *(self.encoded.get(message, self._entries) for message in request.messages)]
         return WireRequest(self.url, accept(stream=stream), head, "messages", entries, self.encoded)
+
+    def _entries(self, message: Message) -> list[dict[str, Any]]:
+        """Return a message as entries of the vendor's list: each tool result is a separate one."""
+        if message.role is Role.ASSISTANT:
+            return [self._assistant(message)]
+        # The protocol has no flag for failed calls: the result's text says that it is an error.
+        results = [
+            {
+                "role": "tool",
+                "tool_call_id": sent_id(part.call_id, _MAX_ID_CHARACTERS, strict=self.demanding),
+                "content": part.content,
+            }
+            for part in message.parts
+            if isinstance(part, ToolResult)
+        ]
+        # It has no images in results either: they follow as the user's.
+        pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
+        others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+        if not others and results:
+            return results
+        return [*results, {"role": "user", "content": text_or_parts(others, _user_part)}]
+
+    def _assistant(self, message: Message) -> dict[str, Any]:
+        calls = [part for part in message.parts if isinstance(part, ToolCall)]
+        entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+        if not calls:
+            return entry
+        extras = _carried_reasoning(message.parts, entry)
+        entry["tool_calls"] = [
+            {
+                "id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=self.demanding),
+                "type": "function",
+                "function": {
+                    "name": sent_name(call.name, strict=self.demanding),
+                    "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+                },
+                **({"extra_content": extras[call.id]} if call.id in extras else {}),
+            }
+            for call in calls
+        ]
+        return entry
 
     def decoder(self, request: Request) -> ChatDecoder:
         """Return a decoder for one reply."""
@@ -496,53 +535,10 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
-    """Return a message as entries of the vendor's list: each tool result is a separate one."""
-    if message.role is Role.ASSISTANT:
-        return [_assistant(message, strict=strict)]
-    # The protocol has no flag for failed calls: the result's text says that it is an error.
-    results = [
-        {
-            "role": "tool",
-            "tool_call_id": sent_id(part.call_id, _MAX_ID_CHARACTERS, strict=strict),
-            "content": part.content,
-        }
-        for part in message.parts
-        if isinstance(part, ToolResult)
-    ]
-    # It has no images in results either: they follow as the user's.
-    pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
-    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
-    if not others and results:
-        return results
-    return [*results, {"role": "user", "content": text_or_parts(others, _user_part)}]
-
-
 def _user_part(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": data_url(part)}}
-
-
-def _assistant(message: Message, *, strict: bool) -> dict[str, Any]:
-    calls = [part for part in message.parts if isinstance(part, ToolCall)]
-    entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
-    if not calls:
-        return entry
-    extras = _carried_reasoning(message.parts, entry)
-    entry["tool_calls"] = [
-        {
-            "id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=strict),
-            "type": "function",
-            "function": {
-                "name": sent_name(call.name, strict=strict),
-                "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
-            },
-            **({"extra_content": extras[call.id]} if call.id in extras else {}),
-        }
-        for call in calls
-    ]
-    return entry
 
 
 def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:

@@ -9,7 +9,6 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -356,49 +355,10 @@ class ResponsesDecoder(ReplyDecoder):
 _MAX_ID_CHARACTERS = 64
 
 
-def _items(message: Message, *, reasoning: bool, result_images: bool, strict: bool) -> list[dict[str, Any]]:
-    """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
-    if message.role is Role.ASSISTANT:
-        return list(_assistant(message, reasoning=reasoning, strict=strict))
-    results = [part for part in message.parts if isinstance(part, ToolResult)]
-    items = [_result(part, images=result_images, strict=strict) for part in results]
-    pictures = [] if result_images else [image for part in results for image in part.images]
-    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
-    if others or not items:
-        items.append({"role": "user", "content": text_or_parts(others, _input_part)})
-    return items
-
-
-def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
-    # The protocol has no flag for failed calls: the result's text says that it is an error.
-    text = [Text(result.content)] if result.content else []
-    output = text_or_parts([*text, *(result.images if images else ())], _input_part)
-    call_id = sent_id(result.call_id, _MAX_ID_CHARACTERS, strict=strict)
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
 def _input_part(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
     return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
-
-
-def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
-    places: list[dict[str, Any]] = []
-    for part in message.parts:
-        if isinstance(part, Reasoning):
-            places = dicts(part.opaque.get(FOLLOWING))
-            item = part.opaque.get(ITEM)
-            if item is not None and reasoning:
-                yield dict(item)
-            else:  # an id would refer to the missing reasoning
-                places = [{key: place[key] for key in place if key != "id"} for place in places]
-        elif isinstance(part, Text) and part.text:
-            place = next((place for place in places if place.get("type") == MESSAGE), {})
-            places = [other for other in places if other is not place]
-            yield _said(part.text, place)
-        elif isinstance(part, ToolCall):
-            yield _call(part, places, strict=strict)
 
 
 def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
@@ -406,17 +366,6 @@ def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     item: dict[str, Any] = {"type": MESSAGE, "role": "assistant", "status": "completed", "content": content}
     return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
-
-
-def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) -> dict[str, Any]:
-    item = {
-        "type": CALL,
-        "call_id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=strict),
-        "name": sent_name(call.name, strict=strict),
-        "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
-    }
-    item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
-    return {**item, "id": item_id} if item_id else item
 
 
 SUFFIX = "/responses"
@@ -529,13 +478,7 @@ class ResponsesWire:
             head["tools"] = [self._tool(tool) for tool in request.tools]
             head.update(calling)
         merge_options(head, request.provider_options.get("openai", {}))
-        make = partial(
-            _items,
-            reasoning=Extra.PAST_REASONING in self.extras,
-            result_images=Extra.RESULT_IMAGES in self.extras,
-            strict=self.demanding,
-        )
-        entries = [self.encoded.get(message, make) for message in request.messages]
+        entries = [self.encoded.get(message, self._items) for message in request.messages]
         return WireRequest(self.url, accept(stream=stream), head, "input", entries, self.encoded)
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
@@ -548,6 +491,54 @@ class ResponsesWire:
             "parameters": tool.parameters,
             "strict": strict,
         }
+
+    def _items(self, message: Message) -> list[dict[str, Any]]:
+        """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
+        if message.role is Role.ASSISTANT:
+            return list(self._assistant(message))
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        items = [self._result(part) for part in results]
+        in_results = Extra.RESULT_IMAGES in self.extras
+        pictures = [] if in_results else [image for part in results for image in part.images]
+        others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+        if others or not items:
+            items.append({"role": "user", "content": text_or_parts(others, _input_part)})
+        return items
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        # The protocol has no flag for failed calls: the result's text says that it is an error.
+        text = [Text(result.content)] if result.content else []
+        images = result.images if Extra.RESULT_IMAGES in self.extras else ()
+        output = text_or_parts([*text, *images], _input_part)
+        call_id = sent_id(result.call_id, _MAX_ID_CHARACTERS, strict=self.demanding)
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+    def _assistant(self, message: Message) -> Iterator[dict[str, Any]]:
+        places: list[dict[str, Any]] = []
+        for part in message.parts:
+            if isinstance(part, Reasoning):
+                places = dicts(part.opaque.get(FOLLOWING))
+                item = part.opaque.get(ITEM)
+                if item is not None and Extra.PAST_REASONING in self.extras:
+                    yield dict(item)
+                else:  # an id would refer to the missing reasoning
+                    places = [{key: place[key] for key in place if key != "id"} for place in places]
+            elif isinstance(part, Text) and part.text:
+                place = next((place for place in places if place.get("type") == MESSAGE), {})
+                places = [other for other in places if other is not place]
+                yield _said(part.text, place)
+            elif isinstance(part, ToolCall):
+                yield self._call(part, places)
+
+    def _call(self, call: ToolCall, places: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        item = {
+            "type": CALL,
+            "call_id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=self.demanding),
+            "name": sent_name(call.name, strict=self.demanding),
+            "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+        }
+        item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
+        return {**item, "id": item_id} if item_id else item
 
     def decoder(self, request: Request) -> ResponsesDecoder:
         """Return a decoder for one reply."""
