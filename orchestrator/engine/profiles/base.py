@@ -119,12 +119,6 @@ class Profile:
         return self.model is None or self.model is model
 
 
-def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:
-    """Render `prompts/profiles/<profile_name>.md`, which names only the tools that the model is shown."""
-    shown = tools.definitions(dangerous=dangerous)
-    return render(f"profiles/{profile_name}", tools=[tool.name for tool in shown], definitions=shown)
-
-
 def profile_names() -> tuple[str, ...]:
     """Return the names of all profiles."""
     return tuple(sorted(path.stem for path in (prompts_folder() / "profiles").glob("*.md")))
