@@ -22,6 +22,7 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
+from orchestrator.engine.session.compacted_message import KnownFacts, message_within
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
     FROM_USER,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.compacted_message import KnownFacts
     from orchestrator.engine.session.config import CompactionPolicy, SessionParts
     from orchestrator.engine.session.request import NextRequest
 
@@ -425,8 +425,6 @@ class Compaction:
         self, request: NextRequest, target: _Target, draft: _Draft, rate: float, *, is_urgent: bool
     ) -> tuple[Message, int, int]:
         """Return the replacing message, its number of images, and the number of newest turns that stay."""
-        from orchestrator.engine.session.compacted_message import message_within
-
         turns = self._history.turns
         room = int(self._room(request) / rate)
         known = await self._collect_facts()
@@ -448,8 +446,6 @@ class Compaction:
 
     def _message(self, known: KnownFacts, first: int, room: int) -> tuple[Message, int]:
         """Return the message that replaces all turns before `first`, in `room` bytes, and its number of images."""
-        from orchestrator.engine.session.compacted_message import message_within
-
         user_turns = self._history.user_turns_before(first)
         task = self._host.task() if self._host.task else ""
         if not task and user_turns:
@@ -481,8 +477,6 @@ class Compaction:
 
     async def _collect_facts(self) -> KnownFacts:
         """Return the facts that the program knows without the model."""
-        from orchestrator.engine.session.compacted_message import KnownFacts
-
         files = [
             (path, await _state(path, self._environment))
             for path in sorted(self._host.ledger.touched)[:_MOST_FILES]
