@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.engine.environments.local import LocalEnvironment
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
-    from orchestrator.engine.session.config import Host, SessionConfig
-    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
     from orchestrator.engine.session.event_bus import EventKind, SessionEvent
     from orchestrator.engine.session.gate import safe_mode
     from orchestrator.engine.session.session import Session
@@ -45,7 +44,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Session": "engine.session.session",
     "SessionConfig": "engine.session.config",
-    "CompactionPolicy": "engine.session.context",
+    "CompactionPolicy": "engine.session.config",
     "Host": "engine.session.config",
     "safe_mode": "engine.session.gate",
     "openai_profile": "app.wiring.library",

@@ -26,8 +26,7 @@ from orchestrator.core.messages import (
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.base import Completed, Response
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.session.history import message_bytes
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome

@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.embedding import (
+    OFFLINE_MODEL,
+    LexicalEmbedder,
+    OfflineEmbedder,
+    ServerEmbedder,
+    unpacked,
+)
 from orchestrator.engine.memory.items import NewItem
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.memory.vectors import unpacked
 from orchestrator.engine.models.transport import JsonServer
 from tests.doubles.embedding_server import EmbeddingServer
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.base import Actions, Malformed
-from orchestrator.engine.contracts.find_plan import FoundPlan, find_plan
-from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.json_plan import FoundPlan, JsonPlan, find_plan
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import Response

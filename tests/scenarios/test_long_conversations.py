@@ -15,8 +15,7 @@ from orchestrator.core.events import Compacted
 from orchestrator.core.messages import Text, ToolCall, Usage
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.session.loop import EndKind
 from orchestrator.engine.tools.control import finish
 from orchestrator.engine.tools.registry import ToolRegistry

@@ -156,8 +156,12 @@ def _price(url: str, model: str, usage: Usage) -> float | None:
 
 
 def _without_server(model: str | None) -> Embedder:
-    from orchestrator.engine.memory.embedding import LexicalEmbedder
-    from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
+    from orchestrator.engine.memory.embedding import (
+        OFFLINE_MODEL,
+        LexicalEmbedder,
+        OfflineEmbedder,
+        is_installed,
+    )
 
     if model is None:
         return OfflineEmbedder() if is_installed() else LexicalEmbedder()

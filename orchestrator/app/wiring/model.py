@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
     from orchestrator.engine.mcp.tools import RecordedTools
-    from orchestrator.engine.models.base import Model, OnWait
-    from orchestrator.engine.models.fallback import Switch
+    from orchestrator.engine.models.base import Model, OnWait, Switched
     from orchestrator.engine.models.wire import Wire
 
 
@@ -299,7 +298,7 @@ def _checked_fallback(context: BuildContext, named: AddressedModel, before: list
 def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
     from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 
-    def on_switch(switch: Switch) -> None:
+    def on_switch(switch: Switched) -> None:
         until = f", until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else " for this request"
         how_long = " from now on" if switch.is_for_good else until
         context.emit(

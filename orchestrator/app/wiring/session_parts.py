@@ -18,7 +18,7 @@ from orchestrator.engine.models.catalog import (
     is_reasoning_model,
 )
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
-from orchestrator.engine.session.context import compaction_of
+from orchestrator.engine.session.config import compaction_of
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.catalog import ModelRef
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.skills import SkillFiles
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
-    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Ledger, Tool

@@ -13,6 +13,8 @@ from orchestrator.core.messages import Message, Role, Text
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
     from orchestrator.engine.models.base import Request, Response
 
@@ -134,6 +136,12 @@ class Contract(ABC):
 
 
 _NAME_CHARS = 80
+_PROBLEM_CHARS = 400
+
+
+def problem_lines(problems: Iterable[str]) -> list[str]:
+    """Return each problem as one line of limited length."""
+    return [one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems]
 
 
 def text_with_results(template: str, results: tuple[ToolResult, ...], note: str) -> Message:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Contract, Running, text_with_results
-from orchestrator.engine.contracts.find_plan import plan_of
+from orchestrator.engine.contracts.json_plan import plan_of
 from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
 from orchestrator.engine.contracts.whole_file import fenced_blocks
 from orchestrator.engine.models.base import ToolChoice

@@ -374,10 +374,7 @@ class _Reader:
         raise self._doubtful_end(start, end)
 
     def _is_followed_by(self, followers: str, place: int) -> bool:
-        """Return whether one of the characters `followers` comes next, or the end of the text.
-
-        The reader is at `place` afterwards.
-        """
+        """Return whether one of `followers` comes next, or the end of the text. The reader is at `place` afterwards."""
         self._place = place
         try:
             mark = self._next()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running
+from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running, problem_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _MARKUP = "`*#:\"'()[]<>,; \t"
 """Characters around a path in the line above a block."""
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
-_PROBLEM_CHARS = 400
+_PATH_CHARS = 400
 _TITLE_CHARS = 70
 
 
@@ -34,7 +34,6 @@ class FencedBlock:
 
     Attributes:
         path: of the file that the block contains, if the reply names it; else empty.
-        text: its lines.
         is_closed: whether its closing fence exists.
     """
 
@@ -105,7 +104,7 @@ class WholeFile(Contract):
         files = self._files(blocks)
         if not files:
             return Malformed(("reply: the code block names no file; write the file's path above it",))
-        body = said or "".join(f"Changes `{one_line(path, limit=_PROBLEM_CHARS)}`.\n" for path in files)
+        body = said or "".join(f"Changes `{one_line(path, limit=_PATH_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()
         ]
@@ -120,10 +119,7 @@ class WholeFile(Contract):
         )
 
     def _files(self, blocks: list[FencedBlock]) -> dict[str, str]:
-        """Return the text of each file.
-
-        Of several blocks for one file the longest is used, because the others show a part of it.
-        """
+        """Return the text of each file: of several blocks for one the longest, as the others show a part of it."""
         files: dict[str, str] = {}
         for block in blocks:
             path = block.path or self.path
@@ -143,7 +139,7 @@ class WholeFile(Contract):
         """Return the problems, a line each, and the request for the file."""
         if self._sends_tests_only:
             return self._ask(is_failed=True)
-        return self._ask(problems=[one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems])
+        return self._ask(problems=problem_lines(problems))
 
     @property
     def _sends_tests_only(self) -> bool:
@@ -208,10 +204,7 @@ def _joined(lines: list[str]) -> str:
 
 
 def _path_of(info: str, above: list[str]) -> str:
-    """Return the path of a block, after its fence or alone in the line above; else empty.
-
-    That line is removed from the text of the reply.
-    """
+    """Return the path after a block's fence, or alone in the line above, which is removed; else empty."""
     for word in info.replace(":", " ").split():
         bare = _ATTRIBUTE.sub("", word).strip(_MARKUP)
         if _PATH.fullmatch(bare):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import MemoryStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from orchestrator.core.messages import JsonObject
 
@@ -76,10 +76,8 @@ class Memory:
 
     Attributes:
         id: unique in its file, and never reused.
-        index: the name of its index.
         source: its origin: `conversation`, or a document's path.
         expires_at: None is never.
-        metadata: further data.
     """
 
     id: int
@@ -103,7 +101,7 @@ class NewItem:
     """An item to store; see `Memory`.
 
     Attributes:
-        vector: float16 numbers, as from `vectors.packed`; an item with None is found only by its text.
+        vector: float16 numbers, as from `embedding.packed`; an item with None is found only by its text.
     """
 
     content: str
@@ -168,23 +166,12 @@ def edited(memory: Memory, field_name: str, value: str) -> Memory:
     Raises:
         MemoryStoreError: there is no such field, or the value is invalid.
     """
+    parse = _EDITABLE.get(field_name)
+    if parse is None:
+        fields = ", ".join(_EDITABLE)
+        raise MemoryStoreError(f"{field_name[:80]!r} is not a field of a memory; use one of: {fields}")
     try:
-        match field_name:
-            case "content":
-                return replace(memory, content=_not_blank(value))
-            case "source":
-                return replace(memory, source=_not_blank(value))
-            case "type":
-                return replace(memory, type=MemoryType(value))
-            case "importance":
-                return replace(memory, importance=Importance(value))
-            case "expires_at":
-                return replace(memory, expires_at=None if value == "never" else _utc(value))
-            case _:
-                fields = "content, type, source, importance, expires_at"
-                raise MemoryStoreError(
-                    f"{field_name[:80]!r} is not a field of a memory; use one of: {fields}"
-                )
+        return replace(memory, **{field_name: parse(value)})
     except ValueError as error:
         raise MemoryStoreError(f"{field_name}: {str(error)[:200]}") from None
 
@@ -202,6 +189,15 @@ def _iso_time(time: datetime) -> str:
 def _utc(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+_EDITABLE: Mapping[str, Callable[[str], Any]] = {
+    "content": _not_blank,
+    "type": MemoryType,
+    "source": _not_blank,
+    "importance": Importance,
+    "expires_at": lambda value: None if value == "never" else _utc(value),
+}
 
 
 def _checked(value: Any, kind: type) -> Any:

@@ -89,9 +89,7 @@ class LongTermMemory:
     """The memories of a file, and its indices of documents, for one session or one command.
 
     Args:
-        store: the file.
         embedder: computes the vectors.
-        clock: source of the time.
         trusts_model: whether the model acts for a person who is present. If not, it must not write
             instructions or corrections, its memories always expire, and it may only forget what a model
             wrote.
@@ -304,10 +302,7 @@ class LongTermMemory:
         return [item for item in found if near[item.id] >= self.embedder.least_similarity]
 
     async def _vector(self, query: str) -> bytes:
-        """Return the vector of a query.
-
-        The last one is cached, because memories and documents are searched with the same query.
-        """
+        """Return the vector of a query. The last one is kept: memories and documents are searched with the same query."""
         if self._last_query is None or self._last_query[0] != query:
             (vector,) = await self.embedder.embed([query])
             self._last_query = query, vector

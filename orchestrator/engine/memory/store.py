@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from orchestrator.engine.memory.embedding import Matrix
     from orchestrator.engine.memory.items import NewItem
-    from orchestrator.engine.memory.vectors import Matrix
 
 MEMORIES = "long_term_memory"
 """The index of the memories."""
@@ -149,23 +149,15 @@ class MemoryStore:
             raise
 
     def _prepare(self) -> None:
-        """Set the file up.
-
-        With WAL a reader never waits; with FULL each commit is on the disk when it returns.
-        """
+        """Set the file up: with WAL a reader never waits; with FULL a commit is on the disk when it returns."""
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}")
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        with self._writing() as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in _statements(_TABLES):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {SCHEMA}")
         if version not in {0, SCHEMA}:
             raise MemoryStoreError(f"{self.path} was written by a newer version of this program")
 
@@ -273,7 +265,6 @@ class MemoryStore:
         """Update a memory by its id; return False if it no longer exists.
 
         Args:
-            memory: the new values.
             vector: the new vector; None removes the old one if the content differs.
         """
         with self._writing() as db:
@@ -381,11 +372,8 @@ class MemoryStore:
             return {} if matrix is None else matrix.nearest(vector, limit)
 
     def _matrix(self, index: str) -> Matrix | None:
-        """Return the vectors of an index in memory.
-
-        Additions by other processes are appended; after a removal everything is read again.
-        """
-        from orchestrator.engine.memory.vectors import Matrix
+        """Return the vectors of an index, with others' additions appended; after a removal all are read again."""
+        from orchestrator.engine.memory.embedding import Matrix
 
         with self._reading() as db:
             db.execute("BEGIN")

@@ -1,24 +1,36 @@
-"""Types of a model call: request, reply, stream events, and the `Model` protocol."""
+"""Types of a model call: request, reply, stream events, and the `Model` protocol.
+
+Also token counts, reported or estimated, and who pays for requests outside of a conversation.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orchestrator.core.messages import (
     FinishReason,
+    Image,
     JsonObject,
     Message,
+    Reasoning,
+    Text,
     ToolCall,
     ToolDefinition,
+    ToolResult,
     Usage,
 )
 
 if TYPE_CHECKING:
-    from orchestrator.core.errors import ModelError
+    from collections.abc import Iterator
 
+    from orchestrator.core.errors import ModelError
 
 INVALID_ARGUMENTS = "_invalid_json"
 """The only key of `ToolCall.arguments` if the model's arguments are not a JSON object.
@@ -153,12 +165,27 @@ class Relaxed:
     how: str
 
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The model failed after its own retries, and the model whose `Model.name` is `to` gets the request."""
+    """The model `left` failed after its own retries, and the model whose `Model.name` is `to` gets the request.
+
+    Attributes:
+        until: when the failed model may be used again. None means with the next request, and `NEVER` means
+            not before the program restarts.
+    """
 
     error: ModelError
     to: str
+    left: str = field(default="", compare=False)
+    until: datetime | None = field(default=None, compare=False)
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether the failed model is not used again."""
+        return self.until == NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +238,160 @@ def next_name(model: Model) -> str:
     """Return the name of the model that gets the next request first; a `FallbackModel` may skip its first one."""
     name: str = getattr(model, "next_name", model.name)
     return name
+
+
+CHARACTERS_PER_TOKEN = 4
+"""Rough average for English text and code."""
+
+BYTES_PER_TOKEN = 2
+"""UTF-8 bytes that count as a token until a provider has counted them.
+
+English text and code have about four, so this is a safety factor of two. Random characters can still need
+more tokens.
+"""
+
+TOKENS_PER_IMAGE = 1_000
+"""Order of magnitude of an image in the vendors' price lists."""
+
+MOST_TOKENS = 10**12
+"""Upper bound of a count, so that every count can be priced and summed. No request has this many tokens."""
+
+_BYTES_OF_PUNCTUATION = 4
+_ESCAPED = '\n\r\t"\\'
+
+
+def count_of(counts: object, name: str) -> int:
+    """Return a token count in a JSON object, from 0 to `MOST_TOKENS`; 0 if there is none."""
+    number = counts.get(name) if isinstance(counts, Mapping) else None
+    if not isinstance(number, int | float) or (isinstance(number, float) and not math.isfinite(number)):
+        return 0
+    return int(min(max(number, 0), MOST_TOKENS))
+
+
+def counted_or_estimated(
+    counted: Usage | None, request: Request, reply: Message, *, may_be_free: bool = False
+) -> tuple[Usage, bool]:
+    """Return the server's counts, with estimates for missing ones, and whether the server counted all.
+
+    Every request has tokens, and so has every reply with content, so 0 is not a valid count for them. With 0,
+    limits on tokens and cost would never be reached.
+
+    Args:
+        may_be_free: whether the server bills nothing for a reply of 0 tokens if it counted the request.
+    """
+    usage = counted or Usage()
+    misses_input = usage.input_tokens <= 0
+    misses_output = usage.output_tokens <= 0 and bool(reply.parts) and (misses_input or not may_be_free)
+    if not misses_input and not misses_output:
+        return usage, True
+    guess = estimated_usage(request, reply)
+    return Usage(
+        guess.input_tokens if misses_input else usage.input_tokens,
+        guess.output_tokens if misses_output else usage.output_tokens,
+        0 if misses_input else usage.cached_input_tokens,
+        0 if misses_input else usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    ), False
+
+
+def estimated_usage(request: Request, reply: Message) -> Usage:
+    """Estimate an upper bound of the tokens by the length of the text."""
+    prompt = sum(map(_message_tokens, request.messages)) + _tokens(head_size(request))
+    return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply))
+
+
+def head_size(request: Request) -> int:
+    """Return the size of a request's text without the conversation, in bytes: system prompt, tools, schema."""
+    tools = sum(
+        size_of_text(tool.name) + size_of_text(tool.description) + size_of_json(tool.parameters)
+        for tool in request.tools
+    )
+    schema = size_of_json(request.output_schema.schema) if request.output_schema else 0
+    return size_of_text(request.system) + tools + schema
+
+
+def size_of_text(text: str) -> int:
+    """Return the size of a text in UTF-8 bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def size_of_json(value: JsonObject) -> int:
+    """Return an upper estimate of the size of a value's JSON text.
+
+    It uses no recursion, because a model may nest values to any depth.
+    """
+    size, rest = 0, [value] if value else []
+    while rest:
+        item: Any = rest.pop()
+        size += _BYTES_OF_PUNCTUATION
+        match item:
+            case Mapping():
+                size += sum(size_of_text(str(key)) + _BYTES_OF_PUNCTUATION for key in item)
+                rest.extend(item.values())
+            case list() | tuple():
+                rest.extend(item)
+            case str():
+                size += size_of_text(item) + sum(map(item.count, _ESCAPED))
+            case _:
+                size += len(str(item))
+    return size
+
+
+def _message_tokens(message: Message) -> int:
+    return sum(map(_part_tokens, message.parts))
+
+
+def _part_tokens(part: object) -> int:
+    match part:
+        case Image():
+            return TOKENS_PER_IMAGE
+        case Text(text) | Reasoning(text):
+            return _tokens(size_of_text(text))
+        case ToolCall(name=name, arguments=arguments):
+            return _tokens(size_of_text(name) + size_of_json(arguments))
+        case ToolResult(content=content, images=images):
+            return _tokens(size_of_text(content)) + len(images) * TOKENS_PER_IMAGE
+        case _:
+            return 0
+
+
+def _tokens(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)
+
+
+class Payer(Protocol):
+    """An object with a budget that pays for requests."""
+
+    def pay(
+        self, model: str, most_tokens: int, price: Callable[[Usage], float | None]
+    ) -> AbstractContextManager[Callable[[Usage], None]]:
+        """Reserve the most that a request may cost while it runs.
+
+        Call the yielded function with the real usage.
+
+        Raises:
+            ModelError: the budget has no room for it.
+        """
+
+
+_PAYER: ContextVar[Payer | None] = ContextVar("payer", default=None)
+
+
+@contextmanager
+def paid_by(payer: Payer) -> Iterator[None]:
+    """Charge all requests inside the block to this payer, also those of tasks that are created there."""
+    token = _PAYER.set(payer)
+    try:
+        yield
+    finally:
+        _PAYER.reset(token)
+
+
+def paying(
+    model: str, most_tokens: int, price: Callable[[Usage], float | None]
+) -> AbstractContextManager[Callable[[Usage], None]]:
+    """Reserve a request's cost with the current payer (see `Payer`). Outside of sessions nothing counts."""
+    payer = _PAYER.get()
+    if payer is None:
+        return nullcontext(lambda _usage: None)
+    return payer.pay(model, most_tokens, price)

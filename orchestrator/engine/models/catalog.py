@@ -143,7 +143,6 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
 
     Args:
         provider: the server's protocol.
-        text: the user's text.
         official: whether the server is the vendor's own.
 
     Raises:
@@ -295,7 +294,6 @@ class KnownModel:
     Attributes:
         pattern: matched from the start of the name that `_plain` returns.
         knowledge_cutoff: `YYYY-MM`; empty if no source was found.
-        source: the source of the numbers.
     """
 
     pattern: str
@@ -414,10 +412,7 @@ _NO_IMAGES = re.compile(
 
 
 def _reads_images(model: str) -> bool:
-    """Return whether a model is known to read images, by its name.
-
-    Known are the models of the table, older ones, and some of other makers.
-    """
+    """Return whether a model of the table, an older one or one of some other makers is known to read images."""
     name = _plain(model)
     if _NO_IMAGES.match(name):
         return False

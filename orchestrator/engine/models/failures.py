@@ -215,30 +215,26 @@ class _ReportedError:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """An error class, the words that identify it, and a hint for the user."""
+    """An error class, the expression for the words that identify it, and a hint for the user."""
 
     kind: type[ModelError]
-    words: re.Pattern[str]
+    words: str
     hint: str = ""
     in_message: bool = True  # whether to search the message, too, or only type and code
 
 
-def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: bool = True) -> _Rule:
-    return _Rule(kind, re.compile(words, re.IGNORECASE), hint, in_message)
-
-
 _NO_CREDIT = "the account has no credit or quota left"
 # Google also reports "exceeded your current quota" for the requests in a minute.
-_GOOGLE_NO_CREDIT = _rule(
+_GOOGLE_NO_CREDIT = _Rule(
     SpentQuotaError, r"\bRESOURCE_EXHAUSTED\b.*(limit: 0\b|depleted|spend(ing)? cap)", _NO_CREDIT
 )
-_GOOGLE_DAILY_QUOTA = _rule(
+_GOOGLE_DAILY_QUOTA = _Rule(
     SpentQuotaError,
     r"\bRESOURCE_EXHAUSTED\b.*(PerDay|limit .{0,80}per day)",
     "the quota of the day is used up",
 )
-_GOOGLE_RATE_LIMIT = _rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
-_QUOTA = _rule(
+_GOOGLE_RATE_LIMIT = _Rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
+_QUOTA = _Rule(
     SpentQuotaError,
     r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
     r"|credit balance is too low|insufficient (credits|balance|funds)"
@@ -246,7 +242,7 @@ _QUOTA = _rule(
     _NO_CREDIT,
 )
 # llama.cpp reports this with status 500, which would be retried.
-_UNSUPPORTED_INPUT = _rule(
+_UNSUPPORTED_INPUT = _Rule(
     InvalidRequestError,
     r"(image|audio|video) input is not supported",
     "this model does not support this kind of input",
@@ -258,31 +254,31 @@ _TOO_LONG_HINT = (
 _FIRST_RULES = (_GOOGLE_NO_CREDIT, _GOOGLE_DAILY_QUOTA, _GOOGLE_RATE_LIMIT, _QUOTA, _UNSUPPORTED_INPUT)
 # In this order. Checked before the status, because vendors differ less in words than in status codes.
 _REQUEST_RULES = (
-    _rule(
+    _Rule(
         AuthenticationError,
         r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key"
         r"|unregistered callers",
         _CHECK_KEY,
     ),
-    _rule(
+    _Rule(
         ContentFilterError,
         r"content_filter|content_policy_violation|responsibleaipolicy|content (management|filtering) policy"
         r"|invalid_prompt|bio_policy|misalignment_policy_violation",
     ),
-    _rule(
+    _Rule(
         ModelNotFoundError, r"model_not_found|not_found_error|\bNOT_FOUND\b", _CHECK_NAME, in_message=False
     ),
-    _rule(PermissionDeniedError, r"permission_error|permission_denied", in_message=False),
+    _Rule(PermissionDeniedError, r"permission_error|permission_denied", in_message=False),
 )
 # Checked only for errors inside a stream, which have no status.
 _STREAM_RULES = (
-    _rule(RateLimitError, r"rate_limit|resource_exhausted|too_many_requests|rate limit"),
-    _rule(
+    _Rule(RateLimitError, r"rate_limit|resource_exhausted|too_many_requests|rate limit"),
+    _Rule(
         OverloadedError,
         r"overloaded|server_error|internal_error|api_error|timeout_error|\bINTERNAL\b"
         r"|service_unavailable|unavailable_error|\bUNAVAILABLE\b|slow_down",
     ),
-    _rule(
+    _Rule(
         InvalidRequestError,
         r"invalid_(request|argument|image|base64_image)|bad_?request"
         r"|image_(too|file|parse)|(unsupported|empty)_image|failed_to_download_image",
@@ -445,7 +441,7 @@ def _message(where: str, status: int, reported: _ReportedError, hint: str) -> st
 
 def _matches(reported: _ReportedError, rule: _Rule) -> bool:
     text = f"{reported.kinds} {reported.message}" if rule.in_message else reported.kinds
-    return rule.words.search(text) is not None
+    return re.search(rule.words, text, re.IGNORECASE) is not None
 
 
 def _kind(status: int, reported: _ReportedError) -> tuple[type[ModelError], str]:

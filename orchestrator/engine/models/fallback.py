@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.engine.models.base import (
+    NEVER,
     CallPiece,
     Completed,
     ReasoningPiece,
@@ -32,6 +33,7 @@ from orchestrator.engine.models.base import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from datetime import datetime
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Usage
@@ -41,7 +43,6 @@ UNNAMED_SECONDS = 600.0
 """Time that a failed model is skipped if its server names no time."""
 LEAST_SECONDS = 60.0
 """Minimum time that a failed model is skipped, because its own retries did not help."""
-_NEVER = datetime.max.replace(tzinfo=UTC)
 _ANSWERS_REMEMBERED = 64  # more than the sessions that share a model
 
 _TEMPORARY_ERRORS = (RateLimitError, OverloadedError, ConnectionFailedError)
@@ -54,26 +55,6 @@ class PricedModel:
 
     model: Model
     price: Callable[[Usage], float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """The change from a model that failed to the next one.
-
-    Attributes:
-        until: when the failed model may be used again. None means with the next request, and the latest
-            possible time means not before the program restarts.
-    """
-
-    left: str
-    to: str
-    error: ModelError
-    until: datetime | None
-
-    @property
-    def is_for_good(self) -> bool:
-        """Whether the failed model is not used again."""
-        return self.until == _NEVER
 
 
 class FallbackModel:
@@ -99,7 +80,7 @@ class FallbackModel:
         models: Sequence[PricedModel],
         *,
         clock: Clock,
-        on_switch: Callable[[Switch], None] | None = None,
+        on_switch: Callable[[Switched], None] | None = None,
     ) -> None:
         self._models = tuple(models)
         self._clock = clock
@@ -192,20 +173,16 @@ class FallbackModel:
         now = self._clock.now()
         until = {one: self._skipped[one][0] if one in self._skipped else now for one in self._models}
         ready = [one for one in self._models if until[one] <= now]
-        return ready or [one for one in self._models if until[one] != _NEVER]
+        return ready or [one for one in self._models if until[one] != NEVER]
 
     def _switch(self, one: PricedModel, error: ModelError, following: PricedModel | None) -> Switched | None:
-        """Skip a failed model; return the event to yield before the next one, None if there is none.
-
-        Raises:
-            ModelError: the error itself, if no other model should be tried.
-        """
+        """Skip a failed model and return the event for the next one, if any; raise an error that no other may hide."""
         is_first = one is self._models[0]
         if isinstance(error, ContentFilterError) or (is_first and not isinstance(error, _TEMPORARY_ERRORS)):
             raise error
         now, until = self._clock.now(), None
         if isinstance(error, _PERMANENT_ERRORS):
-            until = _NEVER
+            until = NEVER
         elif isinstance(error, _TEMPORARY_ERRORS):
             named = error.resume_at
             least = now + timedelta(seconds=LEAST_SECONDS)
@@ -214,9 +191,10 @@ class FallbackModel:
             self._skipped[one] = until, error
         if following is None:
             return None
+        switched = Switched(error, following.model.name, one.model.name, until)
         if self._on_switch:
-            self._on_switch(Switch(one.model.name, following.model.name, error, until))
-        return Switched(error, following.model.name)
+            self._on_switch(switched)
+        return switched
 
     def _first_ready(self, errors: dict[PricedModel, ModelError]) -> ModelError:
         """Return the error that ends first, among these and those of the skipped models."""
@@ -226,10 +204,10 @@ class FallbackModel:
     def _ready(self, error: ModelError) -> datetime:
         """Return when a model with this error may be tried again."""
         if not isinstance(error, _TEMPORARY_ERRORS):
-            return _NEVER
+            return NEVER
         if error.resume_at:
             return error.resume_at
         if isinstance(error, SpentQuotaError):
-            return _NEVER
+            return NEVER
         soon = UNNAMED_SECONDS if isinstance(error, RateLimitError) else 0.0
         return self._clock.now() + timedelta(seconds=soon)

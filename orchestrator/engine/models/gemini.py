@@ -14,10 +14,16 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, ContentFilterError, InvalidRequestError
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult, Usage
-from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece, ToolChoice
+from orchestrator.engine.models.base import (
+    CallPiece,
+    ReasoningPiece,
+    Response,
+    TextPiece,
+    ToolChoice,
+    count_of,
+)
 from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.refusals import RefusedFields
-from orchestrator.engine.models.usage import count_of
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
@@ -49,20 +55,10 @@ SIGNATURE = "signature"  # the thought signature of the text or call that follow
 PART = "part"  # a part that is sent back unchanged: a signed thought, a search by the server
 
 # https://ai.google.dev/api/generate-content#FinishReason
-_FILTERED = [
-    "SAFETY",
-    "RECITATION",
-    "LANGUAGE",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-    "SPII",
-    "IMAGE_SAFETY",
-    "IMAGE_PROHIBITED_CONTENT",
-    "IMAGE_RECITATION",
-    "MODEL_ARMOR",
-    "ESCALATION",
-    "PUP_LIMITED_DISABLED",
-]
+_FILTERED = frozenset(
+    "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT "  # noqa: SIM905  words read best without quotes
+    "IMAGE_RECITATION MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED".split()
+)
 _FINISH = {
     **dict.fromkeys(_FILTERED, FinishReason.CONTENT_FILTER),
     "STOP": FinishReason.STOP,
@@ -509,10 +505,7 @@ def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a model's message.
-
-    Its thoughts are not sent back, as in the vendor's own agent; their signatures are.
-    """
+    """Yield the parts of a model's message. As in the vendor's agent only signatures of thoughts go back."""
     signature = ""
     for part in message.parts:
         if isinstance(part, Reasoning):

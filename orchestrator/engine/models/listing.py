@@ -69,7 +69,6 @@ class LocalServer:
     Attributes:
         program: the usual program at this port; it may be another one.
         api_url: the value for `--api-url`.
-        models: the names that it lists.
     """
 
     program: str
@@ -224,9 +223,6 @@ def read_list(
     """Request a small document; return status, headers and body.
 
     Args:
-        client: sends the request.
-        url: of the document.
-        headers: of the request.
         seconds: time-out of the whole transfer.
 
     Raises:
@@ -280,12 +276,8 @@ def find_model(  # noqa: PLR0913  partly keyword-only
     others: platform.openai.com/docs/api-reference/models/list.
 
     Args:
-        ref: the model.
         api_url: the configured address.
-        wire: the protocol.
-        key: the API key to send.
         now: the time from which the server's waits count.
-        seconds: the time-out.
 
     Raises:
         ModelError: the server cannot be reached, or refuses.

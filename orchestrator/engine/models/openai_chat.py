@@ -5,17 +5,25 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import OverloadedError
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.openai import (
+    CALLING,
+    data_url,
+    is_openai,
+    openai_format,
+    openai_usage,
+    sent_id,
+    sent_name,
+    text_or_parts,
+)
 from orchestrator.engine.models.refusals import (
     RefusedFields,
     highest_reply_limit,
@@ -23,8 +31,6 @@ from orchestrator.engine.models.refusals import (
     is_vague,
     refusal_text,
 )
-from orchestrator.engine.models.schemas import openai_format
-from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
@@ -37,11 +43,8 @@ from orchestrator.engine.models.wire import (
     finish_with_calls,
     generated_id,
     host_of,
-    is_openai,
     json_bytes,
-    plain_name,
     read_arguments,
-    short_id,
 )
 
 if TYPE_CHECKING:
@@ -112,10 +115,6 @@ class _Call:
     extra: Any = None
 
 
-def _is_whole(arguments: object) -> bool:
-    return INVALID_ARGUMENTS not in read_arguments(arguments)
-
-
 @dataclass(slots=True)
 class _CallPieces:
     """The tool calls of a reply, received in pieces."""
@@ -164,7 +163,8 @@ class _CallPieces:
             known = same_id or (self.calls[-1] if self.calls else None)
         if known is not None:
             other_id = bool(call_id and known.id and call_id != known.id)
-            again = bool(name and not call_id and known.arguments and _is_whole(known.arguments))
+            again = bool(name and not call_id and known.arguments)
+            again = again and INVALID_ARGUMENTS not in read_arguments(known.arguments)
             if not other_id and not again:
                 return known
         call = _Call()
@@ -346,10 +346,7 @@ def _is_error(value: Mapping[str, Any]) -> bool:
 
 
 def _content_pieces(content: object) -> Iterator[Piece]:
-    """Yield the pieces of a content field.
-
-    It is a string, or a list of parts, some of which may be thoughts (as Mistral sends them).
-    """
+    """Yield the pieces of a text, or of a list of parts with thoughts among them (as Mistral sends them)."""
     if isinstance(content, str) and content:
         yield TextPiece(content)
     for part in dicts(content):
@@ -396,12 +393,8 @@ _NEW_LIMIT = "max_completion_tokens"
 _OLD_LIMIT = "max_tokens"
 _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
-# The vendor refuses longer ids and names, and other characters in names. Other servers may need whole ids.
 _MAX_ID_CHARACTERS = 40
-_MAX_NAME_CHARACTERS = 64
 
-# Sent only with tools, and after them.
-_CALLING = ("tool_choice", "parallel_tool_calls")
 
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
 
@@ -455,7 +448,7 @@ class ChatWire:
             if self.stream_usage:
                 head["stream_options"] = {"include_usage": True}
         optional = self.refused.openai_fields(request, limit=self.limit_field, effort="reasoning_effort")
-        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        calling = {name: optional.pop(name) for name in CALLING if name in optional}
         head.update(optional)
         if request.output_schema is not None and self.output_schemas:
             head["response_format"] = openai_format(request.output_schema, demanding=self.demanding)
@@ -466,9 +459,49 @@ class ChatWire:
             head["tools"] += more if isinstance(more, list) else []
             head.update(calling)
         system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
-        make = partial(_entries, strict=self.demanding)
-        entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
+        entries = [system, *(self.encoded.get(message, self._entries) for message in request.messages)]
         return WireRequest(self.url, accept(stream=stream), head, "messages", entries, self.encoded)
+
+    def _entries(self, message: Message) -> list[dict[str, Any]]:
+        """Return a message as entries of the vendor's list: each tool result is a separate one."""
+        if message.role is Role.ASSISTANT:
+            return [self._assistant(message)]
+        # The protocol has no flag for failed calls: the result's text says that it is an error.
+        results = [
+            {
+                "role": "tool",
+                "tool_call_id": sent_id(part.call_id, _MAX_ID_CHARACTERS, strict=self.demanding),
+                "content": part.content,
+            }
+            for part in message.parts
+            if isinstance(part, ToolResult)
+        ]
+        # It has no images in results either: they follow as the user's.
+        pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
+        others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+        if not others and results:
+            return results
+        return [*results, {"role": "user", "content": text_or_parts(others, _user_part)}]
+
+    def _assistant(self, message: Message) -> dict[str, Any]:
+        calls = [part for part in message.parts if isinstance(part, ToolCall)]
+        entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+        if not calls:
+            return entry
+        extras = _carried_reasoning(message.parts, entry)
+        entry["tool_calls"] = [
+            {
+                "id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=self.demanding),
+                "type": "function",
+                "function": {
+                    "name": sent_name(call.name, strict=self.demanding),
+                    "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+                },
+                **({"extra_content": extras[call.id]} if call.id in extras else {}),
+            }
+            for call in calls
+        ]
+        return entry
 
     def decoder(self, request: Request) -> ChatDecoder:
         """Return a decoder for one reply."""
@@ -502,66 +535,14 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
-    """Return a message as entries of the vendor's list: each tool result is a separate one."""
-    if message.role is Role.ASSISTANT:
-        return [_assistant(message, strict=strict)]
-    # The protocol has no flag for failed calls: the result's text says that it is an error.
-    results = [
-        {"role": "tool", "tool_call_id": _id(part.call_id, strict=strict), "content": part.content}
-        for part in message.parts
-        if isinstance(part, ToolResult)
-    ]
-    # It has no images in results either: they follow as the user's.
-    pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
-    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
-    if not others and results:
-        return results
-    return [*results, {"role": "user", "content": _user_content(others)}]
-
-
-def _user_content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
-    """Return a user message's content: plain text as a string, as some servers accept nothing else."""
-    if all(isinstance(part, Text) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Text))
-    return [{"type": "text", "text": part.text} if isinstance(part, Text) else _image(part) for part in parts]
-
-
-def _image(image: Image) -> dict[str, Any]:
-    data = base64.b64encode(image.data).decode("ascii")
-    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
-
-
-def _assistant(message: Message, *, strict: bool) -> dict[str, Any]:
-    calls = [part for part in message.parts if isinstance(part, ToolCall)]
-    entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
-    if not calls:
-        return entry
-    extras = _carried_reasoning(message.parts, entry)
-    entry["tool_calls"] = [
-        {
-            "id": _id(call.id, strict=strict),
-            "type": "function",
-            "function": {
-                "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
-                "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
-            },
-            **({"extra_content": extras[call.id]} if call.id in extras else {}),
-        }
-        for call in calls
-    ]
-    return entry
-
-
-def _id(call_id: str, *, strict: bool) -> str:
-    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
+def _user_part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 
 def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:
-    """Add reasoning under its original field names; return what belongs to the calls, by id.
-
-    It is sent only beside tool calls: there some models need it, elsewhere some servers reject it.
-    """
+    """Add reasoning under its own field names, only beside calls, as some servers demand; return the calls' part."""
     extras: dict[str, Any] = {}
     for part in parts:
         if not isinstance(part, Reasoning):

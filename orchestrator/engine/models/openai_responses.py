@@ -5,12 +5,10 @@ https://platform.openai.com/docs/api-reference/responses, and responses-streamin
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +19,18 @@ from orchestrator.core.errors import (
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.openai import (
+    CALLING,
+    allows_strict,
+    data_url,
+    is_openai,
+    openai_format,
+    openai_usage,
+    sent_id,
+    sent_name,
+    text_or_parts,
+)
 from orchestrator.engine.models.refusals import RefusedFields, refusal_text
-from orchestrator.engine.models.schemas import allows_strict, openai_format
-from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
@@ -35,11 +42,8 @@ from orchestrator.engine.models.wire import (
     endpoint,
     generated_id,
     host_of,
-    is_openai,
     merge_options,
-    plain_name,
     read_arguments,
-    short_id,
 )
 
 if TYPE_CHECKING:
@@ -348,63 +352,13 @@ class ResponsesDecoder(ReplyDecoder):
         return FinishReason.STOP
 
 
-# The vendor refuses longer ids and names, and other characters in names.
 _MAX_ID_CHARACTERS = 64
-_MAX_NAME_CHARACTERS = 64
 
 
-def _items(message: Message, *, reasoning: bool, result_images: bool, strict: bool) -> list[dict[str, Any]]:
-    """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
-    if message.role is Role.ASSISTANT:
-        return list(_assistant(message, reasoning=reasoning, strict=strict))
-    results = [part for part in message.parts if isinstance(part, ToolResult)]
-    items = [_result(part, images=result_images, strict=strict) for part in results]
-    pictures = [] if result_images else [image for part in results for image in part.images]
-    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
-    if others or not items:
-        items.append({"role": "user", "content": _content(others)})
-    return items
-
-
-def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
-    # The protocol has no flag for failed calls: the result's text says that it is an error.
-    text = [Text(result.content)] if result.content else []
-    output = _content([*text, *(result.images if images else ())])
-    call_id = _id(result.call_id, strict=strict)
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
-    """Return content parts: plain text as a string, because some servers accept nothing else."""
-    if all(isinstance(part, Text) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Text))
-    return [
-        {"type": "input_text", "text": part.text} if isinstance(part, Text) else _image(part)
-        for part in parts
-    ]
-
-
-def _image(image: Image) -> dict[str, Any]:
-    data = base64.b64encode(image.data).decode("ascii")
-    return {"type": "input_image", "detail": "auto", "image_url": f"data:{image.media_type};base64,{data}"}
-
-
-def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
-    places: list[dict[str, Any]] = []
-    for part in message.parts:
-        if isinstance(part, Reasoning):
-            places = dicts(part.opaque.get(FOLLOWING))
-            item = part.opaque.get(ITEM)
-            if item is not None and reasoning:
-                yield dict(item)
-            else:  # an id would refer to the missing reasoning
-                places = [{key: place[key] for key in place if key != "id"} for place in places]
-        elif isinstance(part, Text) and part.text:
-            place = next((place for place in places if place.get("type") == MESSAGE), {})
-            places = [other for other in places if other is not place]
-            yield _said(part.text, place)
-        elif isinstance(part, ToolCall):
-            yield _call(part, places, strict=strict)
+def _input_part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
 
 
 def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
@@ -412,21 +366,6 @@ def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     item: dict[str, Any] = {"type": MESSAGE, "role": "assistant", "status": "completed", "content": content}
     return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
-
-
-def _id(call_id: str, *, strict: bool) -> str:
-    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
-
-
-def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) -> dict[str, Any]:
-    item = {
-        "type": CALL,
-        "call_id": _id(call.id, strict=strict),
-        "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
-        "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
-    }
-    item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
-    return {**item, "id": item_id} if item_id else item
 
 
 SUFFIX = "/responses"
@@ -449,8 +388,6 @@ class Extra(StrEnum):
     SCHEMA = "schema"
 
 
-# Sent only with tools, and after them.
-_CALLING = ("tool_choice", "parallel_tool_calls")
 _EFFORT = "reasoning.effort"
 
 _REFUSES = r"(?=.*(not (support|permit|allow)|unsupported|unrecogni[sz]ed|unknown|unexpected|extra ))"
@@ -528,7 +465,7 @@ class ResponsesWire:
         if request.system:
             head["instructions"] = request.system
         optional = self.refused.openai_fields(request, limit="max_output_tokens", effort=_EFFORT)
-        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        calling = {name: optional.pop(name) for name in CALLING if name in optional}
         if _EFFORT in optional:
             effort = optional.pop(_EFFORT)
             summary = {"summary": "auto"} if Extra.SUMMARY in self.extras and effort != "none" else {}
@@ -541,13 +478,7 @@ class ResponsesWire:
             head["tools"] = [self._tool(tool) for tool in request.tools]
             head.update(calling)
         merge_options(head, request.provider_options.get("openai", {}))
-        make = partial(
-            _items,
-            reasoning=Extra.PAST_REASONING in self.extras,
-            result_images=Extra.RESULT_IMAGES in self.extras,
-            strict=self.demanding,
-        )
-        entries = [self.encoded.get(message, make) for message in request.messages]
+        entries = [self.encoded.get(message, self._items) for message in request.messages]
         return WireRequest(self.url, accept(stream=stream), head, "input", entries, self.encoded)
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
@@ -560,6 +491,54 @@ class ResponsesWire:
             "parameters": tool.parameters,
             "strict": strict,
         }
+
+    def _items(self, message: Message) -> list[dict[str, Any]]:
+        """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
+        if message.role is Role.ASSISTANT:
+            return list(self._assistant(message))
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        items = [self._result(part) for part in results]
+        in_results = Extra.RESULT_IMAGES in self.extras
+        pictures = [] if in_results else [image for part in results for image in part.images]
+        others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+        if others or not items:
+            items.append({"role": "user", "content": text_or_parts(others, _input_part)})
+        return items
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        # The protocol has no flag for failed calls: the result's text says that it is an error.
+        text = [Text(result.content)] if result.content else []
+        images = result.images if Extra.RESULT_IMAGES in self.extras else ()
+        output = text_or_parts([*text, *images], _input_part)
+        call_id = sent_id(result.call_id, _MAX_ID_CHARACTERS, strict=self.demanding)
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+    def _assistant(self, message: Message) -> Iterator[dict[str, Any]]:
+        places: list[dict[str, Any]] = []
+        for part in message.parts:
+            if isinstance(part, Reasoning):
+                places = dicts(part.opaque.get(FOLLOWING))
+                item = part.opaque.get(ITEM)
+                if item is not None and Extra.PAST_REASONING in self.extras:
+                    yield dict(item)
+                else:  # an id would refer to the missing reasoning
+                    places = [{key: place[key] for key in place if key != "id"} for place in places]
+            elif isinstance(part, Text) and part.text:
+                place = next((place for place in places if place.get("type") == MESSAGE), {})
+                places = [other for other in places if other is not place]
+                yield _said(part.text, place)
+            elif isinstance(part, ToolCall):
+                yield self._call(part, places)
+
+    def _call(self, call: ToolCall, places: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        item = {
+            "type": CALL,
+            "call_id": sent_id(call.id, _MAX_ID_CHARACTERS, strict=self.demanding),
+            "name": sent_name(call.name, strict=self.demanding),
+            "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+        }
+        item_id = next((place.get("id") for place in places if place.get("call_id") == call.id), None)
+        return {**item, "id": item_id} if item_id else item
 
     def decoder(self, request: Request) -> ResponsesDecoder:
         """Return a decoder for one reply."""

@@ -153,17 +153,12 @@ def is_overflow(status: int, text: str, param: str = "") -> bool:
         return requested > limit
     if _REQUEST_TOO_LARGE.search(text):
         return True
-    if _is_rate_or_reply_limit(text):
+    if _RATE_LIMIT.search(text) or _is_reply_limit(text) or _room_for_reply(text) is not None:
         return False
     if _FIELD_LENGTH.search(text):
         named = param or next(iter(_QUOTED.findall(text)), "")
         return _CONVERSATION_FIELD.search(named) is not None
     return _TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None
-
-
-def _is_rate_or_reply_limit(text: str) -> bool:
-    """Return whether the refusal is about the rate of requests or the length of the reply."""
-    return _RATE_LIMIT.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
 
 
 def is_other_limit(text: str) -> bool:
@@ -311,7 +306,6 @@ class RefusedFields:
         """Return the optional fields of a request to an OpenAI protocol that the server has not refused.
 
         Args:
-            request: the request.
             limit: the protocol's name of the limit of the reply.
             effort: the protocol's name of the level of reasoning.
         """
@@ -389,7 +383,6 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     """Return the field that an error names as not supported; None if it names none of `fields`.
 
     Args:
-        said: the error.
         fields: the candidates.
         exactly: match only a field's own name, not words for its purpose.
     """

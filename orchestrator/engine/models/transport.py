@@ -125,10 +125,7 @@ async def _read_document(response: httpx2.Response, host: str) -> bytes:
 
 
 class _BoundedText:
-    """Gives the event reader the text of a streamed body, up to a limit.
-
-    The reader uses only the headers and the text of a response.
-    """
+    """Gives the event reader, which uses only headers and text of a response, the text up to a limit."""
 
     def __init__(self, response: httpx2.Response, host: str) -> None:
         self.request = response.request
@@ -371,7 +368,6 @@ class HttpModel:
             random: returns numbers from 0 up to 1, for the jitter of the waits.
             on_wait: called before each wait of `complete` if the request has no `Request.on_retry`; `stream`
                 yields an event instead.
-            options: time-outs and retries.
 
         Raises:
             ConfigurationError: the key has characters that keys never have.
@@ -463,9 +459,7 @@ class JsonServer:
     Args:
         url: the address of the requests; the key is sent there and nowhere else.
         api_key: sent as a bearer token; None sends none.
-        clock: for waits.
-        random: see `HttpModel`.
-        options: time-outs and retries.
+        clock, random, options: see `HttpModel`.
     """
 
     def __init__(
@@ -555,6 +549,8 @@ class _Exchange:
             return failure
 
     async def _next(self) -> list[Piece] | Response:
+        import httpx2
+
         key = self._connection.key
         if self._events is None:
             response = self._response = await self._open()
@@ -563,7 +559,9 @@ class _Exchange:
             if not self._stream or media_type.endswith(("json", "html")):
                 body = await self._attempts.within(_read_document(response, self._host))
                 return self._wire.decoder(self._request).read(without_bytes(body, key))
-            self._events = _events(response, self._host)
+            bounded = cast("httpx2.Response", _BoundedText(response, self._host))
+            source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
+            self._events = cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))
         event = await self._attempts.within(anext(self._events, None))
         if event is None:
             return self._finish()
@@ -595,11 +593,3 @@ class _Exchange:
         finally:
             if self._response is not None:
                 await self._response.aclose()
-
-
-def _events(response: httpx2.Response, host: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
-    import httpx2
-
-    bounded = cast("httpx2.Response", _BoundedText(response, host))
-    source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
-    return cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))

@@ -17,11 +17,10 @@ from urllib.parse import urlsplit, urlunsplit
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
-from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response
-from orchestrator.engine.models.usage import counted_or_estimated
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response, counted_or_estimated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Part, Usage
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_CHARACTERS = 16
-_OPENAI_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 
 
 def plain_name(text: str, most: int) -> str:
@@ -139,7 +137,6 @@ class ReplyDecoder(ABC):
         """Create a decoder.
 
         Args:
-            request: the request.
             model: the model's name if the reply names none.
             where: the server's host, for messages.
         """
@@ -286,11 +283,6 @@ def host_of(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def is_openai(url: str) -> bool:
-    """Return whether an address is OpenAI's own, or of its models at Azure."""
-    return _OPENAI_HOSTS.fullmatch(host_of(url).partition(":")[0].lower()) is not None
-
-
 def read_json(raw: str | bytes) -> Any:
     """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
 
@@ -373,3 +365,12 @@ def generated_id(number: int, *facts: object) -> str:
     """Return an id for a call without one: the same reply always gives the same id."""
     digest = hashlib.sha256(repr((number, facts)).encode("utf-8", "replace")).hexdigest()
     return f"call_{digest[:20]}"
+
+
+def schema_parts(schema: dict[str, Any]) -> Iterator[Any]:
+    """Yield the schemas inside of a JSON Schema, as far as vendors support them for replies."""
+    yield from [schema["items"]] if "items" in schema else []
+    for key in ("anyOf", "allOf"):
+        yield from schema.get(key, ())
+    for key in ("properties", "$defs"):
+        yield from schema.get(key, {}).values()

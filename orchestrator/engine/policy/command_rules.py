@@ -97,8 +97,6 @@ class CommandRules:
         """Return why a command does not run at this level and which commands do; None if it runs.
 
         Args:
-            command: the text for the shell.
-            level: the session's level.
             outside_root: whether it would run in another folder than the root of the clone.
         """
         if level is Level.READ_ONLY:
@@ -148,10 +146,7 @@ class CommandRules:
         return None
 
     def _not_granted(self, line: CommandLine) -> str | None:
-        """Return why the rules do not cover the line, or None if they do.
-
-        Rules cover it from left to right, with only free joins between two rules.
-        """
+        """Return why no rules cover the line from left to right, with free joins between two; None if they do."""
         commands, reach = tuple(map(_Candidate.of, line.commands)), {0}
         for at in range(len(commands)):
             if at not in reach:
@@ -332,10 +327,7 @@ def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
 
 
 def _star_reach(starts: set[int], length: int, must_name: dict[int, str]) -> set[int]:
-    """Return the places where a star that begins at one of `starts` may end.
-
-    It ends at the latest before a word that must be named.
-    """
+    """Return the places where a star from `starts` may end: at the latest before a word that must be named."""
     reached: set[int] = set()
     is_open = False
     for at in range(length + 1):

@@ -46,11 +46,9 @@ class Unreadable:
     """The reason why a file cannot be parsed.
 
     Attributes:
-        path: the file.
         language: the language, with its version where that matters.
         line: number of the line, from 1; 0 if unknown.
         text: text of that line, without blanks around it and shortened.
-        reason: the parser's message.
     """
 
     path: str

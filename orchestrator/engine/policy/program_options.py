@@ -52,10 +52,7 @@ class _Options:
 
 
 def _has_long(word: str, names: Sequence[str], *, abbreviations: bool) -> bool:
-    """Return whether `--word` or `--word=value` is one of these options, abbreviated or not.
-
-    An abbreviation counts only if `abbreviations`.
-    """
+    """Return whether `--word` or `--word=value` is one of these options, or an abbreviation if those count."""
     name = word[2:].partition("=")[0]
     if not name:
         return False

@@ -415,10 +415,7 @@ class _Reader:
         self.at = end.start() if end else len(self.text)
 
     def skip_documents(self, frame: _Frame) -> None:
-        """Skip the here-documents of a line that has ended.
-
-        If the line runs a shell, each here-document is treated as a script of that shell.
-        """
+        """Skip the here-documents of a line that has ended; if it runs a shell, they are scripts of that shell."""
         for name in frame.documents:
             if name in self.unclosed_documents:
                 continue

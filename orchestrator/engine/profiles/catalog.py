@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.prompts import render
 from orchestrator.engine import tools
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
 from orchestrator.engine.tools.control import RUN_TESTS
 from orchestrator.engine.tools.control import submit as submit_tool
 from orchestrator.engine.tools.edit import edit_file, edit_string
@@ -113,9 +113,8 @@ def anthropic(
     betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
     search = grep("core/grep", output_modes=True), glob("core/glob")
     own = (read_text_or_image(), overwrite_file(), edit_string(), shell(), *search, *web)
-    profile = _vendor_profile("anthropic", with_custom(own, custom), "CLAUDE.md", dangerous=dangerous)
     return replace(
-        profile,
+        _vendor_profile("anthropic", own, custom, "CLAUDE.md", dangerous=dangerous),
         command_timeout_ms=ANTHROPIC_TIMEOUT_MS,
         provider_options={"anthropic": {"beta_headers": betas}} if betas else {},
     )
@@ -127,8 +126,7 @@ def openai(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Pr
 
     search = grep("core/grep"), glob("core/glob")
     own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
-    registry = with_custom(own, custom)
-    return _vendor_profile("openai", registry, ".codex/instructions.md", dangerous=dangerous)
+    return _vendor_profile("openai", own, custom, ".codex/instructions.md", dangerous=dangerous)
 
 
 def gemini(
@@ -161,19 +159,22 @@ def gemini(
         list_dir("core/list_dir", needs_path=True),
         *web,
     )
-    profile = _vendor_profile("gemini", with_custom(own, custom), "GEMINI.md", dangerous=dangerous)
+    profile = _vendor_profile("gemini", own, custom, "GEMINI.md", dangerous=dangerous)
     return replace(profile, provider_options={"gemini": options} if options else {})
 
 
-def _vendor_profile(name: str, registry: ToolRegistry, document: str, *, dangerous: bool) -> Profile:
+def _vendor_profile(name: str, own: Tools, custom: Tools, document: str, *, dangerous: bool) -> Profile:
     """Create a profile of chapter 3 of the coding agent loop specification, with subagents."""
-    return Profile(
-        name,
-        registry,
-        base_prompt(name, registry, dangerous=dangerous),
-        documents=(UNIVERSAL_DOCUMENT, document),
-        subagents=True,
-    )
+    profile = _profile(name, own, custom, dangerous=dangerous)
+    return replace(profile, documents=(UNIVERSAL_DOCUMENT, document), subagents=True)
+
+
+def _profile(name: str, own: Tools, custom: Tools, *, dangerous: bool) -> Profile:
+    """Create a profile with these tools. Its base prompt names only those that the model is shown."""
+    registry = with_custom(own, custom)
+    shown = registry.definitions(dangerous=dangerous)
+    prompt = render(f"profiles/{name}", tools=[tool.name for tool in shown], definitions=shown)
+    return Profile(name, registry, prompt)
 
 
 def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, submit: bool = False) -> Profile:
@@ -185,22 +186,16 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
     from orchestrator.engine.tools.patches import apply_unified_patch
 
     own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
-    registry = with_custom((*own, *web, *((submit_tool(),) if submit else ())), custom)
-    return Profile(
-        "minimal",
-        registry,
-        base_prompt("minimal", registry, dangerous=dangerous),
-        documents_from_root=True,
-        supports_parallel_tool_calls=False,
-    )
+    ends = (submit_tool(),) if submit else ()
+    profile = _profile("minimal", (*own, *web, *ends), custom, dangerous=dangerous)
+    return replace(profile, documents_from_root=True, supports_parallel_tool_calls=False)
 
 
 def explorer(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
-    registry = with_custom((read_file(), listing, grep(), run_pipeline(), *web), custom)
-    prompt = base_prompt("explorer", registry, dangerous=dangerous)
-    return Profile("explorer", registry, prompt, skill_bytes=EXPLORER_SKILL_BYTES)
+    own = (read_file(), listing, grep(), run_pipeline(), *web)
+    return replace(_profile("explorer", own, custom, dangerous=dangerous), skill_bytes=EXPLORER_SKILL_BYTES)
 
 
 def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
@@ -212,11 +207,9 @@ def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) ->
     from orchestrator.engine.tools.file_suite import file_suite
     from orchestrator.engine.tools.pdf import pdf_extract_text
 
-    registry = with_custom((*file_suite(), shell_execute(), pdf_extract_text(), *web), custom)
-    return Profile(
-        "assistant",
-        registry,
-        base_prompt("assistant", registry, dangerous=dangerous),
+    own = (*file_suite(), shell_execute(), pdf_extract_text(), *web)
+    return replace(
+        _profile("assistant", own, custom, dangerous=dangerous),
         documents=(UNIVERSAL_DOCUMENT, "PROMPT.md"),  # section 3.4 of the specification
         subagents=True,
         subagents_in_background=True,
@@ -279,10 +272,7 @@ def _added_tools(profile: str) -> Tools:
 
 @cache
 def _modules_with_profiles() -> tuple[str, ...]:
-    """Return the modules in `tools` that have `PROFILES`.
-
-    They are found by their source text, because importing all of them would slow down each start.
-    """
+    """Return the modules in `tools` with `PROFILES`, found by their text: importing all would slow each start."""
     paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
     has_profiles = re.compile(r"^PROFILES\b", re.MULTILINE)
     return tuple(path.stem for path in paths if has_profiles.search(path.read_text("utf-8")))

@@ -23,7 +23,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import EMBEDDING_AGENT, LimitReached, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.engine.models.usage import BYTES_PER_TOKEN
+from orchestrator.engine.models.base import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -390,7 +390,7 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SidePayments:
-    """Pays for requests outside of the conversation from a session's budget; see `payments.Payer`."""
+    """Pays for requests outside of the conversation from a session's budget; see `models.base.Payer`."""
 
     budget: Budget
     emit: Emit

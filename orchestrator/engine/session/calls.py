@@ -25,8 +25,7 @@ from orchestrator.core.messages import Image, ToolResult
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.base import Running
-from orchestrator.engine.models.base import invalid_arguments
-from orchestrator.engine.models.usage import paid_by
+from orchestrator.engine.models.base import invalid_arguments, paid_by
 from orchestrator.engine.session.budget import SidePayments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, interrupted
@@ -166,7 +165,6 @@ class ToolRunner:
 
     Attributes:
         ledger: the shared memory of the tools.
-        times: time-outs of commands.
         limits: replace the defaults of truncation.
         tool_seconds: time-out of a call, for tools that have one.
         shows: whether a tool is visible to the model.
@@ -398,11 +396,7 @@ async def run_calls(  # noqa: PLR0913  keyword arguments
 
 @dataclass(slots=True)
 class _Reply:
-    """The calls of one reply, by position, and the ends of those that have ended.
-
-    Attributes:
-        begun: the calls that were started or skipped.
-    """
+    """The calls of one reply, by position, which of them were started or skipped, and the ends of those that ended."""
 
     runner: ToolRunner
     calls: Sequence[ToolCall]

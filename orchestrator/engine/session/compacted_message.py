@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.models.usage import size_of_text
+from orchestrator.engine.models.base import size_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

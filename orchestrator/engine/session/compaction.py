@@ -1,4 +1,4 @@
-"""Compaction: request a summary, check it, add the known facts, and replace earlier turns with it."""
+"""Compaction: select the turns that stay, request a summary of the others, check it, and replace them with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
-from orchestrator.engine.session.context import newest_within, recent, whole_from
+from orchestrator.engine.session.compacted_message import KnownFacts, message_within
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
+    FROM_USER,
     IMAGE_BYTES,
     STEPS,
     History,
@@ -37,15 +38,65 @@ from orchestrator.engine.session.history import (
 from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.compacted_message import KnownFacts
-    from orchestrator.engine.session.config import SessionParts
-    from orchestrator.engine.session.context import CompactionPolicy
+    from orchestrator.engine.session.config import CompactionPolicy, SessionParts
     from orchestrator.engine.session.request import NextRequest
+
+_NOT_FIRST = frozenset({TurnKind.TOOL_RESULTS, TurnKind.SUMMARY})
+"""Kinds that no selection begins with, so that no result is left without its call."""
+
+
+def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
+    """Return the newest turns, including at most `limit` user messages and replies without calls.
+
+    Calls, their results and messages of the program are included and do not count.
+    """
+    left, first = limit, len(turns)
+    for index in range(len(turns) - 1, -1, -1):
+        turn = turns[index]
+        if turn.kind in FROM_USER or (turn.kind is TurnKind.ASSISTANT and not turn.tool_calls):
+            if not left:
+                break
+            left, first = left - 1, index
+    return turns[first:]
+
+
+def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the newest summary, the turns before it that it keeps, and all turns after it."""
+    newest = next((i for i in range(len(turns) - 1, -1, -1) if turns[i].kind is TurnKind.SUMMARY), None)
+    if newest is None:
+        return turns
+    first = whole_from(turns, max(newest - turns[newest].keeps, 0))
+    kept = [turn for turn in turns[first:newest] if turn.kind is not TurnKind.SUMMARY]
+    return [turns[newest], *kept, *turns[newest + 1 :]]
+
+
+def whole_from(turns: Sequence[Turn], first: int) -> int:
+    """Return the first position from `first` on at which a cut does not separate a call from its result."""
+    while first < len(turns) and turns[first].kind in _NOT_FIRST:
+        first += 1
+    return first
+
+
+def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int) -> int:
+    """Return the start of the longest run of newest turns whose total size is at most `most`.
+
+    A run does not begin with results whose calls are left out.
+    """
+    first = len(turns)
+    left = most
+    for index in range(len(turns) - 1, -1, -1):
+        left -= size(turns[index])
+        if left < 0:
+            break
+        if turns[index].kind not in _NOT_FIRST:
+            first = index
+    return first
+
 
 ATTEMPTS = 2
 """One retry: after two unusable summaries no further one is requested."""
@@ -103,8 +154,6 @@ class Compaction:
     sent. The loop waits for it only if that request would have no room.
 
     Args:
-        parts: of the session.
-        history: its conversation.
         budget: counts the cost of the summaries.
 
     Attributes:
@@ -174,9 +223,7 @@ class Compaction:
             "a person requested it", self._history.generation, self._last_reply(), by_person=True
         )
         summed = self._history.shown[: len(self._history.shown) - len(self._tail(target))]
-        tokens = sum(message_bytes(turn.message) for turn in summed) * self._history.meter.rate(
-            next_name(request.model)
-        )
+        tokens = sum(message_bytes(turn.message) for turn in summed) * self._rate(request)
         if tokens <= LEAST_SUMMARY_TOKENS:
             return self._history.generation != before
         draft = await self._write(request, target)
@@ -226,13 +273,14 @@ class Compaction:
         return min(known, default=None)
 
     def _tokens(self, request: NextRequest) -> int:
-        """Return the likely length of the next request.
-
-        If the contract forgets earlier turns, return the length of the whole conversation.
-        """
+        """Return the likely length of the next request; of the whole conversation if the contract forgets turns."""
         if request.contract.forgets:
             return self._history.tokens
         return self._history.meter.likely_tokens(next_name(request.model), request.fixed_bytes)
+
+    def _rate(self, request: NextRequest) -> float:
+        """Return the likely number of tokens in a byte of the conversation."""
+        return self._history.meter.rate(next_name(request.model))
 
     def _lacks_room(self, request: NextRequest) -> bool:
         window = self._window(request)
@@ -268,8 +316,7 @@ class Compaction:
         if policy is None:
             return 0
         most = policy.most_tokens(self._window(request))
-        rate = self._history.meter.rate(next_name(request.model))
-        fixed = int(request.fixed_bytes * rate)
+        fixed = int(request.fixed_bytes * self._rate(request))
         return max(policy.target_tokens(self._window(request)) - fixed, int(most * _LEAST_ROOM))
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
@@ -327,7 +374,7 @@ class Compaction:
 
     def _most_bytes(self, request: NextRequest) -> int:
         """Return the maximum size of a summary, which has to leave room for the newest turns."""
-        return int(self._room(request) / self._history.meter.rate(next_name(request.model)) * (3 / 4))
+        return int(self._room(request) / self._rate(request) * (3 / 4))
 
     async def _ask(
         self, question: tuple[NextRequest, History], prefix: Sequence[Message], room: Reservation
@@ -339,10 +386,7 @@ class Compaction:
                 return await SentRequest(request, messages, aside, room, self._tell, self._clock.now).reply()
 
     def _tell(self, event: Event) -> None:
-        """Emit an event of the summary's request.
-
-        Pieces of its text are not emitted, because they are no part of the session's reply.
-        """
+        """Emit an event of the summary's request, except pieces of text, which are no part of the session's reply."""
         if not isinstance(event, _TEXT_EVENTS):
             self._emit(SubagentEvent(SUMMARY_AGENT, event))
 
@@ -351,14 +395,11 @@ class Compaction:
     async def _replace_turns(
         self, request: NextRequest, target: _Target, draft: _Draft, *, is_urgent: bool = False
     ) -> bool:
-        """Replace the turns with the summary; return whether it was done.
-
-        It is not done if the conversation begins differently by now, or would not become shorter.
-        """
+        """Replace the turns if they are still the same and the result is shorter; return whether it was done."""
         history, before = self._history, self._tokens(request)
         if target.generation != history.generation:
             return False
-        rate = history.meter.rate(next_name(request.model))
+        rate = self._rate(request)
         message, images, keeps = await self._shortened(request, target, draft, rate, is_urgent=is_urgent)
         after = before
         if not request.contract.forgets:
@@ -384,8 +425,6 @@ class Compaction:
         self, request: NextRequest, target: _Target, draft: _Draft, rate: float, *, is_urgent: bool
     ) -> tuple[Message, int, int]:
         """Return the replacing message, its number of images, and the number of newest turns that stay."""
-        from orchestrator.engine.session.compacted_message import message_within
-
         turns = self._history.turns
         room = int(self._room(request) / rate)
         known = await self._collect_facts()
@@ -407,8 +446,6 @@ class Compaction:
 
     def _message(self, known: KnownFacts, first: int, room: int) -> tuple[Message, int]:
         """Return the message that replaces all turns before `first`, in `room` bytes, and its number of images."""
-        from orchestrator.engine.session.compacted_message import message_within
-
         user_turns = self._history.user_turns_before(first)
         task = self._host.task() if self._host.task else ""
         if not task and user_turns:
@@ -440,8 +477,6 @@ class Compaction:
 
     async def _collect_facts(self) -> KnownFacts:
         """Return the facts that the program knows without the model."""
-        from orchestrator.engine.session.compacted_message import KnownFacts
-
         files = [
             (path, await _state(path, self._environment))
             for path in sorted(self._host.ledger.touched)[:_MOST_FILES]

@@ -11,7 +11,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
-from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.session.gate import allow_all, shows_all
 from orchestrator.engine.tools.base import (
     DEFAULT_TIMEOUT_MS,
@@ -32,6 +31,79 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import OtherModel, Profile, ReplyPrice
     from orchestrator.engine.session.gate import Approve, Gate
     from orchestrator.engine.tools.base import Tool
+
+
+ASSUMED_WINDOW = 128_000
+"""Assumed context window in tokens if the model's own is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """When a conversation is compacted, and how much of it stays. None switches a trigger off.
+
+    Attributes:
+        share: share of the model's context window at which compaction is due.
+        max_turns: inputs and replies that a request may have. A run without a person has one input and a
+            reply in each step, so both count.
+        max_tokens: tokens that a request may have.
+        keep_turns: newest turns that stay (`recent`), if they fit; else as many as fit.
+
+    Raises:
+        ConfigurationError: a value is out of bounds.
+    """
+
+    share: float | None = None
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    keep_turns: int | None = None
+
+    def __post_init__(self) -> None:
+        share: object = self.share
+        if share is not None and (not isinstance(share, float) or not 0.0 < share < 1.0):
+            raise ConfigurationError(f"share must be a number between 0 and 1, not {share!r}")
+        for name in ("max_turns", "max_tokens", "keep_turns"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(name, value, 1)
+
+    def most_tokens(self, window: int | None) -> int:
+        """Return the number of tokens at which compaction is due.
+
+        Args:
+            window: tokens that the model can read; None if that is unknown.
+        """
+        limits = [] if self.max_tokens is None else [self.max_tokens]
+        if self.share is not None and (window or self.max_tokens is None):
+            limits.append(int(self.share * (window or ASSUMED_WINDOW)))
+        return min(limits, default=window or ASSUMED_WINDOW)
+
+    def target_tokens(self, window: int | None) -> int:
+        """Return the largest length of a compacted conversation: half of the length at which it is due."""
+        return self.most_tokens(window) // 2
+
+    def due(self, tokens: int, turns: int, window: int | None) -> str:
+        """Return the reason why a conversation of this length is due for compaction; empty if it is not."""
+        most = self.most_tokens(window)
+        if tokens >= most:
+            if self.share is not None and window and most == int(self.share * window):
+                return f"{self.share:.0%} of the context window is used"
+            return f"it has {most:,} tokens"
+        if self.max_turns is not None and turns >= self.max_turns:
+            return f"it has {self.max_turns} turns"
+        return ""
+
+
+EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
+"""Section "Context Constants" of the teaching agent specification."""
+
+
+def compaction_of(profile: str, share: float) -> CompactionPolicy:
+    """Return the compaction policy of a profile.
+
+    Args:
+        share: of the context window, for every profile except the explorer, whose specification sets its own.
+    """
+    return EXPLORER if profile == "explorer" else CompactionPolicy(share=share)
 
 
 MOST_WRAP_UP_SHARE = 0.5
@@ -105,7 +177,6 @@ class SessionConfig:
         wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes` that is reserved, with the last
             of `max_turns`, for one last turn in which the model is told to wrap up; 0 switches that turn off.
         temperature: sent only if set; so is `top_p`.
-        stream: whether replies are streamed.
         user_instructions: the last part of the system prompt.
         context_window: tokens that the model can read; None uses the known size.
         compaction: when the conversation is compacted; None never does.

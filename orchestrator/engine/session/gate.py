@@ -145,10 +145,7 @@ def safe_mode(tool: Tool, call: ToolCall) -> str | None:
 
 
 def _takes_command(tool: Tool) -> bool:
-    """Return whether the tool's argument `command` is for the local shell.
-
-    Rules for commands do not apply to another program's commands.
-    """
+    """Return whether the tool's `command` is for the local shell: rules do not apply to another program's."""
     properties = tool.definition.parameters.get("properties")
     return not tool.outbound and isinstance(properties, dict) and _COMMAND in properties
 

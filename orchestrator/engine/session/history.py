@@ -23,10 +23,11 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList
-from orchestrator.engine.models.usage import (
+from orchestrator.engine.models.base import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,
     TOKENS_PER_IMAGE,
+    head_size,
     size_of_json,
     size_of_text,
 )
@@ -439,16 +440,8 @@ class InputMeter:
 
 
 def fixed_bytes(request: Request) -> int:
-    """Return the size of a request without the conversation: system prompt, tools, schema."""
-    tools = sum(
-        size_of_text(tool.name)
-        + size_of_text(tool.description)
-        + size_of_json(tool.parameters)
-        + _BYTES_PER_PART
-        for tool in request.tools
-    )
-    schema = size_of_json(request.output_schema.schema) if request.output_schema else 0
-    return size_of_text(request.system) + tools + schema + _BYTES_PER_PART
+    """Return the size of a request without the conversation, each part with its markup."""
+    return head_size(request) + _BYTES_PER_PART * (len(request.tools) + 1)
 
 
 def message_bytes(message: Message) -> int:

@@ -30,7 +30,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
-from orchestrator.engine.models.usage import paid_by
+from orchestrator.engine.models.base import paid_by
 from orchestrator.engine.session.budget import NoRoomError, Reservation, SidePayments, reserve
 from orchestrator.engine.session.calls import Repetition, run_calls
 from orchestrator.engine.session.history import Turn, TurnKind, commands_of, message_bytes
@@ -140,11 +140,7 @@ class Inputs:
     async def process(
         self, message: Message, runner: ToolRunner, next_request: Callable[[], NextRequest]
     ) -> SessionEnd:
-        """Process an input, then the queued follow-ups, as long as the model itself ends each of them.
-
-        Args:
-            next_request: returns the next request.
-        """
+        """Process an input, then the queued follow-ups, as long as the model itself ends each of them."""
         while True:
             self.emit(InputReceived(message.text))
             await self.add_user_message(TurnKind.USER, message)

@@ -17,6 +17,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.engine.models.base import (
+    CHARACTERS_PER_TOKEN,
     CallPiece,
     Completed,
     ReasoningPiece,
@@ -28,7 +29,7 @@ from orchestrator.engine.models.base import (
     Waiting,
     next_name,
 )
-from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.profiles.base import orient, system_prompt
 from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation
 from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes
@@ -221,8 +222,6 @@ async def make_template(
 
 
 async def _system(parts: SessionParts, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
-    from orchestrator.engine.profiles.system_prompt import orient, system_prompt
-
     profile = parts.profile
     orientation = await orient(
         parts.environment,
@@ -246,7 +245,6 @@ class SentRequest:
     """A request that is being sent, and its reservation.
 
     Attributes:
-        messages: the messages that it sends.
         asked: the name of the model that has it now.
         is_counted: whether the last failed attempt is counted already.
     """

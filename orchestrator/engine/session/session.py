@@ -23,9 +23,8 @@ from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
-from orchestrator.engine.session.compaction import Compaction
+from orchestrator.engine.session.compaction import Compaction, summary_plus_recent
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
-from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, repaired_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
@@ -87,9 +86,7 @@ class Session:
         model: replaces the profile's model.
         contract: how replies become tool calls. The default is the vendor's function calling, with one call a
             step if the profile does not support parallel calls.
-        config: limits and settings.
         host: callbacks and shared objects of the host program.
-        clock: source of the time.
         session_id: the session's name; None creates a UUID.
         lineage: the parent of a subagent's session.
         earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors
@@ -353,10 +350,7 @@ class Session:
             raise ConfigurationError("the session is closed: make a new one")
 
     async def _wait_for_abandoned_work(self) -> None:
-        """Wait for work that is being cancelled because the caller left the iteration over its events.
-
-        The caller may send the next input at once.
-        """
+        """Wait for work that is being cancelled because the caller left the events, and may send an input at once."""
         if self._state is SessionState.PROCESSING and self._work:
             for _ in range(3):  # the event loop closes an abandoned generator in a later iteration
                 await asyncio.sleep(0)

@@ -86,10 +86,8 @@ class StateRecord:
     Attributes:
         hypothesis: how the model understands its task: its last named hypothesis, or its last plan if it
             names none.
-        denials: calls that were refused.
         summary: the message that replaces the beginning of the conversation; empty while nothing was
             replaced.
-        todos: the model's to-do list.
     """
 
     hypothesis: str = ""

@@ -93,7 +93,7 @@ class SubagentLimits:
         in_background: whether they work in the background. Then ended ones do not count, and are closed.
     """
 
-    most: int = MAX_SUBAGENTS
+    most: int
     seconds: float | None = None
     in_background: bool = False
 
@@ -151,21 +151,14 @@ class Subagents:
 
     Args:
         make: creates a session for a task; raises `ToolError` if the task's demands cannot be met.
-        limits: returns the current limits.
     """
 
-    def __init__(
-        self, make: Callable[[SubagentTask], Session], limits: Callable[[], SubagentLimits] = SubagentLimits
-    ) -> None:
+    def __init__(self, make: Callable[[SubagentTask], Session], limits: Callable[[], SubagentLimits]) -> None:
         self._make, self._limits = make, limits
         self.by_id: dict[str, Subagent] = {}
 
-    def spawn(self, task: SubagentTask) -> Subagent:
-        """Start a subagent, which works from now on.
-
-        Raises:
-            ToolError: the task is empty, there are too many subagents, or the task's demands cannot be met.
-        """
+    def _spawn(self, task: SubagentTask) -> Subagent:
+        """Start a subagent, which works from now on."""
         if not task.text.strip():
             raise ToolError(_NO_TASK)
         limits = self._limits()
@@ -184,43 +177,13 @@ class Subagents:
         subagent = self.by_id[session.id] = Subagent(session, _started(run))
         return subagent
 
-    def send(self, agent_id: str, message: str) -> str:
-        """Send a message to a subagent, to read after its current round or as a new input."""
-        subagent = self.find(agent_id)
-        if subagent.session.state is SessionState.CLOSED:
-            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
-        if subagent.status is SubagentStatus.RUNNING:
-            subagent.session.steer(message)
-            return f"{agent_id} will read it after its current round."
-        subagent.work = _started(subagent.session.run(message))
-        return f"{agent_id} works on it."
-
-    async def wait(self, agent_id: str) -> SubagentResult | None:
-        """Wait for a subagent's result; return None if it still runs after `WAIT_SECONDS`."""
-        subagent = self.find(agent_id)
-        await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
-        return subagent.result() if subagent.work.done() else None
-
-    async def close_one(self, agent_id: str) -> SubagentStatus:
-        """Stop a subagent and forget it; return its final status."""
-        subagent = self.find(agent_id)
-        status = subagent.status
-        await subagent.session.abort()
-        del self.by_id[agent_id]
-        return SubagentStatus.FAILED if status is SubagentStatus.RUNNING else status
-
     async def close(self) -> None:
         """Stop all subagents."""
         subagents = list(self.by_id.values())
         self.by_id.clear()
         await asyncio.gather(*(subagent.session.abort() for subagent in subagents))
 
-    def find(self, agent_id: str) -> Subagent:
-        """Return the subagent with this id.
-
-        Raises:
-            ToolError: there is no such subagent.
-        """
+    def _find(self, agent_id: str) -> Subagent:
         subagent = self.by_id.get(agent_id)
         if subagent is None:
             known = ", ".join(self.by_id) or "none"
@@ -262,31 +225,48 @@ class Subagents:
             arguments.get("model") or None,
             arguments.get("max_turns") or 0,
         )
-        subagent = self.spawn(task)
+        subagent = self._spawn(task)
         return Ok(f"agent_id: {subagent.session.id}\nstatus: {subagent.status}")
 
     async def _send_input(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return Ok(self.send(arguments["agent_id"], arguments["message"]))
+        """Send a message to a subagent, to read after its current round or as a new input."""
+        agent_id, message = arguments["agent_id"], arguments["message"]
+        subagent = self._find(agent_id)
+        if subagent.session.state is SessionState.CLOSED:
+            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
+        if subagent.status is SubagentStatus.RUNNING:
+            subagent.session.steer(message)
+            return Ok(f"{agent_id} will read it after its current round.")
+        subagent.work = _started(subagent.session.run(message))
+        return Ok(f"{agent_id} works on it.")
 
     async def _wait(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        result = await self.wait(arguments["agent_id"])
-        if result is None:
+        subagent = self._find(arguments["agent_id"])
+        await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
+        if not subagent.work.done():
             return Ok(f"status: {SubagentStatus.RUNNING}\nIt is still running. Call wait again, or close it.")
+        result = subagent.result()
         text = f"success: {str(result.success).lower()}\nturns used: {result.turns_used}\noutput:\n{result.output}"
         return Ok(text) if result.success else Failed(text)
 
     async def _close_agent(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        status = await self.close_one(arguments["agent_id"])
-        return Ok(f"{arguments['agent_id']} is closed; its final status was: {status}")
+        """Stop a subagent and forget it. One that was still running has failed."""
+        agent_id = arguments["agent_id"]
+        subagent = self._find(agent_id)
+        status = subagent.status
+        await subagent.session.abort()
+        del self.by_id[agent_id]
+        status = SubagentStatus.FAILED if status is SubagentStatus.RUNNING else status
+        return Ok(f"{agent_id} is closed; its final status was: {status}")
 
     async def _subagent(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         if not arguments["task"].strip():
             raise ToolError(_NO_TASK)
         given = {"task": arguments["task"], "context": (arguments.get("context") or "").strip()}
-        return Ok(_status_json(self.spawn(SubagentTask(render("agent/subagent_task", **given)))))
+        return Ok(_status_json(self._spawn(SubagentTask(render("agent/subagent_task", **given)))))
 
     async def _subagent_status(self, arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        subagent = self.find(arguments["subagent_id"])
+        subagent = self._find(arguments["subagent_id"])
         if arguments.get("wait"):
             await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
         return Ok(_status_json(subagent))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.engine.environments.base import GrepOptions
-from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.models.base import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
     FLAG,
     FROM_ONE,

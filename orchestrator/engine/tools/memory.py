@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
+from orchestrator.engine.memory.embedding import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.memory.items import Author, Importance, Memory, MemoryType, NewItem, as_json, rank
 from orchestrator.engine.memory.store import RESERVED_INDICES, Index
-from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     TEXT,

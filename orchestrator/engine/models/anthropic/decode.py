@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError
 from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
-from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.base import (
+    INVALID_ARGUMENTS,
+    CallPiece,
+    ReasoningPiece,
+    Response,
+    TextPiece,
+    count_of,
+)
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import count_of
 from orchestrator.engine.models.wire import (
     ReplyDecoder,
     as_object,
@@ -69,11 +75,7 @@ class _Block:
         return {**self.start, "input": read_arguments("".join(self.json_pieces))}
 
     def arguments(self, *, cut: bool) -> dict[str, Any]:
-        """Return the arguments of a call.
-
-        A call at the end of a truncated reply may be incomplete even if it was sent whole, so it must not
-        run.
-        """
+        """Return the arguments; of a truncated reply's last call none, because even a whole one may be incomplete."""
         if self.json_pieces:
             return read_arguments("".join(self.json_pieces))
         given = self.start.get("input")
@@ -123,11 +125,7 @@ class MessagesDecoder(ReplyDecoder):
         self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:
-        """Decode the beginning of the reply. A second one adds nothing.
-
-        Raises:
-            ConnectionFailedError: the second one belongs to another reply.
-        """
+        """Decode the beginning of the reply. A second one adds nothing, or belongs to another reply, which raises."""
         if not self._begun:
             return self._take_message(message)
         if (other := as_text(message.get("id"))) and self._id and other != self._id:

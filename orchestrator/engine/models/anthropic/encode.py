@@ -1,6 +1,7 @@
 """Anthropic Messages: encodes requests, for the vendor and for compatible servers.
 
-https://platform.claude.com/docs/en/api/messages
+https://platform.claude.com/docs/en/api/messages and, for the subset of JSON Schema for replies,
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, T
 from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
 from orchestrator.engine.models.refusals import RefusedFields, any_of, highest_reply_limit, is_vague
-from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
     WireRequest,
@@ -26,6 +26,7 @@ from orchestrator.engine.models.wire import (
     host_of,
     json_bytes,
     plain_name,
+    schema_parts,
 )
 
 if TYPE_CHECKING:
@@ -163,68 +164,6 @@ _LOOKED_BACK_BLOCKS = 16
 _MAX_NAME_CHARACTERS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class _BlockEncoder:
-    """Encodes parts as blocks.
-
-    Attributes:
-        past_reasoning: send reasoning back.
-        unsigned_reasoning: also send back reasoning without a signature, as other makers' models produce it.
-            The vendor refuses it (a reply that was cut off has such).
-        carried: send back other blocks that are not interpreted here.
-    """
-
-    past_reasoning: bool = True
-    carried: bool = True
-    unsigned_reasoning: bool = False
-
-    def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
-        """Yield a message as an entry of the vendor's list; nothing if it has no content left."""
-        parts = message.parts
-        if message.role is not Role.ASSISTANT:  # the vendor requires results first
-            results = [part for part in parts if isinstance(part, ToolResult)]
-            # It refuses images in failed results, so they follow.
-            pictures = [image for part in results if part.is_error for image in part.images]
-            parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
-        blocks = [block for part in parts if (block := self.block(part))]
-        if not blocks:
-            return
-        if mark:
-            blocks[-1] = {**blocks[-1], "cache_control": mark}
-        yield {"role": "assistant" if message.role is Role.ASSISTANT else "user", "content": blocks}
-
-    def block(self, part: Part) -> dict[str, Any]:
-        """Return a part as a block; empty if it has none (the vendor refuses blank texts)."""
-        match part:
-            case Text():
-                return {"type": "text", "text": part.text} if part.text.strip() else {}
-            case Image():
-                return _image(part)
-            case ToolCall():
-                arguments = dict(part.arguments)
-                return {
-                    "type": "tool_use",
-                    "id": _id(part.id),
-                    "name": plain_name(part.name, _MAX_NAME_CHARACTERS),
-                    "input": arguments,
-                }
-            case ToolResult():
-                return _result(part)
-            case Reasoning():
-                return self._reasoning(part)
-
-    def _reasoning(self, part: Reasoning) -> dict[str, Any]:
-        """Return reasoning unchanged; empty if it comes from another protocol."""
-        whole = part.opaque.get(BLOCK)
-        if isinstance(whole, dict):
-            is_reasoning = whole.get("type") == "redacted_thinking"
-            return whole if (self.past_reasoning if is_reasoning else self.carried) else {}
-        signature = part.opaque.get(SIGNATURE)
-        if signature is None or not self.past_reasoning or not (signature or self.unsigned_reasoning):
-            return {}
-        return {"type": "thinking", "thinking": part.text, "signature": signature}
-
-
 def _second_mark(messages: Sequence[Message]) -> int | None:
     """Return the last message of the previous request, if more blocks follow it than the vendor looks back.
 
@@ -260,6 +199,57 @@ def _result(result: ToolResult) -> dict[str, Any]:
     else:
         block["content"] = text
     return {**block, "is_error": True} if result.is_error else block
+
+
+# Keywords that the vendor refuses. They may be dropped, because the reply is validated later anyway.
+_DROPPED = frozenset(
+    "$id $schema examples exclusiveMaximum exclusiveMinimum maxItems maxLength maxProperties maximum "  # noqa: SIM905  words read best without quotes
+    "minLength minProperties minimum multipleOf pattern uniqueItems".split()
+)
+_NOT_ANTHROPIC = frozenset(
+    "contains dependentRequired dependentSchemas else if not patternProperties prefixItems propertyNames then".split()  # noqa: SIM905  words read best without quotes
+)
+_TYPE_KEYWORDS = frozenset(["type", "anyOf", "allOf", "$ref", "enum", "const"])
+
+
+def anthropic_format(schema: object) -> dict[str, Any] | None:
+    """Return the request field that constrains a whole reply; None if the vendor does not support the schema.
+
+    Every object must be closed. An object with properties is closed here; one that allows any key is refused.
+    """
+    narrowed = _anthropic_schema(schema)
+    return {"type": "json_schema", "schema": narrowed} if _is_anthropic(narrowed) else None
+
+
+def _anthropic_schema(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if "oneOf" in kept:
+        kept["anyOf"] = kept.pop("oneOf")
+    if kept.get("minItems", 0) not in {0, 1}:
+        kept["minItems"] = 1
+    for key in ("anyOf", "allOf"):
+        if key in kept:
+            kept[key] = [_anthropic_schema(part) for part in kept[key]]
+    for key in ("properties", "$defs"):
+        if key in kept:
+            kept[key] = {name: _anthropic_schema(part) for name, part in kept[key].items()}
+    if "items" in kept:
+        kept["items"] = _anthropic_schema(kept["items"])
+    if kept.get("properties"):
+        kept.setdefault("additionalProperties", False)
+    return kept
+
+
+def _is_anthropic(schema: Any) -> bool:
+    if not isinstance(schema, dict) or _NOT_ANTHROPIC & schema.keys() or not _TYPE_KEYWORDS & schema.keys():
+        return False
+    kinds = schema.get("type", ())
+    is_object = "object" in ((kinds,) if isinstance(kinds, str) else kinds)
+    if is_object and schema.get("additionalProperties") is not False:
+        return False
+    return all(_is_anthropic(part) for part in schema_parts(schema))
 
 
 SUFFIX = "/messages"
@@ -405,16 +395,11 @@ class AnthropicWire:
         return head
 
     def _continues_without_reasoning(self, messages: Sequence[Message]) -> bool:
-        """Return whether the last reply called tools and has no reasoning that is sent back.
-
-        With a thinking budget the vendor refuses such a conversation: the reply must begin with its
-        reasoning.
-        """
+        """Return whether the last reply has calls but no reasoning: the vendor then refuses a thinking budget."""
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         if last is None or not any(isinstance(part, ToolCall) for part in last.parts):
             return False
-        encoder = self._blocks()
-        first = next((block for part in last.parts if (block := encoder.block(part))), {})
+        first = next((block for part in last.parts if (block := self._block(part))), {})
         return first.get("type") not in {"thinking", "redacted_thinking"}
 
     def _tool_choice(self, request: Request) -> dict[str, Any]:
@@ -431,19 +416,62 @@ class AnthropicWire:
         return {**chosen, "disable_parallel_tool_use": True} if one_call else chosen
 
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
-        entry = self._blocks().entry
-        entries = [self.encoded.get(message, entry) for message in messages]
+        entries = [self.encoded.get(message, self._entry) for message in messages]
         place = _second_mark(messages) if mark else None
         if place is not None:
-            entries[place] = b",".join(json_bytes(made) for made in entry(messages[place], mark))
+            entries[place] = b",".join(json_bytes(made) for made in self._entry(messages[place], mark))
         return entries
 
-    def _blocks(self) -> _BlockEncoder:
-        return _BlockEncoder(
-            past_reasoning=Feature.PAST_REASONING not in self.refused,
-            carried=Feature.CARRIED_BLOCKS not in self.refused,
-            unsigned_reasoning=not ModelTraits.of(self.model).is_claude,
-        )
+    def _entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
+        """Yield a message as an entry of the vendor's list; nothing if it has no content left."""
+        parts = message.parts
+        if message.role is not Role.ASSISTANT:  # the vendor requires results first
+            results = [part for part in parts if isinstance(part, ToolResult)]
+            # It refuses images in failed results, so they follow.
+            pictures = [image for part in results if part.is_error for image in part.images]
+            parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
+        blocks = [block for part in parts if (block := self._block(part))]
+        if not blocks:
+            return
+        if mark:
+            blocks[-1] = {**blocks[-1], "cache_control": mark}
+        yield {"role": "assistant" if message.role is Role.ASSISTANT else "user", "content": blocks}
+
+    def _block(self, part: Part) -> dict[str, Any]:
+        """Return a part as a block; empty if it has none (the vendor refuses blank texts)."""
+        match part:
+            case Text():
+                return {"type": "text", "text": part.text} if part.text.strip() else {}
+            case Image():
+                return _image(part)
+            case ToolCall():
+                arguments = dict(part.arguments)
+                return {
+                    "type": "tool_use",
+                    "id": _id(part.id),
+                    "name": plain_name(part.name, _MAX_NAME_CHARACTERS),
+                    "input": arguments,
+                }
+            case ToolResult():
+                return _result(part)
+            case Reasoning():
+                return self._reasoning(part)
+
+    def _reasoning(self, part: Reasoning) -> dict[str, Any]:
+        """Return reasoning unchanged; empty if it comes from another protocol, or was refused."""
+        sends_reasoning = Feature.PAST_REASONING not in self.refused
+        whole = part.opaque.get(BLOCK)
+        if isinstance(whole, dict):
+            is_reasoning = whole.get("type") == "redacted_thinking"
+            is_sent = sends_reasoning if is_reasoning else Feature.CARRIED_BLOCKS not in self.refused
+            return whole if is_sent else {}
+        signature = part.opaque.get(SIGNATURE)
+        # The vendor refuses reasoning without a signature (a reply that was cut off has such); other makers' models
+        # produce it.
+        is_accepted = signature or (signature is not None and not ModelTraits.of(self.model).is_claude)
+        if not sends_reasoning or not is_accepted:
+            return {}
+        return {"type": "thinking", "thinking": part.text, "signature": signature}
 
     def decoder(self, request: Request) -> MessagesDecoder:
         """Return a decoder for one reply."""

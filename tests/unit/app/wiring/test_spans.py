@@ -40,7 +40,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.profiles.catalog import PROFILES, minimal, planner
-from orchestrator.engine.session.subagents import Subagents
+from orchestrator.engine.session.subagents import SubagentLimits, Subagents
 from tests.doubles.collector import Collector
 from tests.tables import table
 
@@ -244,7 +244,7 @@ def test_nothing_is_sent_unless_the_standard_variables_say_so(environ: dict[str,
 
 def test_each_tool_of_each_profile_is_named(collector: Collector) -> None:
     assert collector.bodies == []
-    agents = Subagents(lambda _: NotImplemented)
+    agents = Subagents(lambda _: NotImplemented, lambda: SubagentLimits(1))
     made: list[Iterable[Tool]] = [make().tools for make in (*PROFILES.values(), planner)]
     made += [minimal(submit=True).tools]
     made += [agents.tools(other_models=True), agents.background_tools()]

@@ -24,7 +24,7 @@ from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.events import Compacted, Event, MessageAdded, ReplyReceived, TodosChanged
 from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
-from orchestrator.engine.session.context import summary_plus_recent
+from orchestrator.engine.session.compaction import summary_plus_recent
 from orchestrator.engine.session.history import TurnKind, history_of, images_of, todos_of
 from tests.tables import table
 from tests.unit.app.cli.examples import TODOS

@@ -10,8 +10,7 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import AuthenticationError, ConnectionFailedError, ModelError, ProviderError
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
-from orchestrator.engine.memory.vectors import unpacked
+from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder, unpacked
 from orchestrator.engine.models.transport import JsonServer
 from orchestrator.engine.models.wire import endpoint
 from tests.doubles.embedding_server import EmbeddingServer

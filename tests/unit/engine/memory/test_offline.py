@@ -10,9 +10,14 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError, ModelNotFoundError
 from orchestrator.core.repositories import install_command
-from orchestrator.engine.memory import offline
-from orchestrator.engine.memory.offline import MOST_TOKENS, OfflineEmbedder, WordPieces, is_installed
-from orchestrator.engine.memory.vectors import unpacked
+from orchestrator.engine.memory import embedding
+from orchestrator.engine.memory.embedding import (
+    OFFLINE_TOKENS,
+    OfflineEmbedder,
+    WordPieces,
+    is_installed,
+    unpacked,
+)
 from tests.evaluation.recall import measure, read_pairs
 from tests.tables import table
 
@@ -53,7 +58,7 @@ def test_texts_are_cut_as_the_models_own_tokenizer_cuts_them(text: str, ids: lis
 
 def test_no_text_is_longer_than_the_model_reads() -> None:
     long = pieces().ids("word " * 5_000)
-    assert (len(long), long[0], long[-1]) == (MOST_TOKENS, 101, 102)
+    assert (len(long), long[0], long[-1]) == (OFFLINE_TOKENS, 101, 102)
 
 
 async def test_texts_that_mean_the_same_are_near() -> None:
@@ -74,7 +79,7 @@ async def test_texts_that_mean_the_same_are_near() -> None:
 
 @functools.cache
 def pieces() -> WordPieces:
-    return WordPieces(offline._read_vocabulary())
+    return WordPieces(embedding._read_vocabulary())
 
 
 def test_without_the_extra_one_line_names_it() -> None:
@@ -87,12 +92,12 @@ def test_without_the_extra_one_line_names_it() -> None:
 
 def test_another_file_in_the_place_of_the_model_is_refused() -> None:
     with pytest.raises(ModelNotFoundError, match="does not have the expected hash"):
-        offline._check(b"other weights", offline.MODEL_SHA256, "model.onnx")
+        embedding._check_hash(b"other weights", embedding.MODEL_SHA256, "model.onnx")
 
 
 def test_nothing_heavy_is_imported_before_the_first_text() -> None:
     code = (
-        "import sys; from orchestrator.engine.memory.offline import OfflineEmbedder; OfflineEmbedder();"
+        "import sys; from orchestrator.engine.memory.embedding import OfflineEmbedder; OfflineEmbedder();"
         "sys.exit(bool({'numpy', 'onnxruntime'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

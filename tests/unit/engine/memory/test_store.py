@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.embedding import LexicalEmbedder, Matrix, packed, unpacked
 from orchestrator.engine.memory.items import (
     Author,
     Importance,
@@ -34,7 +34,6 @@ from orchestrator.engine.memory.items import (
 )
 from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, MemoryStore
-from orchestrator.engine.memory.vectors import Matrix, packed, unpacked
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 
@@ -361,7 +360,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from orchestrator.engine.memory.items import NewItem
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.memory.vectors import packed
+from orchestrator.engine.memory.embedding import packed
 now = datetime(2026, 11, 23, tzinfo=UTC)
 with MemoryStore(Path(sys.argv[1]), str) as store:
     store.create_index(MEMORIES, "test-model", 3, now)

@@ -9,10 +9,9 @@ import pytest
 
 from orchestrator.core.messages import Message, Reasoning, Role, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.models.anthropic.decode import SIGNATURE
-from orchestrator.engine.models.anthropic.encode import AnthropicWire, ModelTraits
+from orchestrator.engine.models.anthropic.encode import AnthropicWire, ModelTraits, anthropic_format
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_chat import REASONING_FIELD
-from orchestrator.engine.models.schemas import anthropic_format
 from tests.tables import table
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")

@@ -42,7 +42,7 @@ from orchestrator.engine.models.base import (
     Switched,
     TextPiece,
 )
-from orchestrator.engine.models.fallback import FallbackModel, PricedModel, Switch
+from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.openai_responses import ResponsesWire
@@ -92,7 +92,7 @@ def at(dollars: float | None) -> Callable[[Usage], float | None]:
 class Stage:
     def __init__(self, *models: Played, prices: tuple[float | None, ...] = (1.0, 2.0, 3.0)) -> None:
         self.clock = ManualClock(START)
-        self.switches: list[Switch] = []
+        self.switches: list[Switched] = []
         priced = [PricedModel(model, at(price)) for model, price in zip(models, prices, strict=False)]
         self.model = FallbackModel(priced, clock=self.clock, on_switch=self.switches.append)
 

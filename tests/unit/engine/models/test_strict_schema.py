@@ -6,8 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.engine.models.base import OutputSchema, Request
+from orchestrator.engine.models.openai import all_required, allows_strict
 from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.schemas import all_required, allows_strict
 from tests.tables import table
 
 CLOSED = {

@@ -4,8 +4,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.base import OutputSchema, Request
-from orchestrator.engine.models.usage import estimated_usage
+from orchestrator.engine.models.base import OutputSchema, Request, estimated_usage
 from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_json
 from tests.tables import table
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.profiles.system_prompt import Orientation, orient
+from orchestrator.engine.profiles.base import Orientation, orient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

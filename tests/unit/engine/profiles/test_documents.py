@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.profiles.system_prompt import DOCUMENTS_BYTES, within_budget
+from orchestrator.engine.profiles.base import DOCUMENTS_BYTES, within_budget
 from tests.unit.engine.profiles.places import git, look, paths, repository, texts, write
 
 if TYPE_CHECKING:

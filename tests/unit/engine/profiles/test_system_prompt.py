@@ -14,11 +14,11 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.profiles.system_prompt import (
+from orchestrator.engine.profiles.base import (
     COMMITS,
     GitSnapshot,
     Orientation,
+    Profile,
     ProjectDocument,
     orient,
     system_prompt,

@@ -13,8 +13,7 @@ from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, compaction_of
+from orchestrator.engine.session.config import EXPLORER, CompactionPolicy, Host, SessionConfig, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.memory import document_tools, memory_tools

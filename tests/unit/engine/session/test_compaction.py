@@ -30,9 +30,8 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
-from orchestrator.engine.session.compaction import problem_of
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, summary_plus_recent
+from orchestrator.engine.session.compaction import problem_of, summary_plus_recent
+from orchestrator.engine.session.config import EXPLORER, CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.session.history import (
     History,
     RanCommand,

@@ -12,14 +12,8 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.session.context import (
-    ASSUMED_WINDOW,
-    EXPLORER,
-    CompactionPolicy,
-    newest_within,
-    recent,
-    summary_plus_recent,
-)
+from orchestrator.engine.session.compaction import newest_within, recent, summary_plus_recent
+from orchestrator.engine.session.config import ASSUMED_WINDOW, EXPLORER, CompactionPolicy
 from orchestrator.engine.session.history import History, Turn, TurnKind
 from tests.tables import table
 

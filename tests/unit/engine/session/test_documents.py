@@ -12,12 +12,16 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import EMBEDDING_AGENT, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import ToolResult, Usage
-from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.embedding import (
+    LEXICAL_DIMENSION,
+    LexicalEmbedder,
+    OfflineEmbedder,
+    ServerEmbedder,
+    packed,
+)
 from orchestrator.engine.memory.items import RESULTS, NewItem
 from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.offline import OfflineEmbedder
 from orchestrator.engine.memory.store import MemoryStore
-from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.tools.memory import document_tools, memory_tools

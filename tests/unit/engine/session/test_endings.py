@@ -13,8 +13,7 @@ from orchestrator.core.events import ErrorOccurred, SessionEnded, SessionState
 from orchestrator.core.messages import Message, Role
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, events_of, kinds, profile, says, session_in, tool
 

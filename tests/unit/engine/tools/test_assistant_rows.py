@@ -11,11 +11,10 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder, packed
 from orchestrator.engine.memory.items import Importance, MemoryType, NewItem
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import JsonServer
 from orchestrator.engine.tools.memory import document_tools, memory_tools
 from tests.doubles.embedding_server import EmbeddingServer

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.core.messages import ToolResult
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.tools.base import Outputs
 from tests.tables import table
 from tests.unit.engine.session.stage import says, session_in, tool

@@ -21,7 +21,7 @@ from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.limits import Watch
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from orchestrator.engine.environments.sandbox.visible import check_root, program_folders
-from orchestrator.engine.profiles.system_prompt import orient
+from orchestrator.engine.profiles.base import orient
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table
 
