@@ -44,7 +44,7 @@ from orchestrator.app.redteam.servers import WebParts
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import NAME
 from orchestrator.app.wiring.mcp import McpMaker
-from orchestrator.app.wiring.memory import open_memory
+from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.app.wiring.verify_pr import VerifyProgram
 from orchestrator.bot.evidence.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.bot.evidence.pull_request import PullRequestEvidence

@@ -30,15 +30,16 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
     rules_in_words,
 )
-from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
 from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
+    FolderMemory,
     chat_contract,
     chat_profile_name,
     known_of,
+    memory_file,
     policy_of,
     skills_at,
     tools_of_memory,

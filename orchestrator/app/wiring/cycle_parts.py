@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.mcp import McpMaker
-    from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.wiring.session_parts import LazyMemory
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
