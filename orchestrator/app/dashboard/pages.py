@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.dashboard.actions import Look
     from orchestrator.app.dashboard.fleet import FleetView
-    from orchestrator.app.dashboard.overview import Overview
-    from orchestrator.app.dashboard.runs import LiveRun
+    from orchestrator.app.dashboard.overview import LiveRun, Overview
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetWorkerState

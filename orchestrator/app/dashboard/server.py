@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from orchestrator.app.dashboard.actions import VERBS, TaskActions
 from orchestrator.app.dashboard.fleet import VERBS as FLEET_VERBS
-from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import make_overview
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
+from orchestrator.app.dashboard.serving import BrowserSecrets, Gate
 from orchestrator.app.dashboard.story import RunStory, StepWriter
 from orchestrator.app.html.page import Step, stylesheet
 from orchestrator.app.words import counted
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.dashboard.actions import Look
     from orchestrator.app.dashboard.fleet import FleetActions
-    from orchestrator.app.dashboard.overview import DayCap, Overview
-    from orchestrator.app.dashboard.runs import RunStore
+    from orchestrator.app.dashboard.overview import DayCap, Overview, RunStore
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
 

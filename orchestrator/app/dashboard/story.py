@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.event_lines import Narrator
-from orchestrator.app.html.diff import DiffBlock
 from orchestrator.app.html.page import (
     Badge,
     Code,
+    DiffBlock,
     Facts,
     HtmlPage,
     Link,

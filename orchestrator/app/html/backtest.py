@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.html.diff import DiffBlock, DiffPair
 from orchestrator.app.html.page import (
     Badge,
     Code,
+    DiffBlock,
+    DiffPair,
     Facts,
     HtmlPage,
     Link,

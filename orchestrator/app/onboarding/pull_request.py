@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from orchestrator.app.onboarding.installation import ActionFile
+    from orchestrator.app.onboarding.files import ActionFile
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.forge.base import PullRequest

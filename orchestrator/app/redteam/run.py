@@ -14,8 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from orchestrator.app.redteam.judge import judge_attack
-from orchestrator.app.redteam.secrets import draw
+from orchestrator.app.redteam.judge import draw, judge_attack
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import AttackVerdict
-    from orchestrator.app.redteam.secrets import Drawn
+    from orchestrator.app.redteam.judge import AttackVerdict, Drawn
 
 T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"

@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.judge import Drawn
     from orchestrator.app.redteam.run import Configured
-    from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.redteam.servers import WebParts
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards

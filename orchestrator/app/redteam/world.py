@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.secrets import Drawn, Secrets
+    from orchestrator.app.redteam.judge import Drawn, Secrets
     from orchestrator.bot.forge.base import AttachmentPlace
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
