@@ -31,8 +31,7 @@ def dashboard(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: an option is wrong, or the port is in use.
     """
-    from orchestrator.app.dashboard.actions import TaskActions
-    from orchestrator.app.dashboard.fleet import FleetActions
+    from orchestrator.app.dashboard.actions import FleetActions, TaskActions
     from orchestrator.app.dashboard.overview import DayCap, RunStore
     from orchestrator.app.dashboard.pages import Pages
     from orchestrator.app.dashboard.server import Dashboard, guarded

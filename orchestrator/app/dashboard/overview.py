@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -462,25 +462,23 @@ def cost_plots(costs: DayCosts, now: datetime, cap: float | None) -> list[Plot]:
 
 
 def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
-    counts: dict[date, Counter[str]] = {}
+    counts: defaultdict[date, Counter[str]] = defaultdict(Counter)
     for run in runs:
         if run.started is not None:
             name = next((name for name, _, outcomes in _COLUMNS if run.outcome in outcomes), "")
-            counts.setdefault(run.started.date(), Counter())[name] += bool(name)
+            counts[run.started.date()][name] += bool(name)
     bars = [
         Bar(
             f"{day:%b %d}",
             tuple(
                 (tone, float(number), f"{day:%b %d}: {number} {name}")
                 for name, tone, _ in _COLUMNS
-                if (number := counts.get(day, Counter())[name])
+                if (number := counts[day][name])
             ),
         )
         for day in _days(now)
     ]
-    sums = Counter[str]()
-    for day in _days(now):
-        sums.update(counts.get(day, Counter()))
+    sums = sum((counts[day] for day in _days(now)), Counter[str]())
     said = ", ".join(f"{sums[name]} {name}" for name, *_ in _COLUMNS) + f" in {DAYS} days"
     return Plot("Outcomes a day", said, bars, names=[(tone, name) for name, tone, _ in _COLUMNS])
 

@@ -50,17 +50,16 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ConfigurationError: the address cannot be listened at.
     """
+    bound = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen(_BACKLOG)
     except OSError as error:
-        bound.close()
+        if bound is not None:
+            bound.close()
         raise ConfigurationError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
     return bound
 

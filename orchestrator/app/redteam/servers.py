@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from orchestrator.app.dashboard.actions import TaskActions
-from orchestrator.app.dashboard.fleet import FleetActions
+from orchestrator.app.dashboard.actions import FleetActions, TaskActions
 from orchestrator.app.dashboard.overview import DayCap, RunStore
 from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.server import Dashboard, make_app
