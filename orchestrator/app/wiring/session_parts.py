@@ -23,9 +23,11 @@ from orchestrator.engine.models.catalog import (
     facts,
     family_of,
     is_reasoning_model,
+    price_usd,
 )
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
+from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.messages import Usage
@@ -160,6 +163,29 @@ def chat_contract(settings: Settings) -> Native:
     from orchestrator.engine.contracts.native import Native, SingleStep
 
     return SingleStep() if settings.contract == "single-step" else Native()
+
+
+def chat_config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
+    """Return the options of a conversation. Tokens and US dollars are limits of the whole, rounds and minutes of each reply.
+
+    A number of rounds should not end a conversation.
+    """
+    return SessionConfig(
+        max_tool_rounds_per_input=caps.rounds or 0,
+        max_tokens=caps.tokens,
+        max_usd=caps.usd,
+        max_minutes=caps.minutes,
+        max_output_tokens=settings.max_output_tokens,
+        temperature=settings.temperature,
+        reasoning_effort=settings.reasoning_effort,
+        reply_tokens=chosen.reply_tokens,
+        stream=settings.stream,
+        context_window=settings.context_window,
+        compaction=policy_of(settings, chosen, chat_profile_name(settings, chosen)),
+        user_instructions=settings.system_prompt or "",
+        max_subagents=settings.max_subagents,
+        subagent_timeout_seconds=settings.subagent_timeout_seconds,
+    )
 
 
 def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the cycle brings
@@ -409,8 +435,6 @@ def choose_embedder(context: BuildContext) -> Embedder:
 
 def _embedding_price(url: str, model: str, usage: Usage) -> float | None:
     """Return the price of a request to an embeddings server. A server on this machine costs nothing."""
-    from orchestrator.engine.models.catalog import price_usd
-
     return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
 
 
