@@ -153,9 +153,7 @@ def _place_of(url: str, commit: str, folder: str) -> ActionPlace | str:
 
 def workflow_template() -> str:
     """Return the workflow that is part of this program, as its own repository uses it."""
-    return _installed_or_source("workflow.yml", ".github/workflows/pullwright.yml").read_text(
-        encoding="utf-8"
-    )
+    return _installed_or_source("workflow.yml", WORKFLOW_FILE).read_text(encoding="utf-8")
 
 
 def action_copy() -> list[ActionFile]:
@@ -223,7 +221,6 @@ _TESTS_HEAD = "# Used where the person who runs it says --test-command auto:\n"
 _TESTS = ("test_command", "setup_command", "test_report")
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 CHECKOUT = "actions/checkout@08c6903cd8c0fde910a37f88322edcfb5dd907a8 # v5.0.0"
-_LOCAL_ACTION = "./.github/actions/pullwright"
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _KEYS = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -251,7 +248,7 @@ def write_action_file(top: Path, file: ActionFile) -> None:
         raise ConfigurationError(f"{path} is behind a symbolic link: nothing is written there")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, file.content, 0o755 if file.is_executable else 0o644)
+        replace_file(path, file.content, _EXECUTABLE if file.is_executable else _PLAIN)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -327,7 +324,7 @@ def workflow_text(template: str, plan: WorkflowPlan) -> str:
     uses = (
         plan.place.uses
         if plan.place
-        else f"{_LOCAL_ACTION} # zizmor: ignore[self-repository] known to every runner"
+        else f"./{_IN_REPOSITORY} # zizmor: ignore[self-repository] known to every runner"
     )
     step = f"- uses: {uses}"
     if plan.place is None:
