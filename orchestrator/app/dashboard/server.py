@@ -95,25 +95,22 @@ class Dashboard:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
-    def view(self, seconds: float) -> Overview:
-        """Read new journals for at most this time, and return the overview. It blocks."""
-        self._read(seconds)
-        return self._fold()
-
-    def _read(self, seconds: float) -> None:
+    def read(self, seconds: float = FIRST_PAINT_SECONDS) -> None:
+        """Read new journals for at most this time. It blocks."""
         with suppress(JournalError):  # the folder may be created later
             self.store.refresh(seconds)
 
-    def _fold(self) -> Overview:
+    def view(self) -> Overview:
+        """Return the overview of what was read. It blocks."""
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
         return replace(view, troubles=self.actions.failed_answers())
 
-    def parts(self, seconds: float) -> dict[str, str]:
+    def parts(self) -> dict[str, str]:
         """Return the parts of the overview, rendered again only if something changed or a minute passed."""
         with self._lock:
-            self._read(seconds)
+            self.read(_READ_SECONDS)
             version = self.store.version  # read first: the view may be newer, never older
-            view = self._fold()
+            view = self.view()
             seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
             key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
             if self._parts is None or self._parts[0] != key:
@@ -172,12 +169,15 @@ async def _script(_request: Request) -> Response:
 
 
 async def _overview(dashboard: Dashboard, _request: Request) -> Response:
-    view = await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
-    return HTMLResponse(await asyncio.to_thread(dashboard.pages.overview, view))
+    def page() -> str:
+        dashboard.read()
+        return dashboard.pages.overview(dashboard.view())
+
+    return HTMLResponse(await asyncio.to_thread(page))
 
 
 async def _runs(dashboard: Dashboard, request: Request) -> Response:
-    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    await asyncio.to_thread(dashboard.read)
     before = request.query_params.get("before", "~")
     known = dashboard.store.runs
     found = [run for run in known if run.id < before][: _PAGE_RUNS + 1]
@@ -195,7 +195,7 @@ async def _run(dashboard: Dashboard, request: Request) -> Response:
         return _refused(dashboard, 404, "No such run", f"There is no run {name}.")
 
     def page() -> str:
-        dashboard.view(FIRST_PAINT_SECONDS)
+        dashboard.read()
         story, tail, summary = RunStory(), JournalTail(folder), summarise(folder)
         story.take(tail.records())
         live = dashboard.store.live.get(name) if summary.is_running else None
@@ -207,7 +207,7 @@ async def _run(dashboard: Dashboard, request: Request) -> Response:
 async def _repository(dashboard: Dashboard, request: Request) -> Response:
     name = request.query_params.get("name", "")
     is_local = await asyncio.to_thread(dashboard.actions.is_local, name)
-    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    await asyncio.to_thread(dashboard.read)
     runs = [run for run in dashboard.store.runs if run.repository == name]
     if not runs:
         return _refused(dashboard, 404, "No such repository", f"No run on {name} is known.")
@@ -358,7 +358,7 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
     """Yield the changed parts of the overview, at most once a second."""
     sent = _SentParts(_LOOK_SECONDS)
     while True:
-        parts = await asyncio.to_thread(dashboard.parts, _READ_SECONDS)
+        parts = await asyncio.to_thread(dashboard.parts)
         if text := sent.changes(parts, _newest(dashboard)):
             yield text
         await asyncio.to_thread(dashboard.look_at_local_ones)
@@ -452,8 +452,7 @@ def _story_now(
     dashboard: Dashboard, name: str, follower: StoryFollower
 ) -> tuple[RunSummary, list[Step], str]:
     summary = summarise(dashboard.store.home.runs / name)  # before the records: the last ones are read below
-    with suppress(JournalError):
-        dashboard.store.refresh(_READ_SECONDS)
+    dashboard.read(_READ_SECONDS)
     live = dashboard.store.live.get(name)
     progress = dashboard.pages.progress(summary, live) if live else ""
     return summary, follower.steps(), str(progress)

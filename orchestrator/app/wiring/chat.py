@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
@@ -507,7 +506,6 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     person: PersonAtTerminal | None = None,
     run: str | None = None,
     dry_run: bool = False,
-    clock: Clock | None = None,
     tracing: Tracing | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs.
@@ -529,7 +527,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         WorkspaceError: the named folder is no git repository.
     """
     bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
     if tracing:
         bus.spans = tracing.follow(chosen.api_url)

@@ -246,7 +246,7 @@ def choose_model(context: BuildContext) -> ChosenModel:
     first = _ask(context, named)
     if context.settings.price is not None:
         first = replace(first, price=flat_price(context.settings.price))
-    _check_price(context.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
+    _check_price(context.settings, first, "say it with --price IN/OUT, such as --price 3/15")
     others = _fallbacks(context, first, named)
     return _in_order(context, [first, *others]) if others else first
 
@@ -288,7 +288,7 @@ def _checked_fallback(context: BuildContext, named: AddressedModel, before: list
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before: leave it out here")
     chosen = _ask(context, named)
-    _check_price(context.settings, chosen, f"{named.ref}", "leave it out")
+    _check_price(context.settings, chosen, "leave it out")
     return chosen
 
 
@@ -382,12 +382,12 @@ def echo_model() -> ChosenModel:
     return ChosenModel(EchoModel(), lambda _usage: 0.0)
 
 
-def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:
+def _check_price(settings: Settings, chosen: ChosenModel, remedy: str) -> None:
     flag = usd_cap_flag(settings)
     if not flag:
         return
     if chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
         instead = flag.replace("usd", "tokens")
         raise ConfigurationError(
-            f"{flag} cannot be kept: the price of {name} is unknown; {remedy}, or use {instead} instead"
+            f"{flag} cannot be kept: the price of {chosen.ref} is unknown; {remedy}, or use {instead} instead"
         )
