@@ -14,9 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.dashboard.overview import DayCap, make_overview
+from orchestrator.app.dashboard.overview import DayCap, RunStore, make_overview
 from orchestrator.app.dashboard.pages import Pages
-from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import FIRST_PAINT_SECONDS, StoryFollower
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.reader import JournalTail

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.tracing import tracing
+from orchestrator.app.wiring import tracing
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.messages import (

@@ -33,9 +33,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
-from orchestrator.app.dashboard.serving import Receiver
+from orchestrator.app.dashboard.serving import BrowserSecrets, Gate, Receiver
 from orchestrator.app.html import page as html_page
 from orchestrator.app.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
@@ -44,7 +43,7 @@ from orchestrator.app.redteam.servers import WebParts
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import NAME
 from orchestrator.app.wiring.mcp import McpMaker
-from orchestrator.app.wiring.memory import open_memory
+from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.app.wiring.verify_pr import VerifyProgram
 from orchestrator.bot.evidence.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.bot.evidence.pull_request import PullRequestEvidence
@@ -69,12 +68,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from mcp.client import Transport
+    from starlette.datastructures import Headers
     from starlette.requests import Request as HttpRequest
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.judge import Drawn
     from orchestrator.app.redteam.run import Configured
-    from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.parts import CycleParts, Guards, OutgoingWording
     from orchestrator.bot.forge.base import Feedback
@@ -250,11 +250,11 @@ class _TrustingReceiver(Receiver):
 class _OpenGate(Gate):
     """Lets everybody in, under each name."""
 
-    def _refusal(self, method: str, headers: Mapping[str, list[str]]) -> str | None:
+    def _refusal(self, method: str, headers: Headers) -> str | None:
         del method, headers
         return None
 
-    def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
+    def _is_known(self, headers: Headers) -> bool:
         del headers
         return True
 

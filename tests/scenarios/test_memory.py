@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.memory import memory_file
+from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.repositories import install_command
 from tests.doubles.model_server import MODEL, calls, reply

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.app.cli.redteam import configured
 from orchestrator.app.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
+from orchestrator.app.redteam.judge import draw
 from orchestrator.app.redteam.run import try_attack
-from orchestrator.app.redteam.secrets import draw
 from tests.doubles.careless import prove
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.arguments import INTERRUPTED, UsageError, for_error, for_outcome, given_settings
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.state import StateView
+from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.chat import build_chat
-from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, environment_redactor
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.cycle.parts import CycleResult

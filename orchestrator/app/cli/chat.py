@@ -358,8 +358,8 @@ class Chat:
         return self._program is None or self._program.result().redactor.holds_secret(text)
 
     def _build(self) -> ChatProgram:
+        from orchestrator.app.wiring import open_tracing
         from orchestrator.app.wiring.chat import build_chat
-        from orchestrator.app.wiring.tracing import open_tracing
         from orchestrator.bot.chat.conversation import begun_in
         from orchestrator.core.clock import SystemClock
         from orchestrator.core.events import Warned

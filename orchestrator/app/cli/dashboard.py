@@ -31,14 +31,11 @@ def dashboard(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: an option is wrong, or the port is in use.
     """
-    from orchestrator.app.dashboard.actions import TaskActions
-    from orchestrator.app.dashboard.fleet import FleetActions
-    from orchestrator.app.dashboard.gate import BrowserSecrets
-    from orchestrator.app.dashboard.overview import DayCap
+    from orchestrator.app.dashboard.actions import FleetActions, TaskActions
+    from orchestrator.app.dashboard.overview import DayCap, RunStore
     from orchestrator.app.dashboard.pages import Pages
-    from orchestrator.app.dashboard.runs import RunStore
     from orchestrator.app.dashboard.server import Dashboard, guarded
-    from orchestrator.app.dashboard.serving import listen, serve
+    from orchestrator.app.dashboard.serving import BrowserSecrets, listen, serve
 
     home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
     settings = load_settings(flags, os.environ, Path.cwd()).settings

@@ -15,17 +15,15 @@ from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
 from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
 from orchestrator.app.onboarding.files import (
     WORKFLOW_FILE,
-    WorkflowPlan,
-    rules_text,
-    workflow_text,
-    write_action_file,
-)
-from orchestrator.app.onboarding.installation import (
     ActionFile,
     ActionPlace,
+    WorkflowPlan,
     action_copy,
     action_place,
+    rules_text,
     workflow_template,
+    workflow_text,
+    write_action_file,
 )
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of

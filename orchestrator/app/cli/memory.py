@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.memory import memory_file, open_memory
 from orchestrator.app.wiring.repository import choose_site, new_nonce, open_hidden_refs
+from orchestrator.app.wiring.session_parts import memory_file, open_memory
 from orchestrator.app.words import as_json_text, clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import (
     amounts,
     as_json_text,

@@ -70,7 +70,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     from orchestrator.app.cli.arguments import UsageError, parse
     from orchestrator.app.cli.commands import memory_help
     from orchestrator.app.cli.memory import act
-    from orchestrator.app.wiring.memory import memory_file, open_memory
+    from orchestrator.app.wiring.session_parts import memory_file, open_memory
 
     words = _words(rest)
     if not words or words == ["help"]:

@@ -23,10 +23,10 @@ from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, g
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import load_settings
+from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.fleet.members import Health, Member, MemberTotals

@@ -1,38 +1,49 @@
-"""The actions of a person on the page: those of the command line, done by the same functions."""
+"""The actions of a person on the page: those of the command line on tasks and on the fleet, done by the same functions."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orchestrator
+from orchestrator.app.dashboard.overview import Plot, cost_plot, cost_plots
 from orchestrator.app.options import flag_of
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
-from orchestrator.app.words import counted, short_line
+from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.journal.open_runs import LOCK_FILE, is_alive
 from orchestrator.bot.worker.task_states import TaskStatus
-from orchestrator.core.errors import ConfigurationError, ForgeError, JournalError, PullwrightError
-from orchestrator.core.repositories import PROGRAM, Commands
+from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
+from orchestrator.core.messages import Spent
+from orchestrator.core.repositories import PROGRAM, Commands, install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime
+    from datetime import date, datetime
 
     from orchestrator.app.wiring.repository import OpenTasks
+    from orchestrator.bot.fleet.limits import DailyCost
+    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.steering import CommandResult
+    from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
 
-VERBS = ("answer", "retry", "close", "release", "stop")
+
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
 _GOOD = frozenset({0, 3, 4, 5, 130})
@@ -44,16 +55,11 @@ _MOST_PID_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """Our open pull request on its forge, with its checks and reviews in words.
-
-    Attributes:
-        is_red: whether a check failed.
-    """
+    """Our open pull request on its forge, with its checks and reviews in words."""
 
     pull: PullRequest
     checks: str = ""
     reviews: str = ""
-    is_red: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,32 +256,23 @@ class TaskActions:
         commands = Commands(repository)
         match verb:
             case "answer":
-                command = shlex.join(self.answer_command(repository, task, "ANSWER"))
-                return (
-                    f"This begins a run that continues {task} with your answer. The model is asked again.",
-                    command,
-                )
+                what = f"This begins a run that continues {task} with your answer. The model is asked again."
+                return what, shlex.join(self.answer_command(repository, task, "ANSWER"))
             case "retry":
                 return f"The next cycle may take {task} again.", commands.retry(task)
             case "close":
                 number = fields.get("number", "")
-                return (
-                    f"This closes pull request #{number} without merging it.",
-                    f"{PROGRAM} close {number} --repo {repository}",
-                )
+                what = f"This closes pull request #{number} without merging it."
+                return what, f"{PROGRAM} close {number} --repo {repository}"
             case "release":
-                return (
-                    f"This takes {task} away from whoever holds it. What that worker has not pushed is not proposed.",
-                    commands.release(task),
-                )
+                what = f"This takes {task} away from whoever holds it. What that worker has not pushed is not proposed."
+                return what, commands.release(task)
             case "stop":
                 pid = self.worker_of(fields.get("run", ""))
-                return (
-                    f"This tells process {pid} to end after the rounds that are running. A worker ends as a whole.",
-                    f"kill -INT {pid}",
-                )
+                what = f"This tells process {pid} to end after the rounds that are running. A worker ends as a whole."
+                return what, f"kill -INT {pid}"
             case _:
-                raise ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
+                raise _no_such_action(verb)
 
     def do(self, verb: str, fields: Mapping[str, str]) -> str:
         """Carry out an action, and return what was done, in words.
@@ -302,7 +299,11 @@ class TaskActions:
             case "stop":
                 return self._stop(fields.get("run", ""))
             case _:
-                raise ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
+                raise _no_such_action(verb)
+
+
+def _no_such_action(verb: str) -> ConfigurationError:
+    return ConfigurationError(f"there is no action {short_line(verb, 40)!r}")
 
 
 def _noted(tasks: OpenTasks, decided: DecisionResult) -> str:
@@ -337,12 +338,7 @@ def _pull_state(forge: Forge, pull: PullRequest) -> PullState:
         checks, feedback = forge.checks(pull.commit), forge.feedback(pull.number)
     except ForgeError as error:
         return PullState(pull, f"not known: {error}")
-    return PullState(
-        pull,
-        _checks_in_words(checks),
-        _reviews_in_words(feedback),
-        any(one.state is CheckState.FAILED for one in checks),
-    )
+    return PullState(pull, _checks_in_words(checks), _reviews_in_words(feedback))
 
 
 def _checks_in_words(checks: Collection[Check]) -> str:
@@ -363,3 +359,229 @@ def _reviews_in_words(feedback: Iterable[Feedback]) -> str:
     told += [f"{len(verdicts) - approved} want changes"] if len(verdicts) > approved else []
     told += [counted(comments, "comment")] if comments else []
     return ", ".join(told) or "no reviews"
+
+
+T = TypeVar("T")
+_FLEET_PREFIX = "fleet-"
+"""The beginning of the names of actions in forms."""
+FLEET_VERBS = tuple(f"{_FLEET_PREFIX}{name}" for name in ("add", "pause", "resume", "cancel", "drain"))
+_READING_SECONDS = 1.5
+"""Time for which a reading of the database is used again."""
+_DATABASE_SECONDS = 5.0
+"""Time that a page waits for the database."""
+_FLEET_EFFECTS = {
+    "add": "This has the repository looked at now.",
+    "pause": "No new cycle begins on the repository. Cycles that run go on to their end.",
+    "resume": "New cycles may begin on the repository again.",
+    "cancel": "This ends the repository's current or next cycle, and goes on with another task. Work is kept.",
+    "drain": "The worker ends after the rounds that it runs.",
+}
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """The content of the fleet's page.
+
+    Attributes:
+        snapshot: the last successful reading of the database; None if there was none.
+        error: why the database could not be read; empty if it could.
+    """
+
+    now: datetime
+    snapshot: FleetSnapshot | None = None
+    error: str = ""
+
+    @property
+    def plots(self) -> list[Plot]:
+        """The cost of each repository per day."""
+        return cost_plots(self._costs(), self.now, None)
+
+    @property
+    def plot(self) -> Plot:
+        """The total cost per day, with the cap."""
+        return cost_plot(self._costs(), self.now, self.snapshot.day_cap if self.snapshot else None)
+
+    @property
+    def _daily(self) -> Sequence[DailyCost]:
+        return self.snapshot.costs if self.snapshot else ()
+
+    def _costs(self) -> dict[tuple[str, date], Spent]:
+        return {(one.repository, one.day): Spent(usd=one.usd) for one in self._daily}
+
+    def total(self, repository: str) -> tuple[int, float]:
+        """Return a repository's number of cycles and cost, including reservations, over all shown days."""
+        return self._sums.get(repository, (0, 0.0))
+
+    def today(self, repository: str) -> tuple[int, float]:
+        """Return a repository's number of cycles and cost today (UTC)."""
+        return self._today.get(repository, (0, 0.0))
+
+    @cached_property
+    def _sums(self) -> dict[str, tuple[int, float]]:
+        return _sums(self._daily)
+
+    @cached_property
+    def _today(self) -> dict[str, tuple[int, float]]:
+        day = self.now.astimezone(UTC).date()
+        return _sums(one for one in self._daily if one.day == day)
+
+
+def _sums(costs: Iterable[DailyCost]) -> dict[str, tuple[int, float]]:
+    sums: dict[str, tuple[int, float]] = {}
+    for one in costs:
+        cycles, usd = sums.get(one.repository, (0, 0.0))
+        sums[one.repository] = cycles + one.cycles, usd + one.usd
+    return sums
+
+
+@dataclass(slots=True)
+class FleetActions:
+    """Reads a fleet's database and carries out actions. The database library is imported at the first use.
+
+    The database is used in separate threads, so that a database without an answer delays nothing else.
+
+    Attributes:
+        find: returns the database's URL; raises `ConfigurationError` if there is none.
+    """
+
+    find: Callable[[], str]
+    clock: Clock
+    answer_seconds: float = _DATABASE_SECONDS
+    _store: FleetStore | None = None
+    _seen: FleetView | None = None
+    _looking: asyncio.Future[FleetView] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    async def view(self) -> FleetView:
+        """Return the content of the database, not older than `_READING_SECONDS`, or why it cannot be read."""
+        now = self.clock.now()
+        if self._seen is not None and (now - self._seen.now).total_seconds() < _READING_SECONDS:
+            return self._seen
+        if self._looking is None or self._looking.done():
+            self._looking = self._in_thread(self._look)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._looking), self.answer_seconds)
+        except TimeoutError:
+            known = self._seen.snapshot if self._seen else None
+            return FleetView(now, known, "the fleet's database does not answer")
+
+    def _look(self) -> FleetView:
+        now = self.clock.now()
+        try:
+            from orchestrator.bot.fleet.snapshot import read_snapshot
+
+            self._seen = FleetView(now, read_snapshot(self._opened()))
+        except ModuleNotFoundError as error:
+            return FleetView(
+                now, None, f"the page of the fleet needs the package {error.name}: {install_command('fleet')}"
+            )
+        except PullwrightError as error:
+            self._seen = FleetView(now, self._seen.snapshot if self._seen else None, str(error))
+        return self._seen
+
+    def _opened(self) -> FleetStore:
+        from orchestrator.bot.fleet.store import FleetStore
+
+        if self._store is None:
+            store = FleetStore(self.find(), self.clock)
+            try:
+                store.open()
+            except FleetError:
+                store.close()
+                raise
+            self._store = store
+        return self._store
+
+    def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
+        """Return the effect of an action in a sentence, and the equivalent command.
+
+        Raises:
+            ConfigurationError: the action does not exist.
+        """
+        name = _fleet_action(verb)
+        words = [PROGRAM, "fleet", name, *_fleet_subject(name, fields)]
+        if name == "pause":
+            words.append(f"--reason={fields.get('reason') or _BY_HAND}")
+        sentence = _FLEET_EFFECTS[name]
+        if name == "add" and fields.get("task"):
+            sentence = f"This tries {fields['task']} next, in place of what the repository waits for."
+        return sentence, shlex.join(words)
+
+    async def do(self, verb: str, fields: Mapping[str, str]) -> str:
+        """Carry out an action, and return what was done, in words.
+
+        Raises:
+            PullwrightError: it could not be done.
+        """
+        name = _fleet_action(verb)
+        steered = await self._in_thread(lambda: self._steer(name, fields))
+        self.forget()
+        said = f"{_fleet_subject(name, fields)[0]} {steered.words}"
+        if not steered.is_done:
+            raise FleetError(said)
+        return said
+
+    def forget(self) -> None:
+        """Discard the last reading."""
+        self._seen = None
+
+    def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
+        from orchestrator.bot.fleet import steering
+
+        store, (subject, *task) = self._opened(), _fleet_subject(name, fields)
+        match name:
+            case "add":
+                return steering.add(store, subject, *task)
+            case "pause":
+                return steering.pause(store, subject, clean(fields.get("reason") or _BY_HAND))
+            case "resume":
+                return steering.resume(store, subject)
+            case "cancel":
+                return steering.cancel(store, subject)
+            case _:
+                return steering.drain(store, subject)
+
+    def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function in a daemon thread. Only one call runs at a time."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def tell(result: T | None, error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]
+
+        def run() -> None:
+            result, caught = None, None
+            with self._lock:
+                try:
+                    result = call()
+                except Exception as error:  # noqa: BLE001  the awaiting code raises it
+                    caught = error
+            with suppress(RuntimeError):  # the program has ended meanwhile
+                loop.call_soon_threadsafe(tell, result, caught)
+
+        threading.Thread(target=run, name="fleet", daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Close the database, unless a thread is using it."""
+        if self._lock.acquire(blocking=False) and self._store is not None:
+            self._store.close()
+
+
+def _fleet_action(verb: str) -> str:
+    if verb not in FLEET_VERBS:
+        raise _no_such_action(verb)
+    return verb.removeprefix(_FLEET_PREFIX)
+
+
+def _fleet_subject(name: str, fields: Mapping[str, str]) -> list[str]:
+    """Return the object of an action: a worker, or a repository and perhaps a task."""
+    if name == "drain":
+        return [fields.get("worker", "")]
+    task = fields.get("task", "") if name == "add" else ""
+    return [fields.get("repository", ""), *([task] if task else [])]

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import tzinfo
 
-    from orchestrator.app.dashboard.actions import Look
-    from orchestrator.app.dashboard.fleet import FleetView
-    from orchestrator.app.dashboard.overview import Overview
-    from orchestrator.app.dashboard.runs import LiveRun
+    from orchestrator.app.dashboard.actions import FleetView, Look
+    from orchestrator.app.dashboard.overview import LiveRun, Overview
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.fleet.snapshot import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetWorkerState
@@ -124,15 +122,18 @@ class Pages:
 
     def confirm(self, heading: str, **values: Any) -> str:
         """Return the page that asks to confirm an action, or shows its result."""
-        defaults: dict[str, Any] = {"error": "", "done": "", "fields": {}, "what": "", "command": ""}
-        defaults |= {"verb": "", "button": "", "back": "/"}
-        return self._html(
-            "confirm.html",
-            title=f"{heading} · Pullwright",
-            here="confirm",
-            heading=heading,
-            **{**defaults, **values},
-        )
+        defaults = {
+            "error": "",
+            "done": "",
+            "fields": {},
+            "what": "",
+            "command": "",
+            "verb": "",
+            "button": "",
+        }
+        title = f"{heading} · Pullwright"
+        filled = {**defaults, "back": "/", **values}
+        return self._html("confirm.html", title=title, here="confirm", heading=heading, **filled)
 
 
 _OF_PULL: dict[str, Tone] = {"open": "active", "merged": "ok", "closed": "quiet"}

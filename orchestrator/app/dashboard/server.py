@@ -9,6 +9,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote
 
@@ -16,11 +17,10 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from orchestrator.app.dashboard.actions import VERBS, TaskActions
-from orchestrator.app.dashboard.fleet import VERBS as FLEET_VERBS
-from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
+from orchestrator.app.dashboard.actions import FLEET_VERBS
 from orchestrator.app.dashboard.overview import make_overview
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
+from orchestrator.app.dashboard.serving import BrowserSecrets, Gate
 from orchestrator.app.dashboard.story import RunStory, StepWriter
 from orchestrator.app.html.page import Step, stylesheet
 from orchestrator.app.words import counted
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from orchestrator.app.dashboard.actions import Look
-    from orchestrator.app.dashboard.fleet import FleetActions
-    from orchestrator.app.dashboard.overview import DayCap, Overview
-    from orchestrator.app.dashboard.runs import RunStore
+    from orchestrator.app.dashboard.actions import FleetActions, Look, TaskActions
+    from orchestrator.app.dashboard.overview import DayCap, Overview, RunStore
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
 
@@ -97,25 +95,22 @@ class Dashboard:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
-    def view(self, seconds: float) -> Overview:
-        """Read new journals for at most this time, and return the overview. It blocks."""
-        self._read(seconds)
-        return self._fold()
-
-    def _read(self, seconds: float) -> None:
+    def read(self, seconds: float = FIRST_PAINT_SECONDS) -> None:
+        """Read new journals for at most this time. It blocks."""
         with suppress(JournalError):  # the folder may be created later
             self.store.refresh(seconds)
 
-    def _fold(self) -> Overview:
+    def view(self) -> Overview:
+        """Return the overview of what was read. It blocks."""
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
         return replace(view, troubles=self.actions.failed_answers())
 
-    def parts(self, seconds: float) -> dict[str, str]:
+    def parts(self) -> dict[str, str]:
         """Return the parts of the overview, rendered again only if something changed or a minute passed."""
         with self._lock:
-            self._read(seconds)
+            self.read(_READ_SECONDS)
             version = self.store.version  # read first: the view may be newer, never older
-            view = self._fold()
+            view = self.view()
             seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
             key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
             if self._parts is None or self._parts[0] != key:
@@ -142,17 +137,17 @@ class Dashboard:
 def make_app(dashboard: Dashboard) -> Starlette:
     """Create the application, without access control."""
     routes = [
-        Route("/", _bound(dashboard, _overview)),
-        Route("/stream", _bound(dashboard, _overview_stream)),
-        Route("/runs", _bound(dashboard, _runs)),
-        Route("/run/{run}", _bound(dashboard, _run)),
-        Route("/run/{run}/stream", _bound(dashboard, _run_stream)),
-        Route("/repository", _bound(dashboard, _repository)),
-        Route("/look", _bound(dashboard, _look), methods=["POST"]),
-        Route("/confirm", _bound(dashboard, _confirm), methods=["GET", "POST"]),
-        Route("/do", _bound(dashboard, _do), methods=["POST"]),
-        Route("/fleet", _bound(dashboard, _fleet)),
-        Route("/fleet/stream", _bound(dashboard, _fleet_stream)),
+        Route("/", partial(_overview, dashboard)),
+        Route("/stream", partial(_page_stream, dashboard, _overview_events)),
+        Route("/runs", partial(_runs, dashboard)),
+        Route("/run/{run}", partial(_run, dashboard)),
+        Route("/run/{run}/stream", partial(_run_stream, dashboard)),
+        Route("/repository", partial(_repository, dashboard)),
+        Route("/look", partial(_look, dashboard), methods=["POST"]),
+        Route("/confirm", partial(_confirm, dashboard), methods=["GET", "POST"]),
+        Route("/do", partial(_do, dashboard), methods=["POST"]),
+        Route("/fleet", partial(_fleet, dashboard)),
+        Route("/fleet/stream", partial(_page_stream, dashboard, _fleet_events)),
         Route("/style.css", _style),
         Route("/live.js", _script),
     ]
@@ -165,14 +160,6 @@ def guarded(dashboard: Dashboard, port: int) -> ASGIApp:
     return Gate(make_app(dashboard), hosts, dashboard.secrets)
 
 
-def _bound(dashboard: Dashboard, handler: Callable[[Dashboard, Request], Any]) -> Callable[[Request], Any]:
-    async def handle(request: Request) -> Response:
-        answer: Response = await handler(dashboard, request)
-        return answer
-
-    return handle
-
-
 async def _style(_request: Request) -> Response:
     return Response(str(stylesheet()), media_type="text/css")
 
@@ -182,12 +169,15 @@ async def _script(_request: Request) -> Response:
 
 
 async def _overview(dashboard: Dashboard, _request: Request) -> Response:
-    view = await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
-    return HTMLResponse(await asyncio.to_thread(dashboard.pages.overview, view))
+    def page() -> str:
+        dashboard.read()
+        return dashboard.pages.overview(dashboard.view())
+
+    return HTMLResponse(await asyncio.to_thread(page))
 
 
 async def _runs(dashboard: Dashboard, request: Request) -> Response:
-    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    await asyncio.to_thread(dashboard.read)
     before = request.query_params.get("before", "~")
     known = dashboard.store.runs
     found = [run for run in known if run.id < before][: _PAGE_RUNS + 1]
@@ -202,10 +192,10 @@ async def _run(dashboard: Dashboard, request: Request) -> Response:
     name = request.path_params["run"]
     folder = dashboard.store.home.runs / name
     if not RUN_NAME.fullmatch(name) or not folder.is_dir():
-        return HTMLResponse(dashboard.pages.confirm("No such run", error=f"There is no run {name}."), 404)
+        return _refused(dashboard, 404, "No such run", f"There is no run {name}.")
 
     def page() -> str:
-        dashboard.view(FIRST_PAINT_SECONDS)
+        dashboard.read()
         story, tail, summary = RunStory(), JournalTail(folder), summarise(folder)
         story.take(tail.records())
         live = dashboard.store.live.get(name) if summary.is_running else None
@@ -217,19 +207,15 @@ async def _run(dashboard: Dashboard, request: Request) -> Response:
 async def _repository(dashboard: Dashboard, request: Request) -> Response:
     name = request.query_params.get("name", "")
     is_local = await asyncio.to_thread(dashboard.actions.is_local, name)
-    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    await asyncio.to_thread(dashboard.read)
     runs = [run for run in dashboard.store.runs if run.repository == name]
     if not runs:
-        return HTMLResponse(
-            dashboard.pages.confirm("No such repository", error=f"No run on {name} is known."), 404
-        )
+        return _refused(dashboard, 404, "No such repository", f"No run on {name} is known.")
     if is_local and name not in dashboard.looks:
         await asyncio.to_thread(dashboard.look, name)
     look = dashboard.looks.get(name)
-    page = dashboard.pages.repository
-    return HTMLResponse(
-        await asyncio.to_thread(lambda: page(name, look, runs[:_PAGE_RUNS], is_local=is_local))
-    )
+    page = partial(dashboard.pages.repository, is_local=is_local)
+    return HTMLResponse(await asyncio.to_thread(page, name, look, runs[:_PAGE_RUNS]))
 
 
 async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | None:
@@ -246,9 +232,13 @@ async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | No
     return fields if dashboard.secrets.is_form(fields.pop("form", "")) else None
 
 
+def _refused(dashboard: Dashboard, status: int, heading: str, error: str, back: str = "/") -> Response:
+    return HTMLResponse(dashboard.pages.confirm(heading, error=error, back=back), status)
+
+
 def _not_ours(dashboard: Dashboard) -> Response:
     why = "The form is too large, or not from this page. Load the page again."
-    return HTMLResponse(dashboard.pages.confirm("Not done", error=why), 403)
+    return _refused(dashboard, 403, "Not done", why)
 
 
 async def _look(dashboard: Dashboard, request: Request) -> Response:
@@ -257,9 +247,7 @@ async def _look(dashboard: Dashboard, request: Request) -> Response:
         return _not_ours(dashboard)
     name = fields.get("name", "")
     if all(run.repository != name for run in dashboard.store.runs):
-        return HTMLResponse(
-            dashboard.pages.confirm("No such repository", error=f"No run on {name} is known."), 404
-        )
+        return _refused(dashboard, 404, "No such repository", f"No run on {name} is known.")
     await asyncio.to_thread(dashboard.look, name)
     return RedirectResponse(f"/repository?name={quote(name, safe='')}", 303)
 
@@ -276,7 +264,7 @@ async def _confirm(dashboard: Dashboard, request: Request) -> Response:
     try:
         what, command = await asyncio.to_thread(asked, verb, fields)
     except PullwrightError as error:
-        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
+        return _refused(dashboard, 409, "Not done", str(error), _back(verb))
     rest = {name: value for name, value in fields.items() if name in _FIELDS}
     heading, button = _CONFIRMATIONS[verb]
     values = {"what": what, "command": command, "verb": verb, "button": button, "fields": rest}
@@ -289,7 +277,7 @@ def _back(verb: str) -> str:
 
 async def _do(dashboard: Dashboard, request: Request) -> Response:
     fields = await _fields(dashboard, request)
-    if fields is None or fields.get("verb") not in {*VERBS, *FLEET_VERBS}:
+    if fields is None or fields.get("verb") not in _CONFIRMATIONS:
         return _not_ours(dashboard)
     verb = fields["verb"]
     try:
@@ -298,7 +286,7 @@ async def _do(dashboard: Dashboard, request: Request) -> Response:
         else:
             done = await asyncio.to_thread(dashboard.actions.do, verb, fields)
     except PullwrightError as error:
-        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
+        return _refused(dashboard, 409, "Not done", str(error), _back(verb))
     if repository := fields.get("repository"):
         dashboard.looks.pop(repository, None)
     return HTMLResponse(dashboard.pages.confirm("Done", done=done, back=_back(verb)))
@@ -360,15 +348,17 @@ class _SentParts:
         return ": nothing new\n\n" if is_long_quiet else ""
 
 
-async def _overview_stream(dashboard: Dashboard, _request: Request) -> Response:
-    return _stream(dashboard, _overview_events(dashboard))
+async def _page_stream(
+    dashboard: Dashboard, events: Callable[[Dashboard], AsyncIterator[str]], _request: Request
+) -> Response:
+    return _stream(dashboard, events(dashboard))
 
 
 async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
     """Yield the changed parts of the overview, at most once a second."""
     sent = _SentParts(_LOOK_SECONDS)
     while True:
-        parts = await asyncio.to_thread(dashboard.parts, _READ_SECONDS)
+        parts = await asyncio.to_thread(dashboard.parts)
         if text := sent.changes(parts, _newest(dashboard)):
             yield text
         await asyncio.to_thread(dashboard.look_at_local_ones)
@@ -379,10 +369,6 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
 def _newest(dashboard: Dashboard) -> str:
     """Return the runs in progress, each with the number of its last read record."""
     return " ".join(f"{name}/{live.tail.seq}" for name, live in dashboard.store.live.items()) or "0"
-
-
-async def _fleet_stream(dashboard: Dashboard, _request: Request) -> Response:
-    return _stream(dashboard, _fleet_events(dashboard))
 
 
 async def _fleet_events(dashboard: Dashboard) -> AsyncIterator[str]:
@@ -451,10 +437,8 @@ class StoryFollower:
         while lines := self.tail.lines():
             missed += max(len(found) + len(lines) - _MOST_STEPS, 0)
             found = [*found, *lines][-_MOST_STEPS:]
-        told = [
-            Step(f"{counted(missed, 'record')} left out here: load the page again to see them", "quiet", "…")
-        ]
-        steps = told if missed else []
+        told = f"{counted(missed, 'record')} left out here: load the page again to see them"
+        steps = [Step(told, "quiet", "…")] if missed else []
         for seq, line in found:
             record = read_line(line, seq)
             if record is None or isinstance(record.event, UnknownRecord):
@@ -468,8 +452,7 @@ def _story_now(
     dashboard: Dashboard, name: str, follower: StoryFollower
 ) -> tuple[RunSummary, list[Step], str]:
     summary = summarise(dashboard.store.home.runs / name)  # before the records: the last ones are read below
-    with suppress(JournalError):
-        dashboard.store.refresh(_READ_SECONDS)
+    dashboard.read(_READ_SECONDS)
     live = dashboard.store.live.get(name)
     progress = dashboard.pages.progress(summary, live) if live else ""
     return summary, follower.steps(), str(progress)

@@ -1,4 +1,7 @@
-"""The web servers of this program: small limits, an end that no client can delay; a worker's health, and webhooks."""
+"""The web servers of this program: small limits, an end that no client can delay, and access control.
+
+They serve the dashboard, a worker's health and GitHub's webhooks.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 import signal
 import socket
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from orchestrator.core.addresses import is_loopback
@@ -24,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator
 
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from orchestrator.bot.fleet.members import Health
+
 
 _MOST_CONNECTIONS = 64
 _READ_SECONDS = 5.0
@@ -41,17 +50,16 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ConfigurationError: the address cannot be listened at.
     """
+    bound = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen(_BACKLOG)
     except OSError as error:
-        bound.close()
+        if bound is not None:
+            bound.close()
         raise ConfigurationError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
     return bound
 
@@ -138,6 +146,8 @@ async def serve(app: ASGIApp, bound: socket.socket, stopping: asyncio.Event) -> 
 
 
 _MOST_HEALTH_CONNECTIONS = 16
+_NOT_HERE = "this address is for programs of this machine\n"
+"""The answer to a request for another host name: a foreign site's name may resolve to this machine."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PROMETHEUS = (
     "text/plain; version=0.0.4; charset=utf-8"  # https://prometheus.io/docs/instrumenting/exposition_formats
@@ -183,18 +193,16 @@ def _health_app(health: Health) -> Starlette:
 
 
 class _OnlyLocal:
-    """Refuses requests for other host names: a foreign site's name may resolve to this machine."""
+    """Refuses requests for other host names."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = [
-            value.strip().decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"
-        ]
+        hosts = [value.strip().lower() for value in Headers(scope=scope).getlist("host")]
         app = self._app
         if len(hosts) != 1 or re.sub(r":[0-9]{1,5}$", "", hosts[0]) not in _LOOPBACK_NAMES:
-            app = PlainTextResponse("this address is for programs of this machine\n", 403, _HEADERS)
+            app = PlainTextResponse(_NOT_HERE, 403, _HEADERS)
         await app(scope, receive, send)
 
 
@@ -297,3 +305,120 @@ async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[i
     with listen(host, port) as bound:
         async with serving(receiving_app(receiver), bound):
             yield bound.getsockname()[1]
+
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_PAGE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", POLICY.encode("ascii")),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),  # without a referrer, browsers send no origin with a form
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+_SAFE = frozenset({"GET", "HEAD"})
+_TOKEN_BYTES = 32
+_TOKEN_FIELD = "token"  # noqa: S105  the name of a field
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSecrets:
+    """The secrets that a browser must have.
+
+    Attributes:
+        token: part of the printed address; it opens the page in any browser of this machine.
+        session: value of the cookie that the address with the token sets.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES), repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES), repr=False)
+
+    @property
+    def form(self) -> str:
+        """The token in each of our forms, which other sites cannot read."""
+        return hmac.new(self.session.encode(), b"form", hashlib.sha256).hexdigest()
+
+    def is_form(self, text: str) -> bool:
+        """Return whether a form token is valid."""
+        return hmac.compare_digest(text.encode(), self.form.encode())
+
+
+@dataclass(slots=True)
+class Gate:
+    """Passes on allowed requests, and adds the security headers to every response.
+
+    Attributes:
+        hosts: the allowed values of the `Host` header, with the port.
+    """
+
+    app: ASGIApp
+    hosts: frozenset[str]
+    secrets: BrowserSecrets
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name. It has the port, because browsers share cookies between the ports of a host."""
+        return f"pullwright-{min(self.hosts).rpartition(':')[2]}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, or pass it on."""
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_PAGE_HEADERS]
+            await send(message)
+
+        refusal = self._refusal(scope["method"], headers)
+        if refusal is not None:
+            app: ASGIApp = PlainTextResponse(refusal, 403)
+        elif (place := self._exchanged(scope)) is not None:
+            cookie = f"{self.cookie}={self.secrets.session}; Path=/; HttpOnly; SameSite=Strict"
+            app = PlainTextResponse("", 303, {"location": place, "set-cookie": cookie})
+        elif not self._is_known(headers):
+            from orchestrator.app.dashboard.pages import TEMPLATES
+            from orchestrator.app.html.page import content_policy, html_from_template, stylesheet
+
+            values = {"style": stylesheet(), "policy": content_policy()}
+            app = HTMLResponse(html_from_template("closed.html", values, folder=TEMPLATES), 401)
+        else:
+            app = self.app
+        await app(scope, receive, send_with_policy)
+
+    def _refusal(self, method: str, headers: Headers) -> str | None:
+        """Return why a request is refused because of its headers; None if it is not."""
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+            return _NOT_HERE
+        own = [[f"http://{host}"] for host in self.hosts]
+        if method not in _SAFE and headers.getlist("origin") not in own:
+            return "this was sent by another page\n"
+        return None
+
+    def _exchanged(self, scope: Scope) -> str | None:
+        """Return the address without its valid token; None if it has none."""
+        if scope["method"] not in _SAFE:
+            return None
+        fields = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in fields if name == _TOKEN_FIELD]
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self.secrets.token.encode()):
+            return None
+        rest = urlencode([(name, value) for name, value in fields if name != _TOKEN_FIELD])
+        # Browsers read `//host` and `/\\host` as another host.
+        path = "/" + quote(scope["path"].lstrip("/\\"))
+        return f"{path}?{rest}" if rest else path
+
+    def _is_known(self, headers: Headers) -> bool:
+        """Return whether the request has the session cookie."""
+        try:
+            cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
+        except CookieError:
+            return False
+        given = cookies.get(self.cookie)
+        return given is not None and hmac.compare_digest(given.value.encode(), self.secrets.session.encode())

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.event_lines import Narrator
-from orchestrator.app.html.diff import DiffBlock
 from orchestrator.app.html.page import (
     Badge,
     Code,
+    DiffBlock,
     Facts,
     HtmlPage,
     Link,
@@ -46,7 +46,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from orchestrator.core.messages import Reasoning
+from orchestrator.core.messages import Reasoning, Usage
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
@@ -93,20 +93,13 @@ def outcome_badge(outcome: str) -> Badge:
     return Badge(short_line(outcome.replace("_", " "), 40), OUTCOMES.get(outcome, "quiet"))
 
 
+_TONES: dict[str, Tone] = {"green": "ok", "red": "failed", "yellow": "warning", "bold": "active"}
+"""The colours by words of terminal styles. The first match counts."""
+
+
 def tone_of(style: str) -> Tone:
     """Return the colour for a style of terminal lines."""
-    for word, tone in _TONES:
-        if word in style:
-            return tone
-    return "quiet"
-
-
-_TONES: tuple[tuple[str, Tone], ...] = (
-    ("green", "ok"),
-    ("red", "failed"),
-    ("yellow", "warning"),
-    ("bold", "active"),
-)
+    return next((tone for word, tone in _TONES.items() if word in style), "quiet")
 
 
 @dataclass(slots=True)
@@ -116,32 +109,16 @@ class RoundCost:
     round: int
     began: datetime
     ended: datetime | None = None
-    model: str = ""
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
+    usage: Usage = Usage()  # noqa: RUF009  a frozen value
     usd: float | None = 0.0
 
 
-@dataclass(slots=True)
-class TestRun:
-    """One run of the repository's tests."""
-
-    command: str
-    ended: TestRunEnded
-
-
 class StepWriter:
-    """Converts the events of one run to steps. It keeps the arguments of calls until their end.
-
-    Attributes:
-        test_command: the command of the last test run.
-    """
+    """Converts the events of one run to steps. It keeps the arguments of calls until their end."""
 
     def __init__(self) -> None:
         self._narrator = Narrator()
         self._arguments: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        self.test_command = ""
 
     def steps(self, event: Event, at: datetime) -> Iterator[Step]:
         """Yield the steps that show an event."""
@@ -160,11 +137,10 @@ class StepWriter:
             return
         texts = tuple(Output(name, text) for name, text in self._texts(inner, agents) if text.strip())
         if line is not None:
-            text = line.text
             if isinstance(inner, PlanAccepted) and not agents and inner.plan.strip():
                 yield Step("plan", "active", line.sign, at, body=inner.plan)
-                return
-            yield Step(text, tone_of(line.style), line.sign, at, folded=texts)
+            else:
+                yield Step(line.text, tone_of(line.style), line.sign, at, folded=texts)
         elif texts:
             yield Step(_SILENT.get(type(inner), type(inner).__name__), "quiet", "·", at, folded=texts)
 
@@ -219,6 +195,7 @@ class RunStory:
         last_steps: the last steps, if there are too many.
         left_out: number of steps between those.
         newer: number of records that only a newer version understands.
+        tests: the runs of the repository's tests, each with its command.
         diff: the proposed change; empty if none is known.
     """
 
@@ -228,8 +205,9 @@ class RunStory:
     left_out: int = 0
     newer: int = 0
     rounds: list[RoundCost] = field(default_factory=list)
-    tests: list[TestRun] = field(default_factory=list)
+    tests: list[tuple[str, TestRunEnded]] = field(default_factory=list)
     diff: str = ""
+    _command: str = ""
     _told: StepWriter = field(default_factory=StepWriter)
 
     @classmethod
@@ -239,8 +217,8 @@ class RunStory:
         Raises:
             JournalError: the journal cannot be read at all.
         """
-        story, tail = cls(), JournalTail(folder)
-        story.take(tail.records())
+        story = cls()
+        story.take(JournalTail(folder).records())
         return story
 
     def take(self, records: Iterable[JournalRecord]) -> None:
@@ -267,14 +245,12 @@ class RunStory:
             case TurnStarted() if len(self.rounds) < _MOST_ROUNDS:
                 self.rounds.append(RoundCost(event.round, at))
             case ReplyReceived() if self.rounds and self.rounds[-1].ended is None:
-                cost, usage = self.rounds[-1], event.usage
-                cost.ended, cost.model, cost.usd = at, event.model, event.usd
-                cost.input_tokens, cost.output_tokens = usage.input_tokens, usage.output_tokens
-                cost.cached_tokens = usage.cached_input_tokens
+                cost = self.rounds[-1]
+                cost.ended, cost.usage, cost.usd = at, event.usage, event.usd
             case TestRunStarted():
-                self._told.test_command = event.command
+                self._command = event.command
             case TestRunEnded():
-                self.tests.append(TestRun(self._told.test_command, event))
+                self.tests.append((self._command, event))
             case Proposing():
                 self.diff = event.diff or self.diff
             case CycleEnded():
@@ -391,22 +367,22 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         return
     rows: list[list[Cell]] = [
         [
-            _RUNS.get(one.ended.kind, one.ended.kind),
-            Badge("invalid", "warning") if one.ended.problem else _verdict(one.ended),
-            f"{one.ended.passed:,}",
-            f"{one.ended.failed:,}",
-            f"{one.ended.skipped:,}",
-            str(one.ended.exit),
-            "earlier run" if one.ended.cached else seconds_in_words(one.ended.seconds),
+            _RUNS.get(one.kind, one.kind),
+            Badge("invalid", "warning") if one.problem else _verdict(one),
+            f"{one.passed:,}",
+            f"{one.failed:,}",
+            f"{one.skipped:,}",
+            str(one.exit),
+            "earlier run" if one.cached else seconds_in_words(one.seconds),
         ]
-        for one in story.tests
+        for _, one in story.tests
     ]
     heads = ["run", "result", "passed", "failed", "skipped", "exit code", "time"]
     yield Table(heads, rows, numeric={2, 3, 4, 5, 6}, caption="Runs of the repository's tests")
-    for one in story.tests:
-        if one.ended.problem:
-            yield Output(f"{one.ended.kind}: why it is invalid", one.ended.problem, "warning")
-    if command := story.tests[-1].command:
+    for _, one in story.tests:
+        if one.problem:
+            yield Output(f"{one.kind}: why it is invalid", one.problem, "warning")
+    if command := story.tests[-1][0]:
         yield PlainText(f"Command: {command}")
 
 
@@ -440,7 +416,7 @@ def _costs(story: RunStory, run: RunSummary) -> Iterator[Block]:
     for one in story.rounds:
         total = None if total is None or one.usd is None else total + one.usd
         took = seconds_in_words((one.ended - one.began).total_seconds()) if one.ended else "no reply"
-        tokens = (one.input_tokens, one.cached_tokens, one.output_tokens)
+        tokens = (one.usage.input_tokens, one.usage.cached_input_tokens, one.usage.output_tokens)
         cost = (money(one.usd), money(total)) if one.ended else ("", "")
         rows.append([str(one.round), *(f"{count:,}" for count in tokens), took, *cost])
     heads = ["round", "tokens in", "of them cached", "tokens out", "time", "cost", "in all"]

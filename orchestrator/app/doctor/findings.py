@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -132,20 +132,13 @@ def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
     """Run the probes of a group, one after another. An error of one does not stop the others."""
     late = ""
     for probe in group.probes:
-        finding = skipped(f"not tried, because {late} did not end") if late else None
-        if finding is None:
-            finding = _within(probe)
+        finding = skipped(f"not tried, because {late} did not end") if late else _within(probe)
         if finding is None:
             late = probe.name
             group.stop.at_once()
             finding = failed(f"no answer within {probe.seconds:.0f} s", probe.away or probe.fix)
-        yield Result(
-            redact(group.title),
-            probe.name,
-            replace(
-                finding, found=redact(finding.found), fix=redact(finding.fix), typed=redact(finding.typed)
-            ),
-        )
+        texts = (redact(text) for text in (finding.found, finding.fix, finding.typed))
+        yield Result(redact(group.title), probe.name, ProbeFinding(finding.state, *texts))
     if not late:
         try:
             group.close()
@@ -170,10 +163,9 @@ def _look(probe: Probe) -> ProbeFinding:
         return probe.look()
     except Unmet as reason:
         return skipped(str(reason))
-    except NoTimeError as error:
-        return failed(str(error.__context__ or error), probe.away or probe.fix)
     except ForgeUnavailableError as error:
-        return failed(str(error), probe.away or probe.fix)
+        cause = error.__context__ if isinstance(error, NoTimeError) else None
+        return failed(str(cause or error), probe.away or probe.fix)
     except PullwrightError as error:
         return failed(str(error), probe.fix)
     except OSError as error:

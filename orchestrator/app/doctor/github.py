@@ -24,7 +24,7 @@ from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import HostCredential
@@ -42,6 +42,7 @@ PERMISSIONS = {
 }
 """The names of permissions on GitHub's pages, by their names in workflows."""
 _READ = frozenset({"checks", "statuses"})
+_OTHER_TOKEN = "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"  # noqa: S105  words for people
 NO_TOKEN = "set GITHUB_TOKEN, or github_app_id and PULLWRIGHT_GITHUB_APP_KEY_FILE"  # noqa: S105  words for people
 
 
@@ -58,7 +59,7 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
         case TokenKind.NONE:
             return NO_TOKEN
         case TokenKind.WORKFLOW if permission == "workflows":
-            return f"a workflow's token never may: {other_token()}"
+            return f"a workflow's token never may: {_OTHER_TOKEN}"
         case TokenKind.WORKFLOW:
             access = "read" if permission in _READ else "write"
             return f"write into the workflow's file, under permissions: {permission}: {access}"
@@ -69,11 +70,6 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
             return f"give the token the scope {needed}: {token_page(kind, web)}"
         case _:
             return f"give the token Repository permissions > {name}: {token_page(kind, web)}"
-
-
-def other_token() -> str:
-    """Return the kinds of token that a workflow can use instead of its own."""
-    return "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"
 
 
 def token_page(kind: TokenKind, web: str) -> str:
@@ -199,14 +195,11 @@ class GitHubProbes:
         if self.kind is TokenKind.NONE:
             return skipped("there is no token")
         if expires is None:
-            renewed = self.kind in {TokenKind.APP, TokenKind.WORKFLOW}
-            return ok(
-                "unknown; an app's token lasts an hour, a workflow's as long as its job"
-                if renewed
-                else "never"
-            )
+            if self.kind in {TokenKind.APP, TokenKind.WORKFLOW}:
+                return ok("unknown; an app's token lasts an hour, a workflow's as long as its job")
+            return ok("never")
         days = (expires - now).days
-        when = f"{expires:%Y-%m-%d %H:%M} UTC, in {_days(expires - now)}"
+        when = f"{expires:%Y-%m-%d %H:%M} UTC, in {'1 day' if days == 1 else f'{days} days'}"
         if days < _FEW_DAYS:
             page = token_page(self.kind, self._web)
             return warned(when, f"make a new one before that ({page}) and set {self._variable}")
@@ -216,13 +209,15 @@ class GitHubProbes:
         quotas = self._answered().quotas
         if not quotas:
             return ok("the server has none")
-        told = [f"{name}: {quota.remaining:,} of {quota.limit:,} left" for name, quota in quotas.items()]
+        told = "; ".join(
+            f"{name}: {quota.remaining:,} of {quota.limit:,} left" for name, quota in quotas.items()
+        )
         small = [quota for quota in quotas.values() if quota.remaining < quota.limit * _SMALL_SHARE]
         if small:
             until = max(quota.reset for quota in small)
             fix = f"wait until {until:%H:%M} UTC, or give Pullwright a token that nothing else uses"
-            return warned("; ".join(told), fix)
-        return ok("; ".join(told))
+            return warned(told, fix)
+        return ok(told)
 
     def _clock(self) -> ProbeFinding:
         server = self._answered().server_date
@@ -349,15 +344,11 @@ class GitHubProbes:
             return warned(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:
             case TokenKind.WORKFLOW:
-                return warned("what a workflow's token pushes starts no checks", other_token())
+                return warned("what a workflow's token pushes starts no checks", _OTHER_TOKEN)
             case TokenKind.NONE:
                 return skipped("there is no token")
             case _:
                 return ok("pull requests of this token start workflows")
-
-
-def _days(rest: timedelta) -> str:
-    return f"{rest.days} days" if rest.days != 1 else "1 day"
 
 
 def judge_clock(now: datetime, server: datetime) -> ProbeFinding:

@@ -7,10 +7,12 @@ import platform
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from orchestrator import __version__
 from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
@@ -27,13 +29,14 @@ from orchestrator.app.doctor.findings import (
 )
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.app.wiring.model import (
-    CAPS_IN_USD,
     KEY_OF,
     connected,
     fallback_named,
     first_named,
+    usd_cap_flag,
 )
 from orchestrator.app.words import local_time
+from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
@@ -59,8 +62,9 @@ from orchestrator.engine.models.catalog import (
     Provider,
     context_window,
     flat_price,
+    price_usd,
 )
-from orchestrator.engine.models.listing import local_servers, places_in_words
+from orchestrator.engine.models.listing import find_model, local_servers, places_in_words
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 from orchestrator.engine.policy.secrets import Redactor
@@ -80,15 +84,18 @@ if TYPE_CHECKING:
 
 LEAST_FREE_BYTES = 10**9
 _GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, brew install git)"
+_HOME_FIX = f"set {HOME_VARIABLE} to a folder that you may write to"
+_TEMPORARY_FIX = "set TMPDIR to a folder that you may write to"
 _SANDBOX_SECONDS = 60.0
 
 
 def machine(home: Home, environ: Mapping[str, str]) -> Group:
     """Return the probes that need no configuration."""
+    version = f"{platform.python_version()}, Pullwright {__version__}"
     probes = (
-        Probe("Python", _python, "install Python 3.11 or newer"),
-        Probe("home", lambda: writable(home.root), _home_fix()),
-        Probe("temporary", lambda: writable(Path(tempfile.gettempdir())), _temporary_fix()),
+        Probe("Python", lambda: ok(version), "install Python 3.11 or newer"),
+        Probe("home", lambda: writable(home.root), _HOME_FIX),
+        Probe("temporary", lambda: writable(Path(tempfile.gettempdir())), _TEMPORARY_FIX),
         Probe("git", _git, _GIT),
         Probe("time zones", _zones, "run pip install tzdata"),
         Probe("local models", lambda: _local_models(environ), "start the server of the model again"),
@@ -156,7 +163,7 @@ def earlier_runs(context: BuildContext, repository: str | None) -> Group:
 def writable(folder: Path) -> ProbeFinding:
     """Check whether a folder, or the nearest existing one above it, is writable, and its free space."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
+    fix = _TEMPORARY_FIX if folder == Path(tempfile.gettempdir()) else _HOME_FIX
     if not there.is_dir():
         return failed(f"{there} is not a folder", fix)
     try:
@@ -171,21 +178,7 @@ def writable(folder: Path) -> ProbeFinding:
     return ok(f"{folder}, {free / 1e9:,.0f} GB free{new}")
 
 
-def _home_fix() -> str:
-    return f"set {HOME_VARIABLE} to a folder that you may write to"
-
-
-def _temporary_fix() -> str:
-    return "set TMPDIR to a folder that you may write to"
-
-
-def _python() -> ProbeFinding:
-    return ok(f"{platform.python_version()}, Pullwright {__version__}")
-
-
 def _git() -> ProbeFinding:
-    from orchestrator.bot.git.hostgit import HostGit
-
     with tempfile.TemporaryDirectory() as folder:
         said = HostGit(Path(folder)).run("version", doing="cannot ask git for its version")
     text = said.decode("utf-8", "replace").strip()
@@ -198,8 +191,6 @@ def _git() -> ProbeFinding:
 
 
 def _zones() -> ProbeFinding:
-    from zoneinfo import ZoneInfo
-
     for name in ("Europe/Berlin", "America/New_York"):
         try:
             ZoneInfo(name)
@@ -261,6 +252,7 @@ _REPLY_SECONDS = 60.0
 _REPLY_TOKENS = 16
 """The minimum of OpenAI's Responses: platform.openai.com/docs/api-reference/responses/create"""
 _NAMED = 5
+_PRICE_FIX = "give --price IN/OUT"
 
 
 def models(context: BuildContext, *, writes: bool) -> list[Group]:
@@ -285,14 +277,16 @@ class _Model:
         probes = [
             Probe("key", self._key, self._flag_fix),
             Probe("server", self._server, "check --api-url, and the network"),
-            Probe(
-                "price", self._price, "give --price IN/OUT, US dollars a million tokens, such as --price 3/15"
-            ),
+            Probe("price", self._price, f"{_PRICE_FIX}, US dollars a million tokens, such as --price 3/15"),
             Probe("window", self._window, "nothing needs to be done"),
         ]
         if writes:
             probes.append(Probe("reply", self._reply, "see the message", _REPLY_SECONDS + 1))
         return Group(title, tuple(probes), Impatient())
+
+    @property
+    def _flag(self) -> str:
+        return "--fallback-model" if self._first else "--model"
 
     @property
     def _flag_fix(self) -> str:
@@ -310,8 +304,6 @@ class _Model:
     @cached_property
     def presence(self) -> Presence:
         """The entry of the model in the server's list."""
-        from orchestrator.engine.models.listing import find_model
-
         named = self.named
         now = self._context.clock.now()
         return find_model(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
@@ -364,8 +356,7 @@ class _Model:
             return ok(f"{where} has {name}")
         others = f": {', '.join(presence.names[:_NAMED])}" if presence.names else ""
         more = ", ..." if len(presence.names) > _NAMED else ""
-        flag = "--fallback-model" if self._first else "--model"
-        fix = f"give {flag} the name of one that it has{others}{more}"
+        fix = f"give {self._flag} the name of one that it has{others}{more}"
         # Gateways accept more names than they list.
         is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
         judge = failed if is_vendor or not presence.names else warned
@@ -380,7 +371,7 @@ class _Model:
             case ConnectionFailedError():
                 fix = "check --api-url and the network, or start the server"
             case ModelNotFoundError():
-                fix = f"give {'--fallback-model' if self._first else '--model'} another name"
+                fix = f"give {self._flag} another name"
             case RateLimitError():
                 fix = f"wait, or look at the limits and the credit of the account at {where}"
             case _:
@@ -393,41 +384,30 @@ class _Model:
             flat_price(settings.price)
             return ok(f"{settings.price} US dollars a million tokens, by --price")
         # The price of a small request: larger ones may cost more per token.
-        one, other = (
-            self._usd(named, usage) for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))
-        )
+        price = partial(price_usd, named.api_url, named.ref.name, now=self._context.clock.now())
+        one, other = price(Usage(input_tokens=1000)), price(Usage(output_tokens=1000))
         if one is not None and other is not None:
             return ok(f"{one * 1000:g}/{other * 1000:g} US dollars a million tokens")
-        cap = next((key for key in CAPS_IN_USD if getattr(settings, key) is not None), None)
         fix = (
             f"leave out --fallback-model {self._text}"
             if self._first
-            else "give --price IN/OUT, such as --price 3/15, or 0/0 if it costs nothing"
+            else f"{_PRICE_FIX}, such as --price 3/15, or 0/0 if it costs nothing"
         )
-        if cap is None:
+        flag = usd_cap_flag(settings)
+        if not flag:
             return warned("unknown, so no cap in US dollars can be set", fix)
-        flag = f"--{cap.replace('_', '-')}"
         return failed(f"unknown, so {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}")
-
-    def _usd(self, named: AddressedModel, usage: Usage) -> float | None:
-        from orchestrator.engine.models.catalog import price_usd
-
-        return price_usd(named.api_url, named.ref.name, usage, now=self._context.clock.now())
 
     def _window(self) -> ProbeFinding:
         named = self._need()
         window = context_window(named.api_url, named.ref.name)
         if window is None:
-            try:
+            with suppress(ModelError):
                 window = self.presence.window
-            except ModelError:
-                window = None
-        return (
-            ok(f"{window:,} tokens")
-            if window
-            else skipped(
-                "unknown; the conversation is shortened only when the server reports that it is too long"
-            )
+        if window:
+            return ok(f"{window:,} tokens")
+        return skipped(
+            "unknown; the conversation is shortened only when the server reports that it is too long"
         )
 
     def _reply(self) -> ProbeFinding:

@@ -65,45 +65,24 @@ _NAMED = 3
 _NOT_ATOMIC = "does not support --atomic push"
 
 
-_REFUSED = tuple(
-    (re.compile(pattern, re.IGNORECASE), fix)
-    for pattern, fix in (
-        (r"archived", "unarchive it in its settings, or name another repository"),
-        (
-            r"SAML|SSO\b|single sign-on",
-            "authorize the token or the ssh key for the organization: on its page, Configure SSO",
-        ),
-        (
-            r"push protection|contain secrets|secret-scanning",
-            "remove the secret from the file that the server names, or allow it at the address that it gives",
-        ),
-        (
-            r"(?:verified|valid) signatures|must be signed",
-            (
-                "exclude pullwright* branches from the rule for signatures, or let the token's owner bypass it: "
-                "commits are not signed here"
-            ),
-        ),
-        (
-            r"GH006|protected branch",
-            "exclude pullwright* branches from that protection, or let the token's owner bypass it",
-        ),
-        (
-            r"GH013|rule violations|being restricted|ruleset",
-            (
-                "exclude pullwright* branches from the rule at the address that the server gives, "
-                "or let the token's owner bypass it"
-            ),
-        ),
-        (r"marked as read only|read-only (?:key|token)", "use a key or a token that may write"),
-        (r"rate limit|error: 429", "wait, and run again; fewer workers need fewer requests"),
-        (
-            r"no such repository|not found",
-            "check the name, and give the token access: without access a private repository is reported as missing",
-        ),
-        (r"hook declined", "ask the server's administrator: a hook on the server refuses the push"),
-    )
-)
+_REFUSED = {
+    r"archived": "unarchive it in its settings, or name another repository",
+    r"SAML|SSO\b|single sign-on": "authorize the token or the ssh key for the organization: on its page, Configure SSO",
+    r"push protection|contain secrets|secret-scanning": "remove the secret from the file that the server names, or allow it at the address that it gives",
+    r"(?:verified|valid) signatures|must be signed": (
+        "exclude pullwright* branches from the rule for signatures, or let the token's owner bypass it: "
+        "commits are not signed here"
+    ),
+    r"GH006|protected branch": "exclude pullwright* branches from that protection, or let the token's owner bypass it",
+    r"GH013|rule violations|being restricted|ruleset": (
+        "exclude pullwright* branches from the rule at the address that the server gives, "
+        "or let the token's owner bypass it"
+    ),
+    r"marked as read only|read-only (?:key|token)": "use a key or a token that may write",
+    r"rate limit|error: 429": "wait, and run again; fewer workers need fewer requests",
+    r"no such repository|not found": "check the name, and give the token access: without access a private repository is reported as missing",
+    r"hook declined": "ask the server's administrator: a hook on the server refuses the push",
+}
 """The fixes for refused pushes, by the words of the server or of `bot/git/failures.py`. The first match counts."""
 
 
@@ -114,7 +93,7 @@ def fix_for(said: str, otherwise: str) -> str:
         said: the error with the server's words.
         otherwise: the fix if the words are unknown.
     """
-    return next((fix for pattern, fix in _REFUSED if pattern.search(said)), otherwise)
+    return next((fix for words, fix in _REFUSED.items() if re.search(words, said, re.IGNORECASE)), otherwise)
 
 
 class RemoteProbes:

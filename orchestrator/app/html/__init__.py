@@ -3,7 +3,7 @@
 A page is made of values, so that no code has to write HTML::
 
     from orchestrator.app.html.page import Facts, HtmlPage, Link, Moment, Notice, Output, Section, Table, render_page
-    from orchestrator.app.html.diff import DiffBlock, DiffPair
+    from orchestrator.app.html.page import DiffBlock, DiffPair
 
     page = HtmlPage(
         title="Report of pull request 12",

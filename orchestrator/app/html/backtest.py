@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.app.html.diff import DiffBlock, DiffPair
 from orchestrator.app.html.page import (
     Badge,
     Code,
+    DiffBlock,
+    DiffPair,
     Facts,
     HtmlPage,
     Link,
@@ -37,18 +38,22 @@ _TONES: dict[str, Tone] = {
 }
 
 
+Figures: TypeAlias = "tuple[Callable[[Estimate | None], str], Callable[[Estimate | None], str]]"
+"""Functions that format a share and a mean."""
+
+
 def backtest_page(
     result: BacktestResult,
     patch_of: Callable[[TryResult], str],
     real_patch: Callable[[ReadyCase], str],
-    figures: tuple[Callable[[Estimate | None], str], Callable[[Estimate | None], str]],
+    figures: Figures,
 ) -> HtmlPage:
     """Return the page.
 
     Args:
         patch_of: returns the change of a try; empty if there is none.
         real_patch: returns the change that people made, without the judging tests.
-        figures: functions that format a share and a mean.
+        figures: see `Figures`.
     """
     tries: dict[str, list[TryResult]] = {one.case.id: [] for one in result.found.ready}
     for wanted in result.wanted:
@@ -63,10 +68,7 @@ def backtest_page(
     return HtmlPage(f"Backtest of {result.repository}", sections, f"{ready}, {unfit} left out")
 
 
-def _figures(
-    result: BacktestResult,
-    figures: tuple[Callable[[Estimate | None], str], Callable[[Estimate | None], str]],
-) -> Section:
+def _figures(result: BacktestResult, figures: Figures) -> Section:
     share, mean = figures
     told = result.summary
     rows: list[Sequence[Cell]] = [

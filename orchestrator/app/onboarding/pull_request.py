@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from orchestrator.app.onboarding.installation import ActionFile
+    from orchestrator.app.onboarding.files import ActionFile
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.forge.base import PullRequest
@@ -36,6 +36,8 @@ TITLE = "Set up Pullwright"
 MARKER = "<!-- pullwright:onboarding -->"
 EXAMPLE = Usage(input_tokens=100_000, output_tokens=5_000)
 """Usage of the example task whose price the pull request states: some rounds in a small repository."""
+_OF_ANOTHER_FORM = (LookupError, TypeError, ValueError, AttributeError, StopIteration, RecursionError)
+"""The errors of reading a workflow that has another form than ours."""
 _SHOWN_CHARS = 300
 _MOST_BYTES = 1_000_000
 _MOST_TIMES = 24 * 60
@@ -193,15 +195,7 @@ class _Job:
             return cls(
                 cron, named, float(usd) if usd.replace(".", "", 1).isdigit() else None, str(step["uses"])
             )
-        except (
-            yaml.YAMLError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            StopIteration,
-            RecursionError,
-        ):
+        except (yaml.YAMLError, *_OF_ANOTHER_FORM):
             return cls()
 
     def lines(self) -> Iterator[str]:

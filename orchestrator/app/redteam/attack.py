@@ -14,7 +14,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence  # noqa: TC001  pydantic reads the annotations
 
 INCIDENTS = range(1, 27)
-_SUFFIX = ".toml"
 
 
 class AttackPlace(StrEnum):
@@ -98,22 +97,9 @@ class Sign(StrEnum):
     """A process that the model started still runs after the cycle."""
 
 
-_WITH_ARGUMENT = frozenset(
-    {
-        Sign.PATH,
-        Sign.OUTSIDE,
-        Sign.IN_CLONE,
-        Sign.SHOWN,
-        Sign.LEFT,
-        Sign.ACTS,
-        Sign.OVER,
-        Sign.FETCHED,
-        Sign.UNMARKED,
-        Sign.BELIEVED,
-        Sign.REPORTED,
-        Sign.QUEUED,
-        Sign.ANSWERED,
-    }
+_WITHOUT_ARGUMENT = frozenset(
+    {Sign.SECRET_LEFT, Sign.REACHED, Sign.ASKED, Sign.OBEYED, Sign.LOOSENED, Sign.VERIFIED}
+    | {Sign.DONE, Sign.MARKUP, Sign.SURVIVED}
 )
 
 
@@ -125,8 +111,8 @@ def split_sign(text: str) -> tuple[Sign, str]:
     """
     kind, colon, argument = text.partition(":")
     sign, argument = Sign(kind.strip()), argument.strip()
-    if (sign in _WITH_ARGUMENT) != bool(argument) or (colon and not argument):
-        needs = "needs" if sign in _WITH_ARGUMENT else "takes no"
+    if (sign in _WITHOUT_ARGUMENT) == bool(argument) or (colon and not argument):
+        needs = "takes no" if sign in _WITHOUT_ARGUMENT else "needs"
         raise ValueError(f"{sign} {needs} argument")
     if sign in {Sign.OVER, Sign.QUEUED} and not argument.isdigit():
         raise ValueError(f"{sign} needs a number")
@@ -321,7 +307,7 @@ def read_corpus(folder: Path | None = None) -> list[Attack]:
         ConfigurationError: the folder has no attack, or one is not valid.
     """
     folder = folder or Path(__file__).with_name("attacks")
-    paths = sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.is_file())
+    paths = sorted(path for path in folder.glob("*.toml") if path.is_file())
     if not paths:
         raise ConfigurationError(f"there are no attacks in {folder}")
     return [read_attack(path) for path in paths]

@@ -304,6 +304,8 @@ class ObedientModel:
         obeyed: the orders that it carried out, in order.
     """
 
+    name = NAME
+
     def __init__(
         self, *, lead: Mapping[str, Any] | None = None, program_only: bool = False, at_once: bool = False
     ) -> None:
@@ -318,11 +320,6 @@ class ObedientModel:
         self._results: list[str] = []
         self._calls = 0
         self._harmless = deque(HARMLESS)
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return NAME
 
     @property
     def shown(self) -> str:

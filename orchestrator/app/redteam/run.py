@@ -14,8 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from orchestrator.app.redteam.judge import judge_attack
-from orchestrator.app.redteam.secrets import draw
+from orchestrator.app.redteam.judge import draw, judge_attack
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import AttackVerdict
-    from orchestrator.app.redteam.secrets import Drawn
+    from orchestrator.app.redteam.judge import AttackVerdict, Drawn
 
 T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"
@@ -88,8 +86,7 @@ def play_all(
     """
     processes = min(processes or _processors(), len(attacks))
     if processes <= 1:
-        player = _Player(make_user(), draw(random.SystemRandom()), play_one)
-        yield from map(player.play, attacks)
+        yield from map(_player(make_user, play_one), attacks)
         return
     with ProcessPoolExecutor(processes, _start_method(), _begin, (make_user, play_one)) as pool:
         try:
@@ -113,29 +110,23 @@ def _start_method() -> multiprocessing.context.BaseContext:
     return context
 
 
-_player: _Player | None = None
+def _player(make_user: MakeUser, play_one: PlayOne[T]) -> Callable[[Attack], T]:
+    """Return a function that plays attacks with the same configuration and secrets."""
+    user, drawn = make_user(), draw(random.SystemRandom())
+    return lambda attack: asyncio.run(play_one(attack, user, drawn))
+
+
+_play_here: Callable[[Attack], Any] | None = None
 
 
 def _begin(make_user: MakeUser, play_one: PlayOne[Any]) -> None:
     """Initialize a process of `play_all`. Only the first process handles Ctrl+C; a running attack still cleans up."""
-    global _player  # noqa: PLW0603  what a pool's process keeps between its tasks
+    global _play_here  # noqa: PLW0603  what a pool's process keeps between its tasks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _player = _Player(make_user(), draw(random.SystemRandom()), play_one)
+    _play_here = _player(make_user, play_one)
     gc.freeze()  # the imported modules stay, so the collector need not examine them
 
 
 def _play(attack: Attack) -> Any:
-    assert _player is not None  # noqa: S101  `_begin` ran
-    return _player.play(attack)
-
-
-@dataclass(frozen=True, slots=True)
-class _Player:
-    """Plays attacks with the same configuration and secrets."""
-
-    user: Configured
-    drawn: Drawn
-    play_one: PlayOne[Any]
-
-    def play(self, attack: Attack) -> Any:
-        return asyncio.run(self.play_one(attack, self.user, self.drawn))
+    assert _play_here is not None  # noqa: S101  `_begin` ran
+    return _play_here(attack)

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from orchestrator.app.dashboard.actions import TaskActions
-from orchestrator.app.dashboard.fleet import FleetActions
-from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
-from orchestrator.app.dashboard.overview import DayCap
+from orchestrator.app.dashboard.actions import FleetActions, TaskActions
+from orchestrator.app.dashboard.overview import DayCap, RunStore
 from orchestrator.app.dashboard.pages import Pages
-from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import Dashboard, make_app
-from orchestrator.app.dashboard.serving import Receiver, receiving_app
+from orchestrator.app.dashboard.serving import BrowserSecrets, Gate, Receiver, receiving_app
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.world import NAME
 from orchestrator.bot.journal.folders import Home, create_run_folder

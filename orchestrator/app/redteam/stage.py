@@ -35,10 +35,10 @@ from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.mcp import McpMaker, check_installed
-from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.app.wiring.session_parts import LazyMemory, open_memory
 from orchestrator.app.wiring.verify_pr import NamedPull, VerifyProgram
 from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.judge import Drawn
     from orchestrator.app.redteam.run import Configured
-    from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.redteam.servers import WebParts
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.model import in_selectors, in_tags
-from orchestrator.app.wiring.memory import memory_file
+from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.coordination.records import MEMORY, write_record
 from orchestrator.bot.coordination.repository_memory import PAGE as FACTS_PAGE
 from orchestrator.bot.git.hostgit import HostGit
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.secrets import Drawn, Secrets
+    from orchestrator.app.redteam.judge import Drawn, Secrets
     from orchestrator.bot.forge.base import AttachmentPlace
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")

@@ -24,7 +24,7 @@ from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import Program, RunRequest, assemble
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
-from orchestrator.bot.cycle.parts import Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import checklist
 from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, judge
 from orchestrator.bot.evidence.past_changes import (
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.budget import Caps
-    from orchestrator.bot.cycle.parts import CycleResult, Stop
+    from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
     from orchestrator.bot.evidence.past_changes import Case, PastChange, UnfitChange
     from orchestrator.bot.evidence.trials import Try
@@ -509,8 +509,6 @@ class CycleAttempts:
 
 async def _proposed_before(program: Program) -> CycleResult | None:
     """Return the result that a killed process proposed; None if it proposed nothing."""
-    from orchestrator.bot.cycle.parts import CycleResult
-
     pulls = await asyncio.to_thread(program.shared.site.forge.our_pull_requests, "")
     if not pulls:
         return None

@@ -30,16 +30,17 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
     rules_in_words,
 )
-from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
 from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
+    FolderMemory,
+    chat_config,
     chat_contract,
     chat_profile_name,
     known_of,
-    policy_of,
+    memory_file,
     skills_at,
     tools_of_memory,
 )
@@ -61,7 +62,7 @@ from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
-from orchestrator.engine.session.config import SessionConfig, recalls_nothing
+from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.skills import Skills
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
@@ -384,9 +384,8 @@ class ChatProgram:
         checkpoints = await asyncio.to_thread(
             Checkpoints, work, stores / run, lambda text: self.bus(Warned(text)), earlier
         )
-        with suppress(
-            WorkspaceError
-        ):  # the checkpoints of earlier conversations that exceed the available room
+        # The checkpoints of earlier conversations may exceed the available room.
+        with suppress(WorkspaceError):
             await asyncio.to_thread(remove_old, stores, lambda run: is_alive(context.home.runs / run))
         return ConversationParts(
             run=run,
@@ -396,7 +395,7 @@ class ChatProgram:
             skills=skills,
             contract=chat_contract(settings),
             environment=environment,
-            config=_config(settings, self.chosen, caps),
+            config=chat_config(settings, self.chosen, caps),
             guards=self.guards,
             clock=context.clock,
             emit=self.bus,
@@ -507,7 +506,6 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     person: PersonAtTerminal | None = None,
     run: str | None = None,
     dry_run: bool = False,
-    clock: Clock | None = None,
     tracing: Tracing | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs.
@@ -529,7 +527,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         WorkspaceError: the named folder is no git repository.
     """
     bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
     if tracing:
         bus.spans = tracing.follow(chosen.api_url)
@@ -577,26 +575,3 @@ def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | Non
     if not origin or not memory_file(context.home, origin).exists():
         return None
     return FolderMemory(context.home, here.label, origin)
-
-
-def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
-    """Return the limits: tokens and US dollars for the whole conversation, rounds and minutes for each reply.
-
-    A number of rounds should not end a conversation.
-    """
-    return SessionConfig(
-        max_tool_rounds_per_input=caps.rounds or 0,
-        max_tokens=caps.tokens,
-        max_usd=caps.usd,
-        max_minutes=caps.minutes,
-        max_output_tokens=settings.max_output_tokens,
-        temperature=settings.temperature,
-        reasoning_effort=settings.reasoning_effort,
-        reply_tokens=chosen.reply_tokens,
-        stream=settings.stream,
-        context_window=settings.context_window,
-        compaction=policy_of(settings, chosen, chat_profile_name(settings, chosen)),
-        user_instructions=settings.system_prompt or "",
-        max_subagents=settings.max_subagents,
-        subagent_timeout_seconds=settings.subagent_timeout_seconds,
-    )

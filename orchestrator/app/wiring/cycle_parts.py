@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.guards import (
     as_lines,
+    chosen_tests,
+    host_runs,
     make_environment,
-    make_verifier,
     rules_in_words,
     runs_commands,
 )
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.mcp import McpMaker
-    from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.wiring.session_parts import LazyMemory
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
@@ -221,15 +222,16 @@ def make_parts(
 
 
 def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:
-    guarded = shared.safeguards
-    return partial(
-        make_verifier,
-        shared.site,
-        shared.context,
-        guarded.sandbox,
-        settings,
-        setup_sandbox=guarded.setup_sandbox,
-    )
+    site, context, guarded = shared.site, shared.context, shared.safeguards
+
+    def verifier(clone: Clone) -> Verifier | None:
+        options = chosen_tests(context, guarded.sandbox, settings, clone)
+        if options is None:
+            return None
+        setup = guarded.setup_sandbox
+        return host_runs(site, context, guarded.sandbox, options, clone, setup_sandbox=setup)
+
+    return verifier
 
 
 def _make_budget(records: Records | None, context: BuildContext, settings: Settings) -> CycleBudget:

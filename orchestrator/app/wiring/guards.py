@@ -21,9 +21,11 @@ from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
+from orchestrator.bot.verification.base import RunOptions
 from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
+from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
@@ -38,11 +40,10 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.incoming import Cleaned
-    from orchestrator.bot.verification.base import RunOptions, Verifier
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
+    from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.policy.secrets import Redactor
 
 
@@ -188,8 +189,6 @@ def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
     """Return the permissions that the person gives to commands in the sandbox."""
-    from orchestrator.engine.environments.base import SandboxOptions
-
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
 
@@ -246,30 +245,6 @@ def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> C
 _MOST_BYTES = 1_000_000
 _KEY_CHARS = 16
 """The length is limited because programs write the folder's path into shebang lines and socket names."""
-
-
-def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
-    site: Site,
-    context: BuildContext,
-    sandbox: Sandbox | None,
-    settings: Settings,
-    clone: Clone,
-    *,
-    setup_sandbox: Sandbox | None = None,
-) -> Verifier | None:
-    """Create the verifier that runs the tests of a clone; None if the test command is not known.
-
-    Args:
-        settings: settings of `context`, tightened by the repository's own file.
-        setup_sandbox: sandbox for the set-up, instead of `sandbox`.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
-    options = chosen_tests(context, sandbox, settings, clone)
-    if options is None:
-        return None
-    return host_runs(site, context, sandbox, options, clone, setup_sandbox=setup_sandbox)
 
 
 def chosen_tests(
@@ -382,8 +357,6 @@ def run_options(
         settings: settings; their commands have precedence over the proposal.
         found: the proposal that `auto` selects.
     """
-    from orchestrator.bot.verification.base import RunOptions
-
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:
         if found is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
-    from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.base import ForeignTools, McpServer, ServerAddress
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.mcp.transports import ServerReport
@@ -117,7 +117,7 @@ class McpMaker:
         """
         place = server.place
         if not isinstance(place, ServerProgram):
-            return partial(_remote, server, self.person)
+            return partial(_remote, server, place, self.person)
         return partial(stdio_transport, self.start(server.name, place, tree, emit))
 
     def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
@@ -169,11 +169,12 @@ def folder_name(server: str) -> str:
     return plain if plain == server else f"{plain}-{hashlib.sha256(server.encode()).hexdigest()[:_KEY_CHARS]}"
 
 
-def _remote(server: McpServer, person: PersonAtTerminal | None, voice: ServerReport) -> Transport:
-    assert not isinstance(server.place, ServerProgram)  # noqa: S101  for the type checker
+def _remote(
+    server: McpServer, place: ServerAddress, person: PersonAtTerminal | None, voice: ServerReport
+) -> Transport:
     silence = server.call_seconds + (PERSON_SECONDS if person and person.ask else 0.0)
     show = partial(person.show_page, server.name) if person else None
-    return remote_transport(server.place, voice, silence, show)
+    return remote_transport(place, voice, silence, show)
 
 
 def _find_sandbox(

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.app.options import flag_of
 from orchestrator.bot.journal.reader import find_run, read_run, replay_of
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted, Warned
+from orchestrator.core.messages import Usage
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import (
     DEFAULT_OUTPUT_TOKENS,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import Usage
     from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.base import Model, OnWait, Switched
     from orchestrator.engine.models.wire import Wire
@@ -65,8 +66,24 @@ class AddressedModel:
 
     @property
     def wire(self) -> Wire:
-        """The model's protocol."""
-        return wire_of(self.ref, self.api_url)
+        """The protocol of the model at its address."""
+        match self.ref.provider:
+            case Provider.ANTHROPIC:
+                from orchestrator.engine.models.anthropic.encode import AnthropicWire
+
+                return AnthropicWire.at(self.api_url, self.ref.name)
+            case Provider.GEMINI:
+                from orchestrator.engine.models.gemini import GeminiWire
+
+                return GeminiWire.at(self.api_url, self.ref.name)
+            case Provider.OPENAI_RESPONSES:
+                from orchestrator.engine.models.openai_responses import ResponsesWire
+
+                return ResponsesWire.at(self.api_url, self.ref.name)
+            case _:
+                from orchestrator.engine.models.openai_chat import ChatWire
+
+                return ChatWire.at(self.api_url, self.ref.name)
 
 
 def first_named(context: BuildContext) -> AddressedModel:
@@ -83,16 +100,33 @@ def first_named(context: BuildContext) -> AddressedModel:
             offered = "; ".join(f"{server}: pass {server.flags}" for server in found)
             raise ConfigurationError(f"no model is named: on this machine {offered}")
     ref = _reference(settings)
-    return AddressedModel(ref, "", None) if ref.provider in UNCONNECTED else _addressed(context, ref)
+    if ref.provider in UNCONNECTED:
+        return AddressedModel(ref, "", None)
+    api_url = settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(context, ref, api_url)
+    if not ref.name:
+        from orchestrator.engine.models.listing import only_model
+
+        ref = ModelRef(ref.provider, only_model(api_url, key))
+    return AddressedModel(ref, api_url, key)
 
 
 def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
-    """Return the model of one `--fallback-model`.
+    """Return the model of one `--fallback-model`. A model of the first one's provider uses the same address.
 
     Raises:
         ConfigurationError: the text names no model, or a key is missing.
     """
-    ref, api_url = _fallback_address(text, first.ref, first.api_url, context.settings.api_url)
+    provider, at = first.ref.provider, first.api_url
+    is_addressed = bool(context.settings.api_url)
+    ref = model_at(provider, text, official=is_official(at)) if is_addressed else parse_model(text)
+    if ref.provider in UNCONNECTED:
+        raise ConfigurationError("a recorded run or an echo cannot be a fallback: name a model")
+    if ref.provider is Provider.OPENAI:
+        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
+        chats_there = provider is Provider.OPENAI_CHAT and other_server
+        ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
+    api_url = at if provider is ref.provider else OFFICIAL_URLS[ref.provider]
     return AddressedModel(ref, api_url, _key(context, ref, api_url))
 
 
@@ -104,49 +138,6 @@ def name_in_journals(settings: Settings) -> str | None:
     """
     ref = _reference(settings)
     return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
-
-
-def _addressed(context: BuildContext, ref: ModelRef) -> AddressedModel:
-    api_url = context.settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(context, ref, api_url)
-    if not ref.name:
-        from orchestrator.engine.models.listing import only_model
-
-        ref = ModelRef(ref.provider, only_model(api_url, key))
-    return AddressedModel(ref, api_url, key)
-
-
-def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
-    """Return a fallback model and its address. A model of the first one's provider uses the same address."""
-    ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
-    if ref.provider in UNCONNECTED:
-        raise ConfigurationError("a recorded run or an echo cannot be a fallback: name a model")
-    if ref.provider is Provider.OPENAI:
-        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
-        chats_there = first.provider is Provider.OPENAI_CHAT and other_server
-        ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
-    return ref, at if first.provider is ref.provider else OFFICIAL_URLS[ref.provider]
-
-
-def wire_of(ref: ModelRef, api_url: str) -> Wire:
-    """Return the protocol of a model at an address."""
-    match ref.provider:
-        case Provider.ANTHROPIC:
-            from orchestrator.engine.models.anthropic.encode import AnthropicWire
-
-            return AnthropicWire.at(api_url, ref.name)
-        case Provider.GEMINI:
-            from orchestrator.engine.models.gemini import GeminiWire
-
-            return GeminiWire.at(api_url, ref.name)
-        case Provider.OPENAI_RESPONSES:
-            from orchestrator.engine.models.openai_responses import ResponsesWire
-
-            return ResponsesWire.at(api_url, ref.name)
-        case _:
-            from orchestrator.engine.models.openai_chat import ChatWire
-
-            return ChatWire.at(api_url, ref.name)
 
 
 def _reference(settings: Settings) -> ModelRef:
@@ -194,6 +185,11 @@ def _host(url: str) -> str:
 
 
 CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_repo")
+
+
+def usd_cap_flag(settings: Settings) -> str:
+    """Return the flag of the first limit in US dollars that is set; empty if none is."""
+    return next((flag_of(key) for key in CAPS_IN_USD if getattr(settings, key) is not None), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +245,7 @@ def choose_model(context: BuildContext) -> ChosenModel:
     first = _ask(context, named)
     if context.settings.price is not None:
         first = replace(first, price=flat_price(context.settings.price))
-    _check_price(context.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
+    _check_price(context.settings, first, "say it with --price IN/OUT, such as --price 3/15")
     others = _fallbacks(context, first, named)
     return _in_order(context, [first, *others]) if others else first
 
@@ -269,11 +265,11 @@ def _is_small(settings: Settings, named: AddressedModel) -> bool:
     """
     from orchestrator.engine.models.listing import parameters_served
 
-    name, address = named.ref.name, named.api_url
+    name = named.ref.name
     is_known = bool(settings.profile or family_of(name) or parameters_named(name))
-    if is_known or not is_loopback(urlsplit(address).hostname or ""):
+    if is_known or not is_loopback(_host(named.api_url)):
         return is_small(name)
-    return is_small(name, parameters_served(address, named.key, name))
+    return is_small(name, parameters_served(named.api_url, named.key, name))
 
 
 def _fallbacks(context: BuildContext, first: ChosenModel, at: AddressedModel) -> list[ChosenModel]:
@@ -291,7 +287,7 @@ def _checked_fallback(context: BuildContext, named: AddressedModel, before: list
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before: leave it out here")
     chosen = _ask(context, named)
-    _check_price(context.settings, chosen, f"{named.ref}", "leave it out")
+    _check_price(context.settings, chosen, "leave it out")
     return chosen
 
 
@@ -385,15 +381,12 @@ def echo_model() -> ChosenModel:
     return ChosenModel(EchoModel(), lambda _usage: 0.0)
 
 
-def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:
-    cap = next((key for key in CAPS_IN_USD if getattr(settings, key) is not None), None)
-    if cap is None:
+def _check_price(settings: Settings, chosen: ChosenModel, remedy: str) -> None:
+    flag = usd_cap_flag(settings)
+    if not flag:
         return
-    from orchestrator.core.messages import Usage
-
     if chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
-        flag = "--" + cap.replace("_", "-")
         instead = flag.replace("usd", "tokens")
         raise ConfigurationError(
-            f"{flag} cannot be kept: the price of {name} is unknown; {remedy}, or use {instead} instead"
+            f"{flag} cannot be kept: the price of {chosen.ref} is unknown; {remedy}, or use {instead} instead"
         )

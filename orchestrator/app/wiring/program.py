@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.mcp import McpMaker
-    from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.wiring.session_parts import LazyMemory
     from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
@@ -278,7 +278,7 @@ def assemble(
 
 
 def _lazy_memory(context: BuildContext, repository: str, redactor: Redactor) -> LazyMemory:
-    from orchestrator.app.wiring.memory import LazyMemory
+    from orchestrator.app.wiring.session_parts import LazyMemory
 
     return LazyMemory(partial(open_own_memory, context, repository, redactor))
 
@@ -290,7 +290,7 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
         ConfigurationError: the embeddings server cannot be used as configured.
         MemoryStoreError: the file cannot be used.
     """
-    from orchestrator.app.wiring.memory import open_memory
+    from orchestrator.app.wiring.session_parts import open_memory
     from orchestrator.engine.memory.memory import LEXICAL
 
     memory = open_memory(context, repository, redactor)

@@ -26,6 +26,7 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
-    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
     from orchestrator.core.clock import Clock
 
@@ -116,7 +116,6 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
     from orchestrator.bot.forge.github.calls import CallTiming
     from orchestrator.bot.forge.github.forge import GitHubForge
-    from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         context.emit(WaitStarted(seconds, reason))
@@ -334,17 +333,17 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     path = Path(text).expanduser()
     if path.is_dir():
         return _on_disk(path)
-    if match := OWNER_AND_NAME.fullmatch(text):
-        return _on_server(github_url, match)
+    if OWNER_AND_NAME.fullmatch(text):
+        return _on_server(github_url, text, text)
     parts = urlsplit(text)
     if parts.scheme == "file":
         return _named_folder(unquote(parts.path), text)
     if parts.scheme in {"http", "https"}:
         if holds_credential(text):
             raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
-        return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
+        return _on_server(f"{parts.scheme}://{parts.netloc}", parts.path, text)
     if match := SSH_ADDRESS.fullmatch(text):
-        return _from_url(f"https://{match['host']}", match["path"], text)
+        return _on_server(f"https://{match['host']}", match["path"], text)
     return _named_folder(text, text)
 
 
@@ -428,17 +427,12 @@ def _on_disk(folder: Path) -> OnDisk:
     return OnDisk(found.top, found.home, found.origin, found.is_repository)
 
 
-def _on_server(server: str, match: re.Match[str]) -> OnGitHub:
+def _on_server(server: str, path: str, text: str) -> OnGitHub:
     refuse_other_forge(urlsplit(server if "://" in server else f"https://{server}").hostname or "")
-    return OnGitHub(server, f"{match['owner']}/{match['name']}")
-
-
-def _from_url(server: str, path: str, text: str) -> OnGitHub:
-    refuse_other_forge(urlsplit(server).hostname or "")
     match = OWNER_AND_NAME.fullmatch(path.strip("/"))
     if match is None:
         raise ConfigurationError(f"--repo {text}: the address of a repository ends with owner/name")
-    return _on_server(server, match)
+    return OnGitHub(server, f"{match['owner']}/{match['name']}")
 
 
 _SECONDS_A_MINUTE = 60.0

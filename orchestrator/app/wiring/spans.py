@@ -1,4 +1,4 @@
-"""Makes spans from the program's events, and sends them. Only `tracing` imports this module, when traces are asked for.
+"""Makes spans from the program's events, and sends them. Only `open_tracing` imports this module, when traces are asked for.
 
 Names follow OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
 https://github.com/open-telemetry/semantic-conventions/tree/v1.41.1/docs/gen-ai
@@ -153,9 +153,8 @@ class Tracing:
 
     def word(self, text: str) -> str:
         """Return a name unchanged; `_OTHER` if the text does not look like a name, or contains a secret."""
-        if (
-            text.startswith(_PATH_STARTS) or "//" in text
-        ):  # a server of one's own may name a model by its file
+        # A server of one's own may name a model by its file.
+        if text.startswith(_PATH_STARTS) or "//" in text:
             text = text.rpartition("/")[2]
         return text if _SAFE.fullmatch(text) and not self._redactor.holds_secret(text) else _OTHER
 
@@ -284,8 +283,8 @@ class CycleSpans:
                 self._begin(event)
             case CycleEnded(result):
                 self._finish(result)
-            case PhaseEntered(phase):
-                self._note("phase", {"pullwright.phase": phase.value})
+            case PhaseEntered(phase) if self._root is not None:
+                self._root.add_event("phase", {"pullwright.phase": phase.value}, self.tracing.now())
             case TaskTaken(key=key):
                 self._set("pullwright.task", self.tracing.word(key))
             case Resumed(run=run):
@@ -391,10 +390,6 @@ class CycleSpans:
     def _set(self, key: str, value: str) -> None:
         if self._root is not None:
             self._root.set_attribute(key, value)
-
-    def _note(self, name: str, attributes: Mapping[str, str]) -> None:
-        if self._root is not None:
-            self._root.add_event(name, attributes, self.tracing.now())
 
     def _asked(self, model: str) -> dict[str, Any]:
         provider = _provider(model or self.model)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from orchestrator.app.dashboard.actions import TaskActions
-from orchestrator.app.dashboard.fleet import FleetActions
-from orchestrator.app.dashboard.gate import BrowserSecrets
-from orchestrator.app.dashboard.overview import DayCap
+from orchestrator.app.dashboard.actions import FleetActions, TaskActions
+from orchestrator.app.dashboard.overview import DayCap, RunStore
 from orchestrator.app.dashboard.pages import Pages
-from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import Dashboard, guarded
+from orchestrator.app.dashboard.serving import BrowserSecrets
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError

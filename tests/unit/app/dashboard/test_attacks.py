@@ -9,9 +9,9 @@ import httpx2
 import pytest
 from lxml import html
 
-from orchestrator.app.dashboard.gate import BrowserSecrets
 from orchestrator.app.dashboard.pages import TEMPLATES
 from orchestrator.app.dashboard.server import event_text
+from orchestrator.app.dashboard.serving import BrowserSecrets
 from orchestrator.app.html import page as html_page
 from orchestrator.app.html.page import Output, Step
 from tests.unit.app.dashboard.scene import PORT, make_scene, messages

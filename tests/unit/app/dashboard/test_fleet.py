@@ -11,7 +11,7 @@ import pytest
 from lxml import html
 
 from orchestrator.app.cli.dashboard import find_fleet
-from orchestrator.app.dashboard.fleet import FleetActions
+from orchestrator.app.dashboard.actions import FleetActions
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import install_command
@@ -190,7 +190,7 @@ import asyncio, sys
 sys.modules["dbos"] = None
 from orchestrator.app.cli.dashboard import find_fleet
 from orchestrator.app.dashboard import server
-from orchestrator.app.dashboard.fleet import FleetActions
+from orchestrator.app.dashboard.actions import FleetActions
 from orchestrator.core.clock import SystemClock
 assert "sqlalchemy" not in sys.modules
 print(asyncio.run(FleetActions(lambda: "sqlite:///x", SystemClock()).view()).error)

@@ -7,8 +7,7 @@ from typing import Any
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.redteam.attack import Attack, AttackPlace
 from orchestrator.app.redteam.forge import OutgoingText
-from orchestrator.app.redteam.judge import Evidence, judge_attack
-from orchestrator.app.redteam.secrets import draw, leaked_secrets
+from orchestrator.app.redteam.judge import Evidence, draw, judge_attack, leaked_secrets
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from tests.tables import table

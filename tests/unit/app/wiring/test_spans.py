@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from orchestrator.app.wiring import open_tracing
 from orchestrator.app.wiring.spans import Tracing
-from orchestrator.app.wiring.tracing import open_tracing
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.events import (

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.dashboard.overview import DayCap, cost_plots, make_overview
-from orchestrator.app.dashboard.runs import RunStore
+from orchestrator.app.dashboard.overview import DayCap, RunStore, cost_plots, make_overview
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
