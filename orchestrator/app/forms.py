@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.app.options import MOST_COMMAND_CHARS
 from orchestrator.core.addresses import holds_credential
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.repositories import is_branch_name
 
 
 def _address(value: str) -> str:

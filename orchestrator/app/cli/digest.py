@@ -31,7 +31,7 @@ from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.contracts.base import THOUGHTS, Malformed
 from orchestrator.engine.contracts.plan_json import (
     BrokenJsonError,

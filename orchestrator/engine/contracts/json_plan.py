@@ -8,9 +8,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.core.fence import one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.engine.contracts.base import Actions, Contract, Malformed, Running, text_with_results
 from orchestrator.engine.contracts.find_plan import FoundPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.environments.base import HasHostView
 
 if TYPE_CHECKING:
