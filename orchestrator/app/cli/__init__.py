@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 _MODULES = {
-    **dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"),
+    "ask": "run",
     "completion": "help",
-    "logs": "show",
+    "redteam": "doctor",
     "verify-pr": "verify_pr",
+    **dict.fromkeys(("logs", "dashboard"), "show"),
+    **dict.fromkeys(("claims", "retry", "close", "forget", "pulls"), "tasks"),
 }
 """Modules of the commands that have another name than their module."""
 

@@ -388,7 +388,7 @@ class Chat:
     def _emit(self, event: Event) -> None:
         if self.debug:
             if self._state_view is None:
-                from orchestrator.app.cli.state import StateView
+                from orchestrator.app.cli.show import StateView
                 from orchestrator.core.clock import SystemClock
 
                 self._state_view = StateView(self.view, SystemClock(), self.view.live.tell)

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config.importing import as_toml
-from orchestrator.app.config.settings import LOCAL_FILE, parse_toml
+from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import replace_file
 

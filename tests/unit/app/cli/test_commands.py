@@ -15,8 +15,8 @@ from rich.console import Console
 
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.config import key_states
-from orchestrator.app.cli.pulls import write_pulls, write_pulls_json
 from orchestrator.app.cli.show import print_run
+from orchestrator.app.cli.tasks import write_pulls, write_pulls_json
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.local import LocalForge, root_of
 from orchestrator.bot.journal.folders import Home, create_run_folder
