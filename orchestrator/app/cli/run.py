@@ -22,6 +22,7 @@ from orchestrator.app.cli.arguments import (
     given_settings,
 )
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import (
@@ -162,30 +163,20 @@ def _timing(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
 def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiter, view: LiveView
 ) -> None:
-    """Handle signals.
-
-    The first Ctrl+C ends the run after this round. The second one, or SIGTERM, ends it at once; the cycle
-    still saves its work.
-    """
     stop = program.stop
 
-    def at_once() -> None:
+    def end_at_once() -> None:
         stop.at_once()
         task.cancel()
 
-    def interrupt() -> None:
-        if stop.requested:
-            at_once()
-            return
+    def end() -> None:
         waits = waiting.is_waiting
         stop.request()
         waiting.wake()
         if not waits:
             view(Warned(_ENDING))
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, at_once)
+    end_on_signals(lambda: stop.requested, end, end_at_once)
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import os
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
@@ -24,12 +23,14 @@ from orchestrator.core.repositories import Commands
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
     from typing import TextIO
 
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.forge.local import LocalForge, Question
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
 
@@ -39,6 +40,8 @@ _HEADS = ("TASK", "WHO", "NO.", "SINCE", "STATE")
 _MOST_CELL_CHARS = 80
 _MOST_STATE_CHARS = 200
 _MINUTES_AN_HOUR = 60
+_MAX_LINE_CHARS = 300
+_SHORT_COMMIT = 10
 
 
 def claims(options: argparse.Namespace) -> int:
@@ -49,10 +52,7 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or refused the release.
     """
-    if not options.repo:
-        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    writes = options.action == "release"
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as tasks:
+    with _opened(options, writes=options.action == "release") as tasks:
         decisions = tasks.decisions
         if options.action == "release":
             return release(decisions.claims, options.key, sys.stdout, as_json=options.json)
@@ -66,6 +66,12 @@ def claims(options: argparse.Namespace) -> int:
         else:
             write_claims(states, now, decisions.times, decisions.commands, sys.stdout)
         return DONE
+
+
+def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextManager[OpenTasks]:
+    if not options.repo:
+        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
+    return open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes)
 
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
@@ -217,9 +223,7 @@ def _forget(tasks: OpenTasks, options: argparse.Namespace) -> DecisionResult:
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionResult]) -> int:
-    if not options.repo:
-        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as tasks:
+    with _opened(options, writes=True) as tasks:
         decided = decide(tasks)
         if decided.changed:
             tasks.note(decided)
@@ -244,16 +248,8 @@ def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_jso
     print(as_json_text(redactor.redact_value(fields)), file=out)
 
 
-_MAX_LINE_CHARS = 300
-_SHORT_COMMIT = 10
-
-
 States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
 """Returns the states of a repository's tasks; None if they are not known."""
-
-
-def _unknown(_forge: LocalForge) -> None:
-    return None
 
 
 def pulls(options: argparse.Namespace) -> int:
@@ -265,13 +261,13 @@ def pulls(options: argparse.Namespace) -> int:
     """
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
-    states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
+    states = partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
     write = write_pulls_json if options.json else write_pulls
     write(forges, sys.stdout, states)
     return DONE
 
 
-def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = _unknown) -> None:
+def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = lambda _forge: None) -> None:
     """Write a block for each repository that has something to show, or that cannot be read."""
     blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
@@ -284,53 +280,64 @@ def question_text(body: str) -> str:
     return "\n".join(quoted) or body
 
 
+@dataclass(frozen=True, slots=True)
+class _LocalWork:
+    """What a local repository has.
+
+    Attributes:
+        pulls: each pull request, with the task that it is the newest one of.
+        questions: those without an answer; all of them if the tasks are not known.
+        others: the tasks without a pull request.
+    """
+
+    name: str
+    pulls: list[tuple[PullRequest, TaskState | None]]
+    questions: Sequence[Question]
+    others: list[TaskState]
+
+    @classmethod
+    def of(cls, forge: LocalForge, states: States) -> _LocalWork:
+        name, pulls, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+        tasks = states(forge)
+        if tasks is not None:
+            urls = {one.left.question_url for one in tasks if one.status is TaskStatus.ASKED and one.left}
+            questions = [question for question in questions if question.url in urls]
+        by_pull = {task.pull.number: task for task in tasks or () if task.pull is not None}
+        others = [task for task in tasks or () if task.pull is None]
+        return cls(name, [(pull, by_pull.get(pull.number)) for pull in pulls], questions, others)
+
+
 def _block(forge: LocalForge, states: States) -> list[str]:
     try:
-        name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
-        known = states(forge)
+        found = _LocalWork.of(forge, states)
     except PullwrightError as error:  # a repository that cannot be read does not hide the others
         return [short_line(str(error), _MAX_LINE_CHARS)]
     lines = []
-    of_pull = _by_pull(known)
-    for request in requests:
-        draft = ", draft" if request.draft else ""
-        lines.append(f"  #{request.number}  {short_line(request.title)}  ({request.state}{draft})")
-        lines.append(
-            f"      {short_line(request.branch)} -> {short_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
-        )
-        show = f"git -C {shlex.quote(name)} show {shlex.quote(request.branch)}"
+    for pull, task in found.pulls:
+        draft = ", draft" if pull.draft else ""
+        branch, base = short_line(pull.branch), short_line(pull.base)
+        show = f"git -C {shlex.quote(found.name)} show {shlex.quote(pull.branch)}"
+        lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({pull.state}{draft})")
+        lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
         lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
-        if (state := of_pull.get(request.number)) is not None:
-            lines += _task_lines(state, name, "      ")
-    for question in _waiting(questions, known):
+        if task is not None:
+            lines += _task_lines(task, found.name, "      ")
+    for question in found.questions:
         lines.append(f"  ?{question.number}  {short_line(question_text(question.body), _MAX_LINE_CHARS)}")
-    for state in known or ():
-        if state.pull is None and state.status is not TaskStatus.OPEN:
-            lines += _task_lines(state, name, "  ")
-    return [clean(name), *lines] if lines else []
+    for task in found.others:
+        if task.status is not TaskStatus.OPEN:
+            lines += _task_lines(task, found.name, "  ")
+    return [clean(found.name), *lines] if lines else []
 
 
-def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
-    """Map the number of each task's newest pull request to the task."""
-    return {state.pull.number: state for state in known or () if state.pull is not None}
-
-
-def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
+def _task_lines(task: TaskState, repository: str, indent: str) -> list[str]:
     """Return a task's state and the commands that a person may type next."""
-    step = state.next_step(Commands(repository))
-    lines = [f"{indent}{short_line(state.key)}: {short_line(state.describe(), _MAX_LINE_CHARS)}"]
+    step = task.next_step(Commands(repository))
+    lines = [f"{indent}{short_line(task.key)}: {short_line(task.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
-def _waiting(questions: Sequence[Question], known: Sequence[TaskState] | None) -> Sequence[Question]:
-    """Return the questions without an answer; all questions if the states are not known."""
-    if known is None:
-        return questions
-    open_urls = {one.left.question_url for one in known if one.status is TaskStatus.ASKED and one.left}
-    return [question for question in questions if question.url in open_urls]
-
-
-def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States = _unknown) -> None:
+def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States = lambda _forge: None) -> None:
     """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
@@ -339,21 +346,29 @@ def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States =
 
 def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
     try:
-        name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
-        known = states(forge)
+        found = _LocalWork.of(forge, states)
     except PullwrightError as error:
         return [{"kind": "error", "error": str(error)}]
-    of_pull = _by_pull(known)
-    records: list[dict[str, Any]] = []
-    for request in requests:
-        state = of_pull.get(request.number)
-        task = {"task": state and state.key, "task_state": str(state.status) if state else None}
-        records.append({"kind": "pull_request", "repository": name, **dataclasses.asdict(request), **task})
-    for one in _waiting(questions, known):
-        question = {"number": one.number, "key": one.key, "body": one.body, "url": one.url}
-        records.append({"kind": "question", "repository": name, **question})
-    for state in known or ():
-        if state.pull is None:
-            task = {"task": state.key, "task_state": str(state.status)}
-            records.append({"kind": "task", "repository": name, **task})
-    return records
+    repository = {"repository": found.name}
+    return [
+        *(
+            {"kind": "pull_request", **repository, **asdict(pull), **_task_fields(task)}
+            for pull, task in found.pulls
+        ),
+        *(
+            {
+                "kind": "question",
+                **repository,
+                "number": one.number,
+                "key": one.key,
+                "body": one.body,
+                "url": one.url,
+            }
+            for one in found.questions
+        ),
+        *({"kind": "task", **repository, **_task_fields(task)} for task in found.others),
+    ]
+
+
+def _task_fields(task: TaskState | None) -> dict[str, str | None]:
+    return {"task": task and task.key, "task_state": str(task.status) if task else None}
