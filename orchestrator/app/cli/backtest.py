@@ -159,8 +159,6 @@ def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -
 
 @dataclass(slots=True)
 class _Running:
-    """A try in progress."""
-
     wanted: Try
     began: float
     rounds: int = 0
@@ -348,7 +346,6 @@ def _print(result: BacktestResult) -> None:
 
 
 def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
-    """Print the changes that were left out, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for one in found.unfit:
         reasons.setdefault(one.reason, []).append(one.id)
@@ -367,13 +364,7 @@ def summary_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
     letters = {one.arm.name: _letter(place) for place, one in enumerate(summary.arms)}
     head = ("", "solved", "USD a try", "minutes", "rounds")
     rows = [
-        (
-            letters[one.arm.name],
-            share(one.solved),
-            spread(one.usd),
-            spread(one.minutes),
-            spread(one.rounds),
-        )
+        (letters[one.arm.name], share(one.solved), spread(one.usd), spread(one.minutes), spread(one.rounds))
         for one in summary.arms
     ]
     for one in summary.arms:

@@ -194,10 +194,7 @@ _FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "start no new work in these repositories",
         {"repository": {"nargs": "+"}, "--reason": {"default": "by hand", "metavar": "TEXT"}},
     ),
-    "resume": (
-        "continue with repositories that are paused or need a person",
-        {"repository": {"nargs": "+"}},
-    ),
+    "resume": ("continue with repositories that are paused or need a person", {"repository": {"nargs": "+"}}),
     "cancel": (
         "cancel the work of a repository, and continue with another task; unfinished work is saved",
         {"repository": {}},

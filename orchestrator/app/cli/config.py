@@ -77,11 +77,7 @@ def config(options: argparse.Namespace) -> int:
 
 
 def _import(path: Path, *, as_json: bool) -> int:
-    """Import another program's configuration, and print what was added.
-
-    Raises:
-        ConfigurationError: it cannot be read, or the user's file cannot be written.
-    """
+    """Import another program's configuration, and print what was added."""
     found = read_foreign(path)
     done = add_to_users_file(found.values, os.environ)
     kept = [f"{key} stays as it is in {done.path}" for key in done.kept]

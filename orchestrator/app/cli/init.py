@@ -167,11 +167,7 @@ class _Setup:
     # The decisions.
 
     def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
-        """Examine the repository and the machine, and ask for what they do not show.
-
-        Args:
-            present: present values of the repository's file.
-        """
+        """Examine the repository and the machine, and ask for what they do not show."""
         model = self._model(present)
         test = self._tests(proposals(clone), present)
         actions = self._actions()
@@ -306,7 +302,6 @@ class _Setup:
         return decided, changes
 
     def write(self, top: Path) -> int:
-        """Show the changes, and write them into the folder."""
         self._say(f"Looking at {self._site.label} ...")
         with (
             tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder,
@@ -398,7 +393,6 @@ class _Setup:
         return DONE
 
     def _say_next(self, decided: _Decided) -> None:
-        """Print the next commands to type."""
         repo = shlex.quote(str(self._options.repo or "."))
         model = ""
         if decided.model is None:

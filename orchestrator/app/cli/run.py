@@ -25,14 +25,7 @@ from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.tracing import tracing
-from orchestrator.app.words import (
-    amounts,
-    as_json_text,
-    clean,
-    counted,
-    environment_redactor,
-    tests_in_words,
-)
+from orchestrator.app.words import amounts, as_json_text, clean, counted, environment_redactor, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -306,7 +299,6 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """Return where a person can answer: below a comment, or with a command."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:

@@ -114,11 +114,7 @@ logs = show
 
 
 def _write_page(folder: Path, place: str) -> None:
-    """Write a run as one page to a file, or to standard output if the place is `-`.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write a run as one page to a file, or to standard output if the place is `-`."""
     from orchestrator.app.dashboard.story import run_page
     from orchestrator.app.html.page import render_page
 
@@ -254,7 +250,6 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    """Print each run: id, time, outcome and cost, then repository, task, and the reason of the outcome."""
     redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)

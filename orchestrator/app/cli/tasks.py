@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.output import table_lines
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
-    from typing import TextIO
 
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
@@ -55,16 +53,16 @@ def claims(options: argparse.Namespace) -> int:
     with _opened(options, writes=options.action == "release") as tasks:
         decisions = tasks.decisions
         if options.action == "release":
-            return release(decisions.claims, options.key, sys.stdout, as_json=options.json)
+            return release(decisions.claims, options.key, as_json=options.json)
         wanted = options.key if options.action == "show" else None
         states = _claimed(decisions, wanted)
         now = SystemClock().now()
         if options.json:
-            write_claims_json(states, now, decisions.times, sys.stdout)
+            write_claims_json(states, now, decisions.times)
         elif wanted is not None and not states:
             print(f"nobody ever claimed {short_line(wanted)}")
         else:
-            write_claims(states, now, decisions.times, decisions.commands, sys.stdout)
+            write_claims(states, now, decisions.times, decisions.commands)
         return DONE
 
 
@@ -75,11 +73,7 @@ def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextMana
 
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
-    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read.
-
-    Raises:
-        WorkspaceError: the remote cannot be reached, or the wanted key is not valid.
-    """
+    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read."""
     if wanted is not None and decisions.claims.show(wanted) is None:
         return []
     try:
@@ -89,7 +83,7 @@ def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
     return [state for state in states if state.claim is not None and wanted in {None, state.key}]
 
 
-def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
+def release(found: Claims, key: str, *, as_json: bool) -> int:
     """Release a claim, and print who held it.
 
     Raises:
@@ -98,37 +92,35 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
     if as_json:
-        print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
+        print(as_json_text({"kind": "release", "task": key, "released": released is not None}))
     elif released is None:
-        print(f"nobody holds {short_line(key)}", file=out)
+        print(f"nobody holds {short_line(key)}")
     else:
-        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused", file=out)
+        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused")
     return DONE if released is not None else NOTHING
 
 
-def write_claims(
-    states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
-) -> None:
+def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands) -> None:
     """Write a table, and below it the commands that a person may type next."""
     if not states:
-        print("no claims", file=out)
+        print("no claims")
         return
     rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
     for line in table_lines(rows):
-        print(line, file=out)
+        print(line)
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.status is not TaskStatus.PROPOSED:
-            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
+            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}")
 
 
-def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes) -> None:
     """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
-            print(as_json_text(fields), file=out)
+            print(as_json_text(fields))
 
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
@@ -227,15 +219,15 @@ def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionR
         decided = decide(tasks)
         if decided.changed:
             tasks.note(decided)
-    write_decision(decided, options.command, sys.stdout, as_json=options.json)
+    write_decision(decided, options.command, as_json=options.json)
     return DONE if decided.changed else NOTHING
 
 
-def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_json: bool) -> None:
+def write_decision(decided: DecisionResult, command: str, *, as_json: bool) -> None:
     """Write the decision as one line, without secrets or terminal commands."""
     redactor, after = environment_redactor(), decided.after
     if not as_json:
-        print(redactor.redact(clean(decided.words)), file=out)
+        print(redactor.redact(clean(decided.words)))
         return
     fields: dict[str, Any] = {
         "kind": command,
@@ -245,7 +237,7 @@ def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_jso
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }
-    print(as_json_text(redactor.redact_value(fields)), file=out)
+    print(as_json_text(redactor.redact_value(fields)))
 
 
 States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
@@ -263,15 +255,15 @@ def pulls(options: argparse.Namespace) -> int:
     forges = local_forges(home, options.repo, SystemClock())
     states = partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
     write = write_pulls_json if options.json else write_pulls
-    write(forges, sys.stdout, states)
+    write(forges, states)
     return DONE
 
 
-def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = lambda _forge: None) -> None:
+def write_pulls(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
     """Write a block for each repository that has something to show, or that cannot be read."""
     blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
-    print(text or "no pull requests and no questions", file=out)
+    print(text or "no pull requests and no questions")
 
 
 def question_text(body: str) -> str:
@@ -337,11 +329,11 @@ def _task_lines(task: TaskState, repository: str, indent: str) -> list[str]:
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
-def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States = lambda _forge: None) -> None:
+def write_pulls_json(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
     """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
-            print(as_json_text(record), file=out)
+            print(as_json_text(record))
 
 
 def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
@@ -371,4 +363,4 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
 
 
 def _task_fields(task: TaskState | None) -> dict[str, str | None]:
-    return {"task": task and task.key, "task_state": str(task.status) if task else None}
+    return {"task": task.key if task else None, "task_state": str(task.status) if task else None}

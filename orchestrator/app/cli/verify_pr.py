@@ -33,11 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.pull_request import PullRequestEvidence
     from orchestrator.core.events import Event
 
-_STATUS = {
-    EvidenceOutcome.HOLDS: DONE,
-    EvidenceOutcome.REFUTED: REFUTED,
-    EvidenceOutcome.UNKNOWN: FAILED,
-}
+_STATUS = {EvidenceOutcome.HOLDS: DONE, EvidenceOutcome.REFUTED: REFUTED, EvidenceOutcome.UNKNOWN: FAILED}
 _TONES: dict[EvidenceOutcome, Tone] = {
     EvidenceOutcome.HOLDS: "ok",
     EvidenceOutcome.REFUTED: "failed",

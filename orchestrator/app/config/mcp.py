@@ -57,8 +57,6 @@ _Name = TypeAdapter(Annotated[str, AfterValidator(_name)])
 
 
 class _Entry(BaseModel):
-    """The entry of one server in a file."""
-
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
