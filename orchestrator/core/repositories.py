@@ -42,16 +42,12 @@ def repository_key(name: str) -> str:
         return _of_path(unquote(parts.path))
     if text.startswith(("/", "~")):
         return _of_path(text)
-    if match := OWNER_AND_NAME.fullmatch(text):
-        return f"{GITHUB}/{match['owner']}/{match['name']}".lower()
-    if parts is not None and parts.scheme in {"http", "https"}:
-        match = OWNER_AND_NAME.fullmatch(parts.path.strip("/"))
-        return (
-            f"{_host(parts.scheme, parts.netloc)}/{match['owner']}/{match['name']}".lower() if match else text
-        )
-    if (ssh := SSH_ADDRESS.fullmatch(text)) and (match := OWNER_AND_NAME.fullmatch(ssh["path"].strip("/"))):
-        return f"{_host('https', ssh['host'])}/{match['owner']}/{match['name']}".lower()
-    return text
+    match, host = OWNER_AND_NAME.fullmatch(text), GITHUB
+    if match is None and parts is not None and parts.scheme in {"http", "https"}:
+        match, host = OWNER_AND_NAME.fullmatch(parts.path.strip("/")), _host(parts.scheme, parts.netloc)
+    elif match is None and (ssh := SSH_ADDRESS.fullmatch(text)):
+        match, host = OWNER_AND_NAME.fullmatch(ssh["path"].strip("/")), _host("https", ssh["host"])
+    return f"{host}/{match['owner']}/{match['name']}".lower() if match else text
 
 
 def same_repository(one: str, other: str) -> bool:

@@ -154,7 +154,7 @@ def build_parser(first: str = "") -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name, (text, add_flags) in COMMANDS.items():
+    for name, (text, add_flags, _) in COMMANDS.items():
         examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
         command = commands.add_parser(
             name,

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """A command: its description in one line, and the function that adds its flags to its parser."""
+    """A command.
+
+    Attributes:
+        text: the description in one line.
+        add_flags: adds the command's flags to its parser.
+        module: the module that runs the command, if it has another name.
+    """
 
     text: str
     add_flags: Callable[[argparse.ArgumentParser], None]
+    module: str = ""
 
 
 GROUPS = {
@@ -492,22 +499,24 @@ COMMANDS = {
         "work on several repositories with workers on several machines and one queue", _add_fleet
     ),
     "chat": Command("talk with the model about this folder, or about a clone of a repository", _add_chat),
-    "ask": Command("ask the model one question about this folder, and print its answer", _add_ask),
+    "ask": Command("ask the model one question about this folder, and print its answer", _add_ask, "run"),
     "show": Command("print what happened in a run", _add_show),
-    "logs": Command("print what happened in the newest run, or in a named one", _add_logs),
-    "dashboard": Command("show the runs of this machine as a page in a browser", _add_dashboard),
-    "pulls": Command("list the pull requests and questions of local repositories", _add_pulls),
+    "logs": Command("print what happened in the newest run, or in a named one", _add_logs, "show"),
+    "dashboard": Command("show the runs of this machine as a page in a browser", _add_dashboard, "show"),
+    "pulls": Command("list the pull requests and questions of local repositories", _add_pulls, "tasks"),
     "backtest": Command("try models and settings on past changes of a repository", _add_backtest),
-    "redteam": Command("try known attacks on this configuration, offline", _add_redteam),
+    "redteam": Command("try known attacks on this configuration, offline", _add_redteam, "doctor"),
     "verify-pr": Command(
         "run the tests of a pull request again, and say which of its claims hold", _add_verify_pr
     ),
     "digest": Command("report what was done, what was not done and why, and the cost", _add_digest),
-    "claims": Command("list who works on which task, or release a task", _add_claims),
-    "retry": Command("let the next cycle take a task again", _add_retry),
-    "close": Command("close a pull request of Pullwright, so that its task is not taken again", _add_close),
+    "claims": Command("list who works on which task, or release a task", _add_claims, "tasks"),
+    "retry": Command("let the next cycle take a task again", _add_retry, "tasks"),
+    "close": Command(
+        "close a pull request of Pullwright, so that its task is not taken again", _add_close, "tasks"
+    ),
     "forget": Command(
-        "delete what is stored about a task: unfinished work, conversation, failures", _add_forget
+        "delete what is stored about a task: unfinished work, conversation, failures", _add_forget, "tasks"
     ),
     "mcp": Command("list the MCP servers, test one, approve its tools", _add_mcp),
     "memory": Command("show, change, export or import what is remembered for later sessions", _add_memory),
@@ -515,7 +524,7 @@ COMMANDS = {
     "config": Command("print the effective configuration and where it comes from", _add_config),
     "help": Command("print this page, the help of a command, or the manual page", _add_help),
     "completion": Command(
-        "print a script for the completion of commands and flags in a shell", _add_completion
+        "print a script for the completion of commands and flags in a shell", _add_completion, "help"
     ),
 }
 """The commands, in the order of `--help`."""

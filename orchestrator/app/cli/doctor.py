@@ -168,21 +168,16 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
 def _attack_writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
     """Return a function that prints an attack as one line, in colour and cut to its width on a terminal."""
     console = open_console()
+    is_cut = console.is_terminal and not as_json
 
     def write(line: str, style: str) -> None:
-        is_cut = console.is_terminal and not as_json
         overflow: OverflowMethod = "ellipsis" if is_cut else "ignore"
         console.print(line, style=style, no_wrap=True, overflow=overflow, crop=is_cut)
 
-    def show(verdict: AttackVerdict) -> None:
-        if as_json:
-            write(_attack_json(verdict), "")
-        else:
-            write(_attack_line(verdict), "" if verdict.stopped else "bold red")
-
-    if not as_json:
-        write(_ATTACK_HEAD, "dim")
-    return show
+    if as_json:
+        return lambda verdict: write(_attack_json(verdict), "")
+    write(_ATTACK_HEAD, "dim")
+    return lambda verdict: write(_attack_line(verdict), "" if verdict.stopped else "bold red")
 
 
 def _attack_summary(verdicts: list[AttackVerdict]) -> list[str]:
