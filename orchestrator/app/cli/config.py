@@ -30,6 +30,7 @@ from orchestrator.app.config.settings import (
 from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.app.words import as_json_text, clean
 from orchestrator.bot.journal.folders import Home
+from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import replace_file
 from orchestrator.core.redaction import masked
@@ -188,8 +189,7 @@ def read_foreign(path: Path) -> Imported:
         value = given.get(key)
         if value in (None, "") or (key == "max_tokens" and value == _AUTOMATIC):
             continue
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        values[ours] = float(value) if key == "subagent_timeout" and whole else value
+        values[ours] = float(value) if key == "subagent_timeout" and is_whole(value) else value
     redactor = Redactor()
     for ours, value in list(values.items()):
         if isinstance(value, str) and redactor.holds_secret(value):

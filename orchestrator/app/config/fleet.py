@@ -19,6 +19,7 @@ from orchestrator.app.config.settings import (
 )
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach, flag_of
 from orchestrator.core.addresses import holds_credential, ip_address
+from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -243,7 +244,7 @@ class _Reader:
         value = fleet.get(key)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        if not is_whole(value) or not least <= value <= most:
             raise ConfigurationError(f"{key} in {self._path} must be a whole number from {least} to {most}")
         return value
 
@@ -255,7 +256,7 @@ class _Reader:
         value = fleet.get("max_usd_per_day")
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        if not (is_whole(value) or isinstance(value, float)) or not 0 < value < math.inf:
             raise ConfigurationError(
                 f"max_usd_per_day in {self._path} must be a number of US dollars above 0"
             )
