@@ -40,6 +40,7 @@ _MOST_STATE_CHARS = 200
 _MINUTES_AN_HOUR = 60
 _MAX_LINE_CHARS = 300
 _SHORT_COMMIT = 10
+_QUESTION_FIELDS = ("number", "key", "body", "url")
 
 
 def claims(options: argparse.Namespace) -> int:
@@ -348,14 +349,7 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
             for pull, task in found.pulls
         ),
         *(
-            {
-                "kind": "question",
-                **repository,
-                "number": one.number,
-                "key": one.key,
-                "body": one.body,
-                "url": one.url,
-            }
+            {"kind": "question", **repository, **{name: getattr(one, name) for name in _QUESTION_FIELDS}}
             for one in found.questions
         ),
         *({"kind": "task", **repository, **_task_fields(task)} for task in found.others),
