@@ -131,6 +131,20 @@ def several(description: str, allowed: str, reach: Reach, begins: str = "") -> A
     return Option((), description, f"a list, each {allowed}", reach, begins, is_list=True)
 
 
+def _values_of(key: str) -> tuple[str, ...]:
+    """Return the values of a choice or a switch, as a person types them; empty for other options."""
+    annotation = str(Options.__annotations__[key])
+    if annotation == "bool":
+        return ("true", "false")
+    return tuple(re.findall(r"'([^']+)'", annotation)) if annotation.startswith("Literal[") else ()
+
+
+def _definition(key: str) -> Option:
+    option: Option = vars(Options)[key]
+    values = _values_of(key)
+    return option._replace(allowed=f"{', '.join(values[:-1])} or {values[-1]}") if values else option
+
+
 _USD = Bounds(0.0, 100_000.0, above=True)
 _TOKENS = Bounds(1, 1_000_000_000)
 _MINUTES = Bounds(0.0, 7 * 24 * 60.0, above=True)
@@ -467,21 +481,7 @@ class Options:
     )
 
 
-def _values_of(key: str) -> tuple[str, ...]:
-    """Return the values of a choice or a switch, as a person types them; empty for other options."""
-    annotation = str(Options.__annotations__[key])
-    if annotation == "bool":
-        return ("true", "false")
-    return tuple(re.findall(r"'([^']+)'", annotation)) if annotation.startswith("Literal[") else ()
-
-
-def _definition(key: str) -> Option:
-    option: Option = vars(Options)[key]
-    values = _values_of(key)
-    return option._replace(allowed=f"{', '.join(values[:-1])} or {values[-1]}") if values else option
-
-
-OPTIONS = {key: _definition(key) for key in Options.__annotations__}
+OPTIONS: dict[str, Option] = {key: _definition(key) for key in Options.__annotations__}
 """All options by key, in display order."""
 KEYS: tuple[str, ...] = tuple(OPTIONS)
 
