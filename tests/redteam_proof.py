@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.cli.redteam import configured
+from orchestrator.app.cli.doctor import configured
 from orchestrator.app.redteam.attack import read_corpus
 from orchestrator.app.redteam.run import choose_attacks, play_all
 from orchestrator.core.errors import ConfigurationError

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.app.options import MOST_COMMAND_CHARS
 from orchestrator.core.addresses import holds_credential
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.repositories import is_branch_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _address(value: str) -> str:
@@ -23,22 +26,23 @@ def _address(value: str) -> str:
     return value.rstrip("/")
 
 
-def _branch(value: str) -> str:
-    if not is_branch_name(value):
-        raise ValueError
-    return value
+def _only_if(is_valid: Callable[[str], bool]) -> AfterValidator:
+    """Return a validator that refuses other texts."""
+
+    def check(value: str) -> str:
+        if not is_valid(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(check)
 
 
-def _single_line(value: str) -> str:
-    if not value.isprintable() or value != value.strip():
-        raise ValueError
-    return value
+def _is_line(value: str) -> bool:
+    return value.isprintable() and value == value.strip()
 
 
-def _long_text(value: str) -> str:
-    if not value.strip() or "\0" in value:
-        raise ValueError
-    return value
+def _is_prose(value: str) -> bool:
+    return bool(value.strip()) and "\0" not in value
 
 
 def _host(value: str) -> str:
@@ -47,25 +51,21 @@ def _host(value: str) -> str:
     return value.lower()
 
 
-def _relative_pattern(value: str) -> str:
-    if value.startswith("/") or "\\" in value or ".." in value.split("/"):
-        raise ValueError
-    _pattern(f"/{value.removeprefix('./')}")
-    return _single_line(value)
+def _is_relative_pattern(value: str) -> bool:
+    leaves = value.startswith("/") or "\\" in value or ".." in value.split("/")
+    return not leaves and _is_pattern(f"/{value.removeprefix('./')}") and _is_line(value)
 
 
-def _pattern(value: str) -> str:
+def _is_pattern(value: str) -> bool:
     from pathspec import GitIgnoreSpec
 
     try:
         # A FutureWarning tells of syntax that a later Python may read differently.
         with warnings.catch_warnings(action="ignore"):
             (pattern,) = GitIgnoreSpec.from_lines([value]).patterns
-    except (ValueError, re.error) as error:
-        raise ValueError from error
-    if pattern.include is None:
-        raise ValueError
-    return value
+    except (ValueError, re.error):
+        return False
+    return pattern.include is not None
 
 
 def _as_tuple(value: Any) -> Any:
@@ -73,36 +73,32 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _profile(value: str) -> str:
+def _is_profile(value: str) -> bool:
     from orchestrator.engine.profiles.base import profile_names
 
-    if value not in profile_names():
-        raise ValueError
-    return value
+    return value in profile_names()
 
 
-def _person(value: str) -> str:
-    if set("<>") & set(value):
-        raise ValueError
-    return _single_line(value)
+def _is_person(value: str) -> bool:
+    return _is_line(value) and not set("<>") & set(value)
 
 
-Line = Annotated[str, AfterValidator(_single_line), Field(min_length=1, max_length=200)]
-Prose = Annotated[str, AfterValidator(_long_text), Field(min_length=1, max_length=20_000)]
-CommandLine = Annotated[str, AfterValidator(_single_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
-Report = Annotated[str, AfterValidator(_relative_pattern), Field(min_length=1, max_length=200)]
+Line = Annotated[str, _only_if(_is_line), Field(min_length=1, max_length=200)]
+Prose = Annotated[str, _only_if(_is_prose), Field(min_length=1, max_length=20_000)]
+CommandLine = Annotated[str, _only_if(_is_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
+Report = Annotated[str, _only_if(_is_relative_pattern), Field(min_length=1, max_length=200)]
 Address = Annotated[str, AfterValidator(_address)]
-Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
-Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]
-Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
+Branch = Annotated[str, _only_if(is_branch_name), Field(min_length=1, max_length=200)]
+Person = Annotated[str, _only_if(_is_person), Field(min_length=1, max_length=200)]
+Email = Annotated[str, _only_if(_is_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
 Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
-Patterns = Annotated[tuple[Annotated[Line, AfterValidator(_pattern)], ...], BeforeValidator(_as_tuple)]
+Patterns = Annotated[tuple[Annotated[Line, _only_if(_is_pattern)], ...], BeforeValidator(_as_tuple)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]
-ProfileName = Annotated[str, AfterValidator(_profile)]
+ProfileName = Annotated[str, _only_if(_is_profile)]
 Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
 SandboxChoice = Annotated[

@@ -105,8 +105,13 @@ class Option(NamedTuple):
 
 
 def option(default: Any, description: str, allowed: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
-    """Define an option that is a text, a choice or a switch."""
+    """Define an option that is a text."""
     return Option(default, description, allowed, reach, begins)
+
+
+def choice(default: Any, description: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
+    """Define an option that is a choice or a switch. Its type says what is allowed."""
+    return Option(default, description, "", reach, begins)
 
 
 def number(
@@ -126,6 +131,20 @@ def several(description: str, allowed: str, reach: Reach, begins: str = "") -> A
     return Option((), description, f"a list, each {allowed}", reach, begins, is_list=True)
 
 
+def _values_of(key: str) -> tuple[str, ...]:
+    """Return the values of a choice or a switch, as a person types them; empty for other options."""
+    annotation = str(Options.__annotations__[key])
+    if annotation == "bool":
+        return ("true", "false")
+    return tuple(re.findall(r"'([^']+)'", annotation)) if annotation.startswith("Literal[") else ()
+
+
+def _definition(key: str) -> Option:
+    option: Option = vars(Options)[key]
+    values = _values_of(key)
+    return option._replace(allowed=f"{', '.join(values[:-1])} or {values[-1]}") if values else option
+
+
 _USD = Bounds(0.0, 100_000.0, above=True)
 _TOKENS = Bounds(1, 1_000_000_000)
 _MINUTES = Bounds(0.0, 7 * 24 * 60.0, above=True)
@@ -141,24 +160,20 @@ class Options:
     api_url: Address | None = option(
         None, "Address of a model server other than the vendor's.", _ADDRESS, Reach.NEVER
     )
-    contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = option(
+    contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = choice(
         None,
         "Form of the model's replies: one JSON plan, the vendor's function calling, one call per step, or the whole "
         "changed file. If not set, whole files for a model that is known to be small, otherwise a JSON plan.",
-        "json-plan, native, single-step or whole-file",
     )
     profile: ProfileName | None = option(
         None,
         "Set of tools and prompt, such as planner or openai. If not set, the one that suits contract and model.",
         "the name of a profile: planner, openai, anthropic, gemini, minimal, small or an added one",
     )
-    web: Literal["tavily", "brave", "exa"] | None = option(
-        None,
-        "Search engine of the web tools. If not set, the model has no web tools.",
-        "tavily, brave or exa",
-        Reach.NEVER,
+    web: Literal["tavily", "brave", "exa"] | None = choice(
+        None, "Search engine of the web tools. If not set, the model has no web tools.", Reach.NEVER
     )
-    stream: bool = option(True, "Stream the model's replies.", "true or false")
+    stream: bool = choice(True, "Stream the model's replies.")
     temperature: float | None = number(None, "Sampling temperature. Not sent if not set.", Bounds(0.0, 2.0))
     reasoning_effort: Word | None = option(
         None,
@@ -196,7 +211,7 @@ class Options:
         "Branch to start from and to propose to. If not set, the repository's default branch.",
         "a name that git allows",
     )
-    draft: bool = option(True, "Open pull requests as drafts.", "true or false", Reach.TIGHTEN)
+    draft: bool = choice(True, "Open pull requests as drafts.", Reach.TIGHTEN)
     github_app_id: AppId | None = option(
         None,
         "Id of the GitHub App to act as. Its key comes from the environment.",
@@ -213,16 +228,14 @@ class Options:
         Reach.NEVER,
         begins="what comes in",
     )
-    comments: Literal["none", "writers", "quoted"] = option(
+    comments: Literal["none", "writers", "quoted"] = choice(
         "writers",
         "Comments in the prompt: none, those of people with write permission, or all, with strangers' comments marked.",
-        "none, writers or quoted",
         Reach.TIGHTEN,
     )
-    permission: Literal["read-only", "safe", "dangerous"] = option(
+    permission: Literal["read-only", "safe", "dangerous"] = choice(
         "safe",
         "What the model may do: only read, also change files of the clone, or also run any command.",
-        "read-only, safe or dangerous",
         Reach.TIGHTEN,
         begins="what may run",
     )
@@ -298,10 +311,9 @@ class Options:
         _A_PATTERN,
         Reach.TIGHTEN,
     )
-    require_tests: bool = option(
+    require_tests: bool = choice(
         False,
         "Propose only changes that passed the tests. Without a test command, propose none that removes or skips tests.",
-        "true or false",
         Reach.TIGHTEN,
     )
     max_rounds: int = number(
@@ -379,19 +391,16 @@ class Options:
     quiet_minutes: float = number(
         10.0, "Minutes without a new comment before Pullwright acts on a review.", Bounds(0.0, 24 * 60.0)
     )
-    signoff: Literal["auto", "always", "never"] = option(
-        "auto", "Sign commits off (DCO): as the repository asks, always or never.", "auto, always or never"
+    signoff: Literal["auto", "always", "never"] = choice(
+        "auto", "Sign commits off (DCO): as the repository asks, always or never."
     )
-    ai_policy: Literal["respect", "ignore"] = option(
+    ai_policy: Literal["respect", "ignore"] = choice(
         "respect",
         "Respect or ignore a repository's statement that it wants no contributions from machines.",
-        "respect or ignore",
         Reach.NEVER,
     )
-    trailer: Literal["auto", "none", "assisted-by", "co-authored-by"] = option(
-        "auto",
-        "How commits name the model: as the repository asks, not at all, or in a trailer.",
-        "auto, none, assisted-by or co-authored-by",
+    trailer: Literal["auto", "none", "assisted-by", "co-authored-by"] = choice(
+        "auto", "How commits name the model: as the repository asks, not at all, or in a trailer."
     )
     every: Duration | None = option(
         None,
@@ -415,24 +424,17 @@ class Options:
         Bounds(0.0, 24 * 60.0, above=True),
         Reach.NEVER,
     )
-    mirror: bool = option(
-        True,
-        "Keep a copy of the repository's git objects, so that later clones fetch little.",
-        "true or false",
-        Reach.NEVER,
+    mirror: bool = choice(
+        True, "Keep a copy of the repository's git objects, so that later clones fetch little.", Reach.NEVER
     )
-    memory: bool = option(
+    memory: bool = choice(
         False,
         "Let the model store memories on this machine, and recall them with each message.",
-        "true or false",
         Reach.NEVER,
         begins="memory",
     )
-    repository_memory: bool = option(
-        True,
-        "Keep lessons from reviews for all machines, on a hidden ref of the repository.",
-        "true or false",
-        Reach.NEVER,
+    repository_memory: bool = choice(
+        True, "Keep lessons from reviews for all machines, on a hidden ref of the repository.", Reach.NEVER
     )
     embedding_api_url: Address | None = option(
         None,
@@ -455,11 +457,8 @@ class Options:
     skill: Texts = several(
         "Skills that the model gets from the start.", "the name of a skill", Reach.NEVER, begins="skills"
     )
-    disable_skills: bool = option(
-        False,
-        "Offer the model no skills, neither yours nor the repository's.",
-        "true or false",
-        Reach.TIGHTEN,
+    disable_skills: bool = choice(
+        False, "Offer the model no skills, neither yours nor the repository's.", Reach.TIGHTEN
     )
     skill_bytes: int | None = limit(
         "Maximum bytes of a skill that the model gets. If not set, 4,096 with the profile explorer, else 20,480.",
@@ -482,7 +481,7 @@ class Options:
     )
 
 
-OPTIONS: dict[str, Option] = {key: vars(Options)[key] for key in Options.__annotations__}
+OPTIONS: dict[str, Option] = {key: _definition(key) for key in Options.__annotations__}
 """All options by key, in display order."""
 KEYS: tuple[str, ...] = tuple(OPTIONS)
 
@@ -499,10 +498,7 @@ def kind(key: str) -> type:
 
 def choices(key: str) -> tuple[Any, ...]:
     """Return the allowed values of a choice or switch; empty for other options."""
-    if kind(key) is bool:
-        return (True, False)
-    annotation = str(Options.__annotations__[key])
-    return tuple(re.findall(r"'([^']+)'", annotation)) if annotation.startswith("Literal[") else ()
+    return (True, False) if kind(key) is bool else _values_of(key)
 
 
 def flag_of(key: str) -> str:

@@ -74,10 +74,8 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is this machine."""
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    parsed = ip_address(host.strip("[]"))
+    return host.lower() == "localhost" or (parsed is not None and parsed.is_loopback)
 
 
 _WITH_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*)@")

@@ -16,6 +16,7 @@
     │   ├── ContentFilterError        the provider refused the content
     │   ├── InvalidRequestError       the provider understood and rejected the request
     │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle; `resume_at`
+    │   │   └── NotConnectedError     nothing was sent, so nothing is billed
     │   └── ProviderError             any other error that a provider reports
     ├── BudgetExhaustedError          a cap on what may be spent is used up
     ├── BadReplyError                 the model answered, but not in the contract's form

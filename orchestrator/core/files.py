@@ -1,10 +1,36 @@
-"""Replaces a file so that it is never seen, or left behind, half written."""
+"""Files that processes share: replaced whole, locked, and temporary folders owned by one process.
+
+The kernel releases a lock when its process ends.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import fcntl
 import os
+import shutil
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_WAIT_SECONDS = 600.0
+"""Default longest wait: long for a busy machine, and half of the default lifetime of a claim."""
+_PAUSES_SECONDS = (0.01, 0.02, 0.05)
+_LAST_PAUSE_SECONDS = 0.1
+_MOST_PID_BYTES = 20
+
+FOLDER_PREFIX = "pullwright-"
+"""Prefix of all temporary folders that are removed after their process has died."""
+OWNER_FILE = "owner"
+"""File that marks such a folder. The process that uses the folder holds a lock on it."""
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_TRIES = 5
 
 
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
@@ -33,3 +59,116 @@ def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def try_lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file without waiting. Return False if another process holds the lock.
+
+    Args:
+        handle: descriptor of the file; the lock lasts until it is closed.
+        shared: whether other processes may hold a shared lock at the same time.
+
+    Raises:
+        OSError: the file system does not support locks.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_new_folder(parent: Path | None = None) -> tuple[Path, int]:
+    """Create a folder that only this user can enter, and lock the owner file in it.
+
+    Args:
+        parent: None uses the folder for temporary files.
+
+    Returns:
+        The folder, and the descriptor of the owner file.
+
+    Raises:
+        OSError: the folder cannot be created. `EAGAIN` means that another process removed each new folder at
+            once.
+    """
+    for _ in range(_FOLDER_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        try:
+            handle = os.open(folder / OWNER_FILE, _NEW_FILE, 0o600)
+        except FileNotFoundError:  # a sweeper was faster
+            continue
+        try:
+            if try_lock(handle) and os.fstat(handle).st_nlink:
+                return folder, handle
+        except OSError:
+            os.close(handle)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        os.close(handle)  # it is the sweeper's
+    raise BlockingIOError(errno.EAGAIN, "something removes each new folder at once")
+
+
+def wait_for_lock(handle: int, seconds: float) -> bool:
+    """Lock an open file and write this process's id into it. It blocks: call it in a thread.
+
+    Args:
+        handle: descriptor open for reading and writing.
+        seconds: longest wait in real time, because another process is waited for.
+
+    Returns:
+        False if another process held the lock all the time.
+
+    Raises:
+        OSError: the file system does not support locks.
+    """
+    for pause in _pauses(seconds):
+        if _taken(handle):
+            return True
+        time.sleep(pause)
+    return _taken(handle)
+
+
+async def wait_for_lock_async(handle: int, seconds: float) -> bool:
+    """Do the same as `wait_for_lock` while other tasks run. It can be cancelled."""
+    for pause in _pauses(seconds):
+        if _taken(handle):
+            return True
+        await asyncio.sleep(pause)
+    return _taken(handle)
+
+
+def explain_lock(handle: int, path: Path) -> str:
+    """Describe who holds a lock and what to do about it, for the end of an error message."""
+    try:
+        pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
+    except (OSError, ValueError):
+        return f"another process keeps {path} locked: end it, or wait for it"
+    if _is_stopped(pid):
+        return f"process {pid}, which is stopped, keeps {path} locked: kill -CONT {pid} lets it go on, kill -9 {pid} ends it"
+    return f"process {pid} keeps {path} locked: wait for it, or end it"
+
+
+def _taken(handle: int) -> bool:
+    if not try_lock(handle):
+        return False
+    with suppress(OSError):  # a full disk is no reason to go without the lock
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode("ascii"), 0)
+    return True
+
+
+def _pauses(seconds: float) -> Iterator[float]:
+    """Yield the pauses between attempts until the time is over, short ones first."""
+    end = time.monotonic() + seconds
+    pauses = iter(_PAUSES_SECONDS)
+    while (rest := end - time.monotonic()) > 0:
+        yield min(next(pauses, _LAST_PAUSE_SECONDS), rest)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal. Format: proc_pid_stat(5), the state follows the name."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(state) and state[0] in {"T", "t"}

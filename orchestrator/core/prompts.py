@@ -1,8 +1,9 @@
-"""Loads and renders the Markdown files of `prompts/`, which contain every word that a model reads."""
+"""Text that a model reads: the Markdown files of `prompts/`, and markers that untrusted text cannot close."""
 
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     import jinja2
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_RUN_OF_BACKTICKS = re.compile(r"`{3,}")
+_SHORTEST = 3
 
 
 def prompts_folder() -> Path:
@@ -46,3 +49,47 @@ def render(name: str, /, **values: Any) -> str:
     except jinja2.TemplateError as error:
         message = f"prompt {name}.md cannot be used: {error}"
         raise ConfigurationError(message) from error
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return the text as a Markdown code block whose fence is longer than any run of backticks in it.
+
+    CRLF becomes LF, and a missing line feed at the end is added: the block shows lines, whatever ends them in
+    the file. `language` follows the opening fence.
+    """
+    lines = text.replace("\r\n", "\n")
+    longest = max((len(run) for run in _RUN_OF_BACKTICKS.findall(lines)), default=_SHORTEST - 1)
+    fence = "`" * (longest + 1)
+    end = "" if not lines or lines.endswith("\n") else "\n"
+    return f"{fence}{language}\n{lines}{end}{fence}"
+
+
+def fenced_unless_blank(text: str) -> str:
+    """Return the text as `fenced` does; an empty text if it is blank."""
+    return fenced(text) if text.strip() else ""
+
+
+def one_line(text: str, *, limit: int, keep: str = "") -> str:
+    r"""Return the text as one line of at most `limit` characters, with invisible characters escaped.
+
+    Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) become `\xNN`, a
+    backtick becomes `\x60`, so that the line can stand between backticks. Characters of `keep` are not
+    escaped.
+    """
+    if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
+        return text
+    line = "".join(c if c in keep else _visible(c) for c in text[: limit + 1])
+    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+
+
+def _visible(character: str) -> str:
+    if character == "`":
+        return "\\x60"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  the range in which PEP 383 keeps bytes
+        code -= 0xDC00
+    if code <= 0xFF:  # noqa: PLR2004  fits two digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004  fits four digits

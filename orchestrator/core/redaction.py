@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from itertools import product
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -16,24 +17,22 @@ MIN_SECRET_CHARS: Final = 8
 
 _BORDERS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-_SECRET_WORDS = frozenset(
-    {
-        "secret",
-        "secrets",
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "passwords",
-        "pass",
-        "pwd",
-        "pw",
-        "pat",
-    }
-    | {"token", "tokens", "key", "keys", "auth", "authorization", "bearer", "jwt", "totp", "mnemonic", "salt"}
-    | {"credential", "credentials", "cred", "creds", "cookie", "cookies", "sas", "pem", "pfx", "keystore"}
-    | {"kubeconfig", "netrc", "webhook", "webhooks", "dsn", "cookiefile", "authinfo", "sshpass"}
-)
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _pairs(before: str, after: str) -> frozenset[tuple[str, str]]:
+    """Return each pair of a word of the first text and a word of the second one."""
+    return frozenset(product(before.split(), after.split()))
+
+
+_SECRET_WORDS = _words("""
+    secret secrets password passwd passphrase passcode passwords pass pwd pw pat
+    token tokens key keys auth authorization bearer jwt totp mnemonic salt
+    credential credentials cred creds cookie cookies sas pem pfx keystore
+    kubeconfig netrc webhook webhooks dsn cookiefile authinfo sshpass
+""")
 _GLUED = re.compile(
     r"(?:(?:password|passwd|passphrase|passfile|secret|token|credential)s?"
     r"|(?:db|pg|my|smtp|ssh|ftp|user|root|admin|mail|redis)(?:pass|pwd|pw)"
@@ -42,89 +41,43 @@ _GLUED = re.compile(
 )
 """Endings of words that are written without a separator: `PGPASSWORD`, `TS_AUTHKEY`."""
 
-_SECRET_PAIRS = frozenset(
-    {
-        ("connection", "string"),
-        ("conn", "string"),
-        ("conn", "str"),
-        ("seed", "phrase"),
-        ("recovery", "phrase"),
-    }
-    | {("deploy", "hook"), ("build", "hook"), ("service", "account"), ("fastlane", "session")}
-    | {("npm", "otp"), ("config", "otp")}
-    | {(word, "headers") for word in ("otlp", "traces", "metrics", "logs")}
+_SECRET_PAIRS = (
+    _pairs("connection", "string")
+    | _pairs("conn", "string str")
+    | _pairs("seed recovery", "phrase")
+    | _pairs("deploy build", "hook")
+    | _pairs("service", "account")
+    | _pairs("fastlane", "session")
+    | _pairs("npm config", "otp")
+    | _pairs("otlp traces metrics logs", "headers")
 )
 _HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
 """The shell's folders, and the fingerprint of a public key in images of Docker's library."""
 
-_HARMLESS_PAIRS = frozenset(
-    {(word, "key") for word in ("primary", "foreign", "public", "publishable", "unique", "composite", "sort")}
-    | {(word, "key") for word in ("partition", "shard", "cache", "project", "issue", "object", "row", "hot")}
-    | {(word, "key") for word in ("meta", "compose", "modifier", "host")}
-    | {
-        (word, "keys")
-        for word in ("primary", "foreign", "public", "hot", "cache", "object", "sticky", "arrow")
-    }
-    | {
-        ("key", word)
-        for word in ("repeat", "code", "map", "binding", "bindings", "prefix", "press", "ring", "vault")
-    }
-    | {
-        (word, "token")
-        for word in ("max", "min", "num", "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop")
-    }
-    | {
-        (word, "tokens")
-        for word in ("max", "min", "num", "total", "context", "output", "prompt", "completion")
-    }
-    | {
-        (word, "tokens")
-        for word in ("reasoning", "thinking", "new", "input", "stop", "special", "cached", "used")
-    }
-    | {("tokens", word) for word in ("per", "used", "left")}
-    | {
-        (word, "pass")
-        for word in ("first", "second", "last", "multi", "single", "render", "high", "low", "by", "ask")
-    }
-    | {("pass", word) for word in ("through", "count", "rate", "env", "args")}
+_HARMLESS_PAIRS = (
+    _pairs("primary foreign public publishable unique composite sort partition shard cache project", "key")
+    | _pairs("issue object row hot meta compose modifier host", "key")
+    | _pairs("primary foreign public hot cache object sticky arrow", "keys")
+    | _pairs("key", "repeat code map binding bindings prefix press ring vault")
+    | _pairs("max min num eos bos pad unk sep cls mask stop", "token")
+    | _pairs("max min num total context output prompt completion reasoning thinking new input", "tokens")
+    | _pairs("stop special cached used", "tokens")
+    | _pairs("tokens", "per used left")
+    | _pairs("first second last multi single render high low by ask", "pass")
+    | _pairs("pass", "through count rate env args")
     | {("auth", "sock"), ("sas", "home"), ("salt", "master")}
 )
 """Pairs of words in which a word that usually denotes a secret does not."""
 
-_ABOUT = frozenset(
-    {
-        "type",
-        "kind",
-        "mode",
-        "method",
-        "algorithm",
-        "alg",
-        "policy",
-        "format",
-        "version",
-        "encoding",
-        "scheme",
-    }
-    | {
-        "length",
-        "len",
-        "size",
-        "bits",
-        "count",
-        "limit",
-        "budget",
-        "min",
-        "max",
-        "chars",
-        "strength",
-        "rounds",
-    }
-    | {"ttl", "timeout", "expiry", "expiration", "expires", "lifetime", "age", "days", "hours", "minutes"}
-    | {"seconds", "interval", "rotation", "enabled", "disabled", "required", "optional", "enable", "disable"}
-    | {"host", "hostname", "port", "domain", "region", "realm", "provider", "service", "backend", "server"}
-    | {"strategy", "audience", "issuer", "scope", "scopes", "user", "username", "email", "name", "names"}
-    | {"prompt", "hint", "label", "parallelism", "samesite", "secure", "httponly"}
-)
+_ABOUT = _words("""
+    type kind mode method algorithm alg policy format version encoding scheme
+    length len size bits count limit budget min max chars strength rounds
+    ttl timeout expiry expiration expires lifetime age days hours minutes
+    seconds interval rotation enabled disabled required optional enable disable
+    host hostname port domain region realm provider service backend server
+    strategy audience issuer scope scopes user username email name names
+    prompt hint label parallelism samesite secure httponly
+""")
 """Last words of names that describe a secret but contain none. Names of its location (`_FILE`) are not here."""
 
 _ADDRESSES = frozenset({"url", "uri", "endpoint"})
@@ -140,21 +93,11 @@ _KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")
 # What signs in at a collector: https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 _COLLECTOR_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")
 
-_COMMON_VALUES = frozenset(
-    {
-        "password",
-        "postgres",
-        "changeme",
-        "minioadmin",
-        "rabbitmq",
-        "disabled",
-        "required",
-        "undefined",
-        "username",
-    }
-    | {"localhost", "development", "production", "anonymous", "optional", "internal", "external", "keychain"}
-    | {"credentials", "plaintext", "kerberos"}
-)
+_COMMON_VALUES = _words("""
+    password postgres changeme minioadmin rabbitmq disabled required undefined username
+    localhost development production anonymous optional internal external keychain
+    credentials plaintext kerberos
+""")
 """Values of development containers, examples and settings. Redacting them would damage ordinary text."""
 _PLACE = re.compile(r"(?:https?:/|~|\.{1,2})?(?:/[a-z._:-]{0,32}[0-9]{0,5}){1,40}", re.IGNORECASE)
 """A path or an address made of words: the location of a secret, not the secret."""

@@ -17,8 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

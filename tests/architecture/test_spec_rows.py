@@ -18,7 +18,7 @@ SUITE = f"{TOOLS}/test_file_suite.py"
 SUBAGENTS = f"{SESSION}/test_subagents.py"
 RANKING = f"{MEMORY}/test_ranking.py"
 COMMANDS = "tests/unit/engine/policy/test_command_rules.py"
-IMPORT = "tests/unit/app/config/test_importing.py"
+IMPORT = "tests/unit/app/cli/test_config.py"
 SERVERS = "tests/unit/app/config/test_mcp.py"
 
 TEACHING_AGENT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.core.errors import PathRefusedError, ToolError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.files import ConfinedTree, collision_key, quoted, shown, split_path
 from tests.fuzz.target import Target, pieces, text_of
 

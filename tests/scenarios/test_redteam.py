@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.cli.redteam import configured
+from orchestrator.app.cli.doctor import configured
 from orchestrator.app.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
 from orchestrator.app.redteam.judge import draw
 from orchestrator.app.redteam.run import try_attack

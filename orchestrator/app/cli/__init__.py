@@ -8,21 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
+from orchestrator.app.cli.commands import COMMANDS
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-
-
-_MODULES = {
-    **dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"),
-    "completion": "help",
-    "logs": "show",
-    "verify-pr": "verify_pr",
-}
-"""Modules of the commands that have another name than their module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,8 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(options: argparse.Namespace) -> int:
     """Run the command. Only the command's module is imported, so that each command starts fast."""
     command = options.command
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(command, command)}")
-    status: int = getattr(module, command.replace("-", "_"))(options)
+    function = command.replace("-", "_")
+    module = importlib.import_module(f"{__name__}.{COMMANDS[command].module or function}")
+    status: int = getattr(module, function)(options)
     return status
 
 

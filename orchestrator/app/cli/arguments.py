@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.cli.commands import ADD_FLAGS, COMMANDS, CONFIGURED, EXAMPLES
+from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES
 from orchestrator.app.options import SETTING_KEYS
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
 from orchestrator.core.redaction import is_secret_name
@@ -116,7 +116,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        raise UsageError(_unknown(unknown[0], _flags(parser, options)))
+        command = subparsers(parser).get(options.command, parser)
+        flags = [flag for action in command._actions for flag in action.option_strings]  # noqa: SLF001  no other way
+        raise UsageError(_unknown(unknown[0], flags))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False)
     if options.command in _REFUSE_SECRETS:
@@ -152,7 +154,7 @@ def build_parser(first: str = "") -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name, text in COMMANDS.items():
+    for name, (text, add_flags, _) in COMMANDS.items():
         examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
         command = commands.add_parser(
             name,
@@ -164,7 +166,7 @@ def build_parser(first: str = "") -> argparse.ArgumentParser:
             usage=f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
         )
         if name == first or first not in COMMANDS:
-            ADD_FLAGS[name](command)
+            add_flags(command)
     return parser
 
 
@@ -217,12 +219,12 @@ def refuse_secrets(options: argparse.Namespace) -> None:
             )
 
 
-def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
-        if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
-            parser = action.choices[options.command]
-            break
-    return [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001  the same
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of a parser's commands or actions. argparse has no public way to list them."""
+    for action in parser._actions:  # noqa: SLF001  see above
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
+            return dict(action.choices)
+    return {}
 
 
 def _unknown(argument: str, flags: Iterable[str]) -> str:

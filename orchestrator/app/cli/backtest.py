@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import sys
+import textwrap
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
-from orchestrator.app.cli.output import open_console, table_lines, write_page
+from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_page
 from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.app.words import (
     as_json_text,
@@ -146,32 +146,19 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
 
 
 def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -> None:
-    """Handle signals.
-
-    The first Ctrl+C starts no new try and ends after the round. The second one, or SIGTERM, ends at once;
-    work is saved.
-    """
-
-    def at_once() -> None:
+    def end_at_once() -> None:
         stop.at_once()
         task.cancel()
 
-    def interrupt() -> None:
-        if stop.requested:
-            at_once()
-            return
+    def end() -> None:
         stop.request()
         view.tell("ending after this round; press Ctrl+C again to end at once")
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, at_once)
+    end_on_signals(lambda: stop.requested, end, end_at_once)
 
 
 @dataclass(slots=True)
 class _Running:
-    """A try in progress."""
-
     wanted: Try
     began: float
     rounds: int = 0
@@ -359,7 +346,6 @@ def _print(result: BacktestResult) -> None:
 
 
 def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
-    """Print the changes that were left out, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for one in found.unfit:
         reasons.setdefault(one.reason, []).append(one.id)
@@ -378,13 +364,7 @@ def summary_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
     letters = {one.arm.name: _letter(place) for place, one in enumerate(summary.arms)}
     head = ("", "solved", "USD a try", "minutes", "rounds")
     rows = [
-        (
-            letters[one.arm.name],
-            share(one.solved),
-            spread(one.usd),
-            spread(one.minutes),
-            spread(one.rounds),
-        )
+        (letters[one.arm.name], share(one.solved), spread(one.usd), spread(one.minutes), spread(one.rounds))
         for one in summary.arms
     ]
     for one in summary.arms:
@@ -409,7 +389,9 @@ def summary_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
     yield ""
     yield f"Choose: {summary.chosen or 'none'}"
     for line in (*summary.reasons, *summary.outlook):
-        yield from _wrapped(line, columns)
+        yield from textwrap.wrap(
+            line, max(columns, 40), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
 
 
 def _table(rows: list[tuple[str, ...]], columns: int) -> Iterator[str]:
@@ -425,39 +407,25 @@ def _table(rows: list[tuple[str, ...]], columns: int) -> Iterator[str]:
             yield f"  {name:{width}}  {cell}"
 
 
-def _wrapped(text: str, columns: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(
-        text, max(columns, 40), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-    )
-
-
 def share(value: Estimate | None, *, signed: bool = False) -> str:
     """Return a share in percent with its interval: `75 % (40..95)`."""
-    if value is None:
-        return "-"
     sign = "+" if signed else ""
-    middle, *ends = (f"{100 * one:{sign}.0f}" for one in _known(value))
-    return f"{middle} %{_interval(ends)}"
+    return _with_interval(value, lambda one: f"{100 * one:{sign}.0f}", " %")
 
 
 def spread(value: Estimate | None, *, signed: bool = False) -> str:
     """Return a mean with its interval, rounded to two digits or to a whole number: `0.12 (0.08..0.2)`."""
+    sign = "+" if signed else ""
+    return _with_interval(value, lambda one: _short(one, sign))
+
+
+def _with_interval(value: Estimate | None, written: Callable[[float], str], unit: str = "") -> str:
     if value is None:
         return "-"
-    middle, *ends = (_short(one, "+" if signed else "") for one in _known(value))
-    return f"{middle}{_interval(ends)}"
-
-
-def _known(value: Estimate) -> list[float]:
-    """Return the mean, and the ends of its interval if they are known."""
-    ends = () if value.low is None or value.high is None else (value.low, value.high)
-    return [value.mean, *ends]
-
-
-def _interval(ends: Sequence[str]) -> str:
-    return f" ({'..'.join(ends)})" if ends else ""
+    ends = (
+        "" if value.low is None or value.high is None else f" ({written(value.low)}..{written(value.high)})"
+    )
+    return f"{written(value.mean)}{unit}{ends}"
 
 
 def _short(value: float, sign: str) -> str:

@@ -12,13 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.app.cli.arguments import (
-    DONE,
-    INTERRUPTED,
-    UsageError,
-    given_settings,
-    refuse_secrets,
-)
+from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.repositories import PROGRAM
 
@@ -144,7 +138,6 @@ class Chat:
             self._traces.close()
 
     async def _open_task(self) -> None:
-        """Open the task of an earlier run before the first input."""
         program = await self.program()
         try:
             with self.view.live:
@@ -388,7 +381,7 @@ class Chat:
     def _emit(self, event: Event) -> None:
         if self.debug:
             if self._state_view is None:
-                from orchestrator.app.cli.state import StateView
+                from orchestrator.app.cli.show import StateView
                 from orchestrator.core.clock import SystemClock
 
                 self._state_view = StateView(self.view, SystemClock(), self.view.live.tell)

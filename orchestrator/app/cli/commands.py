@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.app.options import add_settings, choices
 from orchestrator.core.repositories import PROGRAM
@@ -13,32 +13,21 @@ from orchestrator.core.repositories import PROGRAM
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-COMMANDS = {
-    "init": "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
-    "run": "take one task, change the repository, open a pull request",
-    "worker": "work on several repositories, as a fleet's file says",
-    "fleet": "work on several repositories with workers on several machines and one queue",
-    "chat": "talk with the model about this folder, or about a clone of a repository",
-    "ask": "ask the model one question about this folder, and print its answer",
-    "show": "print what happened in a run",
-    "logs": "print what happened in the newest run, or in a named one",
-    "dashboard": "show the runs of this machine as a page in a browser",
-    "pulls": "list the pull requests and questions of local repositories",
-    "backtest": "try models and settings on past changes of a repository",
-    "redteam": "try known attacks on this configuration, offline",
-    "verify-pr": "run the tests of a pull request again, and say which of its claims hold",
-    "digest": "report what was done, what was not done and why, and the cost",
-    "claims": "list who works on which task, or release a task",
-    "retry": "let the next cycle take a task again",
-    "close": "close a pull request of Pullwright, so that its task is not taken again",
-    "forget": "delete what is stored about a task: unfinished work, conversation, failures",
-    "mcp": "list the MCP servers, test one, approve its tools",
-    "memory": "show, change, export or import what is remembered for later sessions",
-    "doctor": "test what a run needs, and say how to fix what is missing",
-    "config": "print the effective configuration and where it comes from",
-    "help": "print this page, the help of a command, or the manual page",
-    "completion": "print a script for the completion of commands and flags in a shell",
-}
+
+class Command(NamedTuple):
+    """A command.
+
+    Attributes:
+        text: the description in one line.
+        add_flags: adds the command's flags to its parser.
+        module: the module that runs the command, if it has another name.
+    """
+
+    text: str
+    add_flags: Callable[[argparse.ArgumentParser], None]
+    module: str = ""
+
+
 GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
@@ -212,10 +201,7 @@ _FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "start no new work in these repositories",
         {"repository": {"nargs": "+"}, "--reason": {"default": "by hand", "metavar": "TEXT"}},
     ),
-    "resume": (
-        "continue with repositories that are paused or need a person",
-        {"repository": {"nargs": "+"}},
-    ),
+    "resume": ("continue with repositories that are paused or need a person", {"repository": {"nargs": "+"}}),
     "cancel": (
         "cancel the work of a repository, and continue with another task; unfinished work is saved",
         {"repository": {}},
@@ -503,30 +489,42 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
-ADD_FLAGS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "init": _add_init,
-    "run": _add_run,
-    "worker": _add_worker,
-    "fleet": _add_fleet,
-    "chat": _add_chat,
-    "ask": _add_ask,
-    "show": _add_show,
-    "logs": _add_logs,
-    "dashboard": _add_dashboard,
-    "pulls": _add_pulls,
-    "backtest": _add_backtest,
-    "redteam": _add_redteam,
-    "verify-pr": _add_verify_pr,
-    "digest": _add_digest,
-    "claims": _add_claims,
-    "retry": _add_retry,
-    "close": _add_close,
-    "forget": _add_forget,
-    "mcp": _add_mcp,
-    "memory": _add_memory,
-    "doctor": _add_doctor,
-    "config": _add_config,
-    "help": _add_help,
-    "completion": _add_completion,
+COMMANDS = {
+    "init": Command(
+        "set a repository up: its rules, a label, a workflow, or one pull request with all of it", _add_init
+    ),
+    "run": Command("take one task, change the repository, open a pull request", _add_run),
+    "worker": Command("work on several repositories, as a fleet's file says", _add_worker),
+    "fleet": Command(
+        "work on several repositories with workers on several machines and one queue", _add_fleet
+    ),
+    "chat": Command("talk with the model about this folder, or about a clone of a repository", _add_chat),
+    "ask": Command("ask the model one question about this folder, and print its answer", _add_ask, "run"),
+    "show": Command("print what happened in a run", _add_show),
+    "logs": Command("print what happened in the newest run, or in a named one", _add_logs, "show"),
+    "dashboard": Command("show the runs of this machine as a page in a browser", _add_dashboard, "show"),
+    "pulls": Command("list the pull requests and questions of local repositories", _add_pulls, "tasks"),
+    "backtest": Command("try models and settings on past changes of a repository", _add_backtest),
+    "redteam": Command("try known attacks on this configuration, offline", _add_redteam, "doctor"),
+    "verify-pr": Command(
+        "run the tests of a pull request again, and say which of its claims hold", _add_verify_pr
+    ),
+    "digest": Command("report what was done, what was not done and why, and the cost", _add_digest),
+    "claims": Command("list who works on which task, or release a task", _add_claims, "tasks"),
+    "retry": Command("let the next cycle take a task again", _add_retry, "tasks"),
+    "close": Command(
+        "close a pull request of Pullwright, so that its task is not taken again", _add_close, "tasks"
+    ),
+    "forget": Command(
+        "delete what is stored about a task: unfinished work, conversation, failures", _add_forget, "tasks"
+    ),
+    "mcp": Command("list the MCP servers, test one, approve its tools", _add_mcp),
+    "memory": Command("show, change, export or import what is remembered for later sessions", _add_memory),
+    "doctor": Command("test what a run needs, and say how to fix what is missing", _add_doctor),
+    "config": Command("print the effective configuration and where it comes from", _add_config),
+    "help": Command("print this page, the help of a command, or the manual page", _add_help),
+    "completion": Command(
+        "print a script for the completion of commands and flags in a shell", _add_completion, "help"
+    ),
 }
-"""The functions that add the flags of each command to its parser."""
+"""The commands, in the order of `--help`."""

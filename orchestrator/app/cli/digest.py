@@ -31,7 +31,7 @@ from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import fenced, one_line
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
@@ -311,9 +311,7 @@ class SafeMarkdown:
     def block(self, text: str, most_lines: int) -> str:
         """Return several lines as a fenced block that nothing in the text can end."""
         lines = [self.redact(line) for line in first_lines(self.redact(text), most_lines)]
-        longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-        fence = "`" * max(longest + 1, 3)
-        return "\n".join([f"{fence}text", *lines, fence])
+        return fenced("".join(f"{line}\n" for line in lines), "text")
 
 
 def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:

@@ -44,7 +44,8 @@ def fleet(options: argparse.Namespace) -> int:
     url = database_url(options.database_url, os.environ, path)
     if options.action == "run":
         return run_worker(file, options, url, alone=False)
-    keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
+    members = Members(options, Home.of(os.environ), SystemClock())
+    keys = {one.name: members.key(one) for one in file.repositories}
     with _opened(url) as store:
         if options.action not in {"list", "status"}:
             return _steer(store, options, keys)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
-from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser
+from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, subparsers
 from orchestrator.app.cli.commands import COMMANDS, GROUPS
 from orchestrator.core.repositories import PROGRAM
 
@@ -36,7 +36,7 @@ def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
     if options.man:
         sys.stdout.write(manual())
     elif options.topic:
-        sys.stdout.write(_parsers()[options.topic].format_help())
+        sys.stdout.write(subparsers(build_parser())[options.topic].format_help())
     else:
         sys.stdout.write(short_page())
     return DONE
@@ -54,12 +54,12 @@ def short_page() -> str:
     width = max(map(len, COMMANDS))
     parts = [_FIRST]
     for title, names in GROUPS.items():
-        lines = (f"  {name:{width}}  {COMMANDS[name]}" for name in names)
+        lines = (f"  {name:{width}}  {COMMANDS[name].text}" for name in names)
         parts.append("\n".join((f"{title}:", *lines, "")))
     return "\n".join((*parts, _LAST))
 
 
-# The commands and flags of the parser. argparse has no public way to list them.
+# The commands and flags of the parser.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +83,23 @@ class _Command:
     """Possible first arguments: the command's actions, or the choices of its argument."""
 
 
-def _parsers() -> dict[str, argparse.ArgumentParser]:
-    for action in build_parser()._actions:  # noqa: SLF001  see above
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
-            return dict(action.choices)
-    raise AssertionError("the program has commands")
-
-
 def _commands() -> list[_Command]:
-    return [_command(name, parser) for name, parser in _parsers().items()]
+    return [_command(name, parser) for name, parser in subparsers(build_parser()).items()]
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> _Command:
     flags: dict[str, _Flag] = {}
     words: list[str] = []
-    for action in parser._actions:  # noqa: SLF001  see above
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
-            words += action.choices
-            for one in action.choices.values():
-                flags |= {flag.names[0]: flag for flag in _command("", one).flags}
-        elif not action.option_strings:
+    for action in parser._actions:  # noqa: SLF001  argparse has no public way to list them
+        if not action.option_strings:
             words += action.choices or ()
         elif action.help != argparse.SUPPRESS:
             flag = _flag(action)
             flags[flag.names[0]] = flag
-    return _Command(name, COMMANDS.get(name, ""), tuple(flags.values()), tuple(words))
+    for one in subparsers(parser).values():
+        flags |= {flag.names[0]: flag for flag in _command("", one).flags}
+    text = COMMANDS[name].text if name else ""
+    return _Command(name, text, tuple(flags.values()), tuple(words))
 
 
 def _flag(action: argparse.Action) -> _Flag:

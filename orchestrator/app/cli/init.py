@@ -165,11 +165,7 @@ class _Setup:
     # The decisions.
 
     def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
-        """Examine the repository and the machine, and ask for what they do not show.
-
-        Args:
-            present: present values of the repository's file.
-        """
+        """Examine the repository and the machine, and ask for what they do not show."""
         model = self._model(present)
         test = self._tests(proposals(clone), present)
         actions = self._actions()
@@ -293,22 +289,25 @@ class _Setup:
         files.append(ActionFile(WORKFLOW_FILE, workflow.encode()))
         return files if plan.place is not None else [*files, *action_copy()]
 
+    def _changes(self, clone: Clone, top: Path) -> tuple[_Decided, list[ActionFile]]:
+        """Decide, and show the files of the folder that differ from what was decided."""
+        rules = top / LOCAL_FILE
+        decided = self._decide(clone, read_toml(rules) or {})
+        files = self._files(decided, rules.read_text(encoding="utf-8") if rules.exists() else None)
+        changes = [file for file in files if not _is_same(top, file)]
+        for file in changes:
+            self._show(top, file)
+        return decided, changes
+
     def write(self, top: Path) -> int:
-        """Show the changes, and write them into the folder."""
         self._say(f"Looking at {self._site.label} ...")
         with (
             tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder,
             open_clone_of(self._site, self._context, "", Path(folder), with_git=False) as clone,
         ):
-            decided = self._decide(clone, read_toml(top / LOCAL_FILE) or {})
-        old = top / LOCAL_FILE
-        files = self._files(decided, old.read_text(encoding="utf-8") if old.exists() else None)
-        changes = [file for file in files if not _is_same(top, file)]
+            decided, changes = self._changes(clone, top)
         changed = [file for file in changes if (top / file.path).exists()]
-        for file in changes:
-            self._show(top, file)
-        label = self._wants_label()
-        self._show_label(wanted=label)
+        label = self._show_label()
         if not changes and not label:
             self._say("Everything exists already.")
         elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in _YES:
@@ -348,9 +347,12 @@ class _Setup:
         if len(shown) > _MOST_SHOWN_LINES:
             self._say(f"    ... {counted(len(shown) - _MOST_SHOWN_LINES, 'more line')}")
 
-    def _show_label(self, *, wanted: bool) -> None:
+    def _show_label(self) -> bool:
+        """Show the label if it is to be created, and return whether it is."""
+        wanted = self._wants_label()
         if wanted and self._github is not None:
             self._say(f"label  {self._context.settings.label!r} on {self._github.name}")
+        return wanted
 
     def _wants_label(self) -> bool:
         if self._github is None or self._options.labels is False:
@@ -373,14 +375,8 @@ class _Setup:
 
         def files(clone: Clone) -> list[ActionFile]:
             nonlocal label
-            old = clone.tree / LOCAL_FILE
-            decided = self._decide(clone, read_toml(old) or {})
-            wanted = self._files(decided, old.read_text(encoding="utf-8") if old.is_file() else None)
-            changes = [file for file in wanted if not _is_same(clone.tree, file)]
-            for file in changes:
-                self._show(clone.tree, file)
-            label = self._wants_label()
-            self._show_label(wanted=label)
+            _, changes = self._changes(clone, clone.tree)
+            label = self._show_label()
             if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in _YES:
                 raise ConfigurationError("nothing was proposed")
             return changes
@@ -395,7 +391,6 @@ class _Setup:
         return DONE
 
     def _say_next(self, decided: _Decided) -> None:
-        """Print the next commands to type."""
         repo = shlex.quote(str(self._options.repo or "."))
         model = ""
         if decided.model is None:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.wiring import BuildContext
@@ -70,7 +70,7 @@ async def _run(
     try:
         if facts is not None:
             await opened.mirror(as_items(facts.facts))
-        return await act(opened, options, sys.stdout, shared)
+        return await act(opened, options, shared)
     finally:
         await opened.aclose()
 
@@ -90,7 +90,7 @@ async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
 
 
 async def act(
-    opened: LongTermMemory, options: argparse.Namespace, out: TextIO, shared: RepositoryMemory | None = None
+    opened: LongTermMemory, options: argparse.Namespace, shared: RepositoryMemory | None = None
 ) -> int:
     """Run the requested action on an open memory.
 
@@ -100,12 +100,12 @@ async def act(
         ModelError: the embeddings server failed.
         WorkspaceError: the repository's memory could not be changed.
     """
-    return await _ACTIONS[options.action](_OpenMemory(opened, shared, out), options)
+    return await _ACTIONS[options.action](_OpenMemory(opened, shared), options)
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenMemory:
-    """An open memory, and the stream for output.
+    """An open memory.
 
     Attributes:
         shared: memory of the repository; None if no repository on a forge is named.
@@ -113,14 +113,9 @@ class _OpenMemory:
 
     opened: LongTermMemory
     shared: RepositoryMemory | None
-    out: TextIO
 
     def indices(self, name: str | None) -> list[str]:
-        """Return the index with this name; without a name, the indices of memories.
-
-        Raises:
-            ConfigurationError: there is no index with this name.
-        """
+        """Return the index with this name; without a name, the indices of memories."""
         names = [index.name for index in self.opened.store.indices()]
         if name is not None and name not in names:
             raise ConfigurationError(f"there is no index {name!r}: {', '.join(names) or 'there are none'}")
@@ -128,12 +123,7 @@ class _OpenMemory:
         return [name] if name else [one for one in known if one in names] or [MEMORIES]
 
     async def change(self, key: str, change: Callable[[RepositoryFacts], RepositoryFacts]) -> bool:
-        """Change the repository's memory, and return whether the item was in it.
-
-        Raises:
-            ConfigurationError: no repository is named.
-            WorkspaceError: the remote refuses the change.
-        """
+        """Change the repository's memory, and return whether the item was in it."""
         if self.shared is None:
             raise ConfigurationError(
                 "this item belongs to a repository's memory: name the repository with --repo"
@@ -152,30 +142,29 @@ class _OpenMemory:
 
 async def _list(view: _OpenMemory, options: argparse.Namespace) -> int:
     items = [item for name in view.indices(options.index) for item in view.opened.store.listed(name)]
-    return _write(items, view.out, as_json_lines=options.json)
+    return _write(items, as_json_lines=options.json)
 
 
 async def _search(view: _OpenMemory, options: argparse.Namespace) -> int:
     found = await view.opened.recall(options.query, CANDIDATES, view.indices(None))
-    status = _write([one.memory for one in found.memories], view.out, as_json_lines=options.json)
+    status = _write([one.memory for one in found.memories], as_json_lines=options.json)
     if found.note:
         print(clean(found.note), file=sys.stderr)
     return status
 
 
 async def _show(view: _OpenMemory, options: argparse.Namespace) -> int:
-    out = view.out
     item = view.opened.store.get(options.id)
     if item is None:
-        return _missing(options.id, out, as_json_line=options.json)
+        return _missing(options.id, as_json_line=options.json)
     if options.json:
-        print(as_json_text(as_json(item)), file=out)
+        print(as_json_text(as_json(item)))
         return DONE
     known = {name: value for name, value in as_json(item).items() if name not in {"content", "metadata"}}
     more = {name: value for name, value in item.metadata.items() if name not in known}
     for name, value in {**known, **more}.items():
-        print(f"{name}: {short_line(_in_words(value), _SHOWN_CHARS)}", file=out)
-    print(clean(item.content), file=out)
+        print(f"{name}: {short_line(_in_words(value), _SHOWN_CHARS)}")
+    print(clean(item.content))
     return DONE
 
 
@@ -188,7 +177,7 @@ def _in_words(value: object) -> str:
 async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
     item = view.opened.store.get(options.id)
     if item is None:
-        return _missing(options.id, view.out, as_json_line=options.json)
+        return _missing(options.id, as_json_line=options.json)
     changed = edited(item, options.field, options.value)
     if item.index != REPOSITORY:
         is_there = await view.opened.rewrite(changed)
@@ -202,8 +191,8 @@ async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
         is_there = await view.change(key, partial(_with_edit, key, changed, options.field))
     shown = [one for one in view.opened.store.listed(item.index) if _is_same(one, item)] if is_there else []
     if not shown:
-        return _missing(options.id, view.out, as_json_line=options.json)
-    return _write(shown, view.out, as_json_lines=options.json)
+        return _missing(options.id, as_json_line=options.json)
+    return _write(shown, as_json_lines=options.json)
 
 
 def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> RepositoryFacts:
@@ -226,11 +215,11 @@ async def _forget(view: _OpenMemory, options: argparse.Namespace) -> int:
     for number in options.id:
         item = await _forgotten(view, number)
         if item is None:
-            status = _missing(number, view.out, as_json_line=options.json)
+            status = _missing(number, as_json_line=options.json)
         elif options.json:
-            print(as_json_text({"memory_id": number, "forgotten": True}), file=view.out)
+            print(as_json_text({"memory_id": number, "forgotten": True}))
         else:
-            print(f"forgot {number}: {short_line(item.content)}", file=view.out)
+            print(f"forgot {number}: {short_line(item.content)}")
     return status
 
 
@@ -246,10 +235,10 @@ async def _forgotten(view: _OpenMemory, number: int) -> Memory | None:
 async def _indices(view: _OpenMemory, options: argparse.Namespace) -> int:
     for index in view.opened.store.indices():
         if options.json:
-            print(as_json_text(_index_json(index)), file=view.out)
+            print(as_json_text(_index_json(index)))
         else:
             vectors = f"{index.vectors:,} vectors of {index.dimension} numbers by {index.model}"
-            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"), file=view.out)
+            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"))
     return DONE
 
 
@@ -257,12 +246,12 @@ async def _stats(view: _OpenMemory, options: argparse.Namespace) -> int:
     for number, name in enumerate(view.indices(options.index)):
         known = _figures(view.opened, name)
         if options.json:
-            print(as_json_text(known), file=view.out)
+            print(as_json_text(known))
             continue
         if number:
-            print(file=view.out)
+            print()
         for key, value in known.items():
-            print(clean(f"{key.replace('_', ' ')}: {_in_words(value) or '-'}"), file=view.out)
+            print(clean(f"{key.replace('_', ' ')}: {_in_words(value) or '-'}"))
     return DONE
 
 
@@ -283,7 +272,7 @@ def _figures(opened: LongTermMemory, name: str) -> dict[str, Any]:
 async def _export(view: _OpenMemory, options: argparse.Namespace) -> int:
     name = None if options.index is None else view.indices(options.index)[0]
     for item in view.opened.export(name):
-        print(as_json_text(item), file=view.out)
+        print(as_json_text(item))
     return DONE
 
 
@@ -293,13 +282,13 @@ async def _import(view: _OpenMemory, options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"{options.file} cannot be read: {error.strerror or error}") from None
     count = await view.opened.import_items(content.splitlines())
-    return _write_count("stored", count, view.out, as_json_line=options.json)
+    return _write_count("stored", count, as_json_line=options.json)
 
 
 async def _embed(view: _OpenMemory, options: argparse.Namespace) -> int:
     names = view.indices(options.index)
     count = sum([await view.opened.recompute_vectors(name) for name in names])
-    return _write_count("embedded", count, view.out, as_json_line=options.json)
+    return _write_count("embedded", count, as_json_line=options.json)
 
 
 _ACTIONS = {
@@ -316,29 +305,29 @@ _ACTIONS = {
 }
 
 
-def _write(items: Sequence[Memory], out: TextIO, *, as_json_lines: bool) -> int:
+def _write(items: Sequence[Memory], *, as_json_lines: bool) -> int:
     for item in items:
         if as_json_lines:
-            print(as_json_text(as_json(item)), file=out)
+            print(as_json_text(as_json(item)))
         else:
             until = f", until {item.expires_at:%Y-%m-%d}" if item.expires_at else ""
             facts = f"{item.type}, {item.importance}, by a {item.author}, {item.created_at:%Y-%m-%d}{until}"
-            print(f"{item.id:>5}  {short_line(item.content, _SHOWN_CHARS)}", file=out)
+            print(f"{item.id:>5}  {short_line(item.content, _SHOWN_CHARS)}")
             origin = item.source if item.index == REPOSITORY else f"from {item.source}"
-            print(f"       {facts}; {short_line(origin)}", file=out)
+            print(f"       {facts}; {short_line(origin)}")
             if reason := item.metadata.get("reason"):
-                print(f"       because {short_line(str(reason))}", file=out)
+                print(f"       because {short_line(str(reason))}")
     return DONE if items else NOTHING
 
 
-def _missing(number: int, out: TextIO, *, as_json_line: bool) -> int:
+def _missing(number: int, *, as_json_line: bool) -> int:
     line = {"memory_id": number, "error": "there is none"}
-    print(as_json_text(line) if as_json_line else f"there is no memory {number}", file=out)
+    print(as_json_text(line) if as_json_line else f"there is no memory {number}")
     return NOTHING
 
 
-def _write_count(what: str, count: int, out: TextIO, *, as_json_line: bool) -> int:
-    print(as_json_text({what: count}) if as_json_line else f"{what}: {counted(count, 'item')}", file=out)
+def _write_count(what: str, count: int, *, as_json_line: bool) -> int:
+    print(as_json_text({what: count}) if as_json_line else f"{what}: {counted(count, 'item')}")
     return DONE if count else NOTHING
 
 

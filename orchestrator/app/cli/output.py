@@ -1,15 +1,17 @@
-"""What several commands print and write: lines with a style, tables, and pages in files."""
+"""What several commands share: lines with a style, tables, pages in files, and the handling of signals."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -59,3 +61,16 @@ def write_page(place: str, page: str) -> None:
         Path(place).expanduser().write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
         raise ConfigurationError(f"--html {place} cannot be written: {error.strerror or error}") from error
+
+
+def end_on_signals(
+    is_ending: Callable[[], bool], end: Callable[[], None], end_at_once: Callable[[], None]
+) -> None:
+    """Handle signals while the running event loop lives.
+
+    The first Ctrl+C calls `end`, which lets the current round finish. The second one, or SIGTERM, calls
+    `end_at_once`; work is still saved.
+    """
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: end_at_once() if is_ending() else end())
+    loop.add_signal_handler(signal.SIGTERM, end_at_once)

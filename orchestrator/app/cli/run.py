@@ -1,4 +1,4 @@
-"""`pullwright run`: builds the program, runs its cycles, and prints the results."""
+"""`pullwright run` and `ask`: build the program, run its cycles or answer one question, and print the results."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
+from orchestrator.app.cli.arguments import (
+    INTERRUPTED,
+    UsageError,
+    for_error,
+    for_outcome,
+    for_run,
+    given_settings,
+)
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.app.words import (
-    amounts,
-    as_json_text,
-    clean,
-    counted,
-    environment_redactor,
-    tests_in_words,
-)
+from orchestrator.app.words import amounts, as_json_text, clean, counted, environment_redactor, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -35,24 +36,33 @@ from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
+from orchestrator.engine.session.loop import EndKind
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.program import Program
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
     from orchestrator.core.events import Emit
     from orchestrator.core.repositories import Commands
+    from orchestrator.engine.session.loop import SessionEnd
 
 
+_ANSWERS = frozenset({EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH, EndKind.QUESTION})
+_STANDARD_INPUT = "-"
+_MOST_CHARS = 1_000_000
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle or several in a row, and return the exit status of the whole run."""
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
+    emit = _with_state(view) if options.debug else view
     request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
@@ -60,14 +70,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         try:
-            emit: Emit = view
-            if options.debug:
-                from orchestrator.app.cli.state import StateView
-
-                emit = StateView(view, SystemClock(), view.tell)
-            traces = stack.enter_context(
-                tracing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
-            )
+            traces = stack.enter_context(_traces(view))
             program = build_program(
                 request, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
             )
@@ -75,6 +78,17 @@ def run(options: argparse.Namespace) -> int:
             return _refuse(error, as_json=options.json)
         with view:
             return asyncio.run(_run(program, options, view))
+
+
+def _with_state(view: LiveView) -> Emit:
+    """Return an `Emit` that also shows the session's state after each turn."""
+    from orchestrator.app.cli.show import StateView
+
+    return StateView(view, SystemClock(), view.tell)
+
+
+def _traces(view: LiveView) -> AbstractContextManager[Tracing | None]:
+    return tracing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
@@ -142,30 +156,20 @@ def _timing(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
 def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiter, view: LiveView
 ) -> None:
-    """Handle signals.
-
-    The first Ctrl+C ends the run after this round. The second one, or SIGTERM, ends it at once; the cycle
-    still saves its work.
-    """
     stop = program.stop
 
-    def at_once() -> None:
+    def end_at_once() -> None:
         stop.at_once()
         task.cancel()
 
-    def interrupt() -> None:
-        if stop.requested:
-            at_once()
-            return
+    def end() -> None:
         waits = waiting.is_waiting
         stop.request()
         waiting.wake()
         if not waits:
             view(Warned(_ENDING))
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, at_once)
+    end_on_signals(lambda: stop.requested, end, end_at_once)
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
@@ -295,9 +299,70 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """Return where a person can answer: below a comment, or with a command."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:
         return "nobody can see the question: the next cycle goes on without an answer"
     return commands.answer(task.key)
+
+
+def ask(options: argparse.Namespace) -> int:
+    """Ask the model, print its answer, and return the exit status.
+
+    Raises:
+        UsageError: the question is empty.
+    """
+    from orchestrator.app.wiring.chat import build_chat
+    from orchestrator.bot.chat.conversation import begun_in
+
+    question = sys.stdin.read(_MOST_CHARS) if options.text == _STANDARD_INPUT else options.text
+    if not question.strip():
+        raise UsageError("the question is empty: type it, or write it to standard input")
+    view = LiveView.on_stderr(plain=options.plain, answers=True)
+    emit = _with_state(view) if options.debug else view
+    with ExitStack() as stack:
+        try:
+            traces = stack.enter_context(_traces(view))
+            program = build_chat(
+                "ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
+            )
+            if options.resume:
+                program.begun = begun_in(program.context.home, options.resume)
+        except PullwrightError as error:
+            return _report_answer(CycleResult(None), "", error, as_json=options.json)
+        with view:
+            result, end, stopped = asyncio.run(_ask(program, question))
+    answer = program.redactor.redact(clean(end.text)) if end and end.kind in _ANSWERS else ""
+    return _report_answer(result, answer, stopped, as_json=options.json)
+
+
+async def _ask(
+    program: ChatProgram, question: str
+) -> tuple[CycleResult, SessionEnd | None, BaseException | None]:
+    task = asyncio.ensure_future(program.say(question))
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, task.cancel)
+    end: SessionEnd | None = None
+    error: BaseException | None = None
+    try:
+        end = await task
+    except (PullwrightError, asyncio.CancelledError) as stopped:
+        error = stopped
+    result = await program.end(error) or CycleResult(None)
+    await program.close()
+    return result, end, error
+
+
+def _report_answer(result: CycleResult, answer: str, error: BaseException | None, *, as_json: bool) -> int:
+    problem = environment_redactor().redact(clean(str(error))) if isinstance(error, PullwrightError) else ""
+    if problem:
+        print(f"pullwright: {problem}", file=sys.stderr)
+    if as_json:
+        result.error = problem or result.error
+        print(as_json_text({"answer": answer, **result.to_json()}), flush=True)
+    elif answer:
+        print(answer, flush=True)
+    if isinstance(error, asyncio.CancelledError):
+        return INTERRUPTED
+    return for_error(error) if error else for_outcome(result.outcome)

@@ -1,17 +1,20 @@
-"""`pullwright show` and `pullwright logs`: print a run from its journal, follow it, or write it as a page."""
+"""`pullwright show`, `logs` and `dashboard`: print a run from its journal, follow it, or write or serve it as a page."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.arguments import DONE, given_settings
 from orchestrator.app.cli.output import open_console, write_page
-from orchestrator.app.cli.state import state_lines
-from orchestrator.app.event_lines import Narrator, repair_note
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.event_lines import Narrator, repair_note, telling_argument
 from orchestrator.app.words import (
     amounts,
     as_json_text,
@@ -39,7 +42,9 @@ from orchestrator.bot.journal.reader import (
     runs,
 )
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     MessageAdded,
     PlanAccepted,
@@ -51,21 +56,28 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
 from orchestrator.engine.session.history import todos_of
-from orchestrator.engine.session.state_record import state_record_of
+from orchestrator.engine.session.state_record import StateRecord, state_record_of
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from rich.console import Console
 
     from orchestrator.bot.journal.reader import Run
-    from orchestrator.core.events import Event
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+
 
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
 _ITEM_CHARS = 600
 _LOOK_SECONDS = 0.2
+_LATEST = 5
+"""Maximum actions and tool events shown after a turn."""
+_HOST = "127.0.0.1"
+_SQLITE = "sqlite:///"
 
 
 def show(options: argparse.Namespace) -> int:
@@ -102,11 +114,7 @@ logs = show
 
 
 def _write_page(folder: Path, place: str) -> None:
-    """Write a run as one page to a file, or to standard output if the place is `-`.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write a run as one page to a file, or to standard output if the place is `-`."""
     from orchestrator.app.dashboard.story import run_page
     from orchestrator.app.html.page import render_page
 
@@ -242,7 +250,6 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    """Print each run: id, time, outcome and cost, then repository, task, and the reason of the outcome."""
     redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)
@@ -264,3 +271,120 @@ def _write_list(home: Home, *, as_json: bool) -> None:
         if sys.stdout.isatty():
             lines = [part for line in lines for part in hanging(line, shutil.get_terminal_size().columns)]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def state_lines(state: StateRecord, latest: int | None = None) -> Iterator[str]:
+    """Yield a state as lines.
+
+    Args:
+        latest: maximum number of actions and of tool events, the newest ones; None for all.
+    """
+    yield f"hypothesis: {short_line(state.hypothesis, _ITEM_CHARS) or 'none yet'}"
+    actions = [(one.at, one.what) for one in state.actions]
+    yield from _timed("actions", actions, latest)
+    tools = [
+        (one.at, f"{one.status} {one.name} {telling_argument(one.arguments)}") for one in state.tool_events
+    ]
+    yield from _timed("tool events", tools, latest)
+    yield f"denials: {state.denials}"
+    yield f"summary: {short_line(state.summary, _ITEM_CHARS) or 'none'}"
+    context = state.context
+    turns = f"{counted(context.chat_turns, 'chat turn')} of {counted(context.messages, 'message')}"
+    whole = "summarised" if state.summary else "not summarised"
+    yield f"context: {turns}, {context.tokens:,} tokens, {whole}"
+    yield f"list: {counted(len(state.todos), 'item')}"
+    for item in todo_checklist(state.todos):
+        yield f"  {short_line(item, _ITEM_CHARS)}"
+
+
+def _timed(name: str, lines: Sequence[tuple[datetime, str]], latest: int | None) -> Iterator[str]:
+    shown = lines if latest is None else lines[-latest:]
+    yield f"{name}: {len(lines)}{f', the last {len(shown)}:' if len(shown) < len(lines) else ''}"
+    for at, text in shown:
+        yield f"  {local_time(at, seconds=True)}  {short_line(text)}"
+
+
+class StateView:
+    """An `Emit` that passes events on to a view, and shows the session's state after each turn."""
+
+    def __init__(self, view: Emit, clock: Clock, tell: Callable[[Iterable[str]], None]) -> None:
+        self._view, self._clock, self._tell = view, clock, tell
+        self._state = StateRecord()
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, CycleStarted):
+            self._state = StateRecord()
+        if isinstance(event, TurnStarted | ProcessingEnded) and self._state.actions:
+            self._tell(state_lines(self._state, _LATEST))
+        self._view(event)
+        self._state.take(event, self._clock.now())
+
+
+def dashboard(options: argparse.Namespace) -> int:
+    """Serve the page until a person ends it.
+
+    Raises:
+        ConfigurationError: an option is wrong, or the port is in use.
+    """
+    from orchestrator.app.config.settings import load_settings
+    from orchestrator.app.dashboard.actions import FleetActions, TaskActions
+    from orchestrator.app.dashboard.overview import DayCap, RunStore
+    from orchestrator.app.dashboard.pages import Pages
+    from orchestrator.app.dashboard.server import Dashboard, guarded
+    from orchestrator.app.dashboard.serving import BrowserSecrets, listen, serve
+
+    home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
+    settings = load_settings(flags, os.environ, Path.cwd()).settings
+    known = BrowserSecrets()
+    page = Dashboard(
+        RunStore(home),
+        TaskActions(home, flags, os.environ, Path.cwd(), clock),
+        Pages(known.form, str(home.runs), environment_redactor().redact),
+        known,
+        clock,
+        DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),
+        FleetActions(partial(find_fleet, options.config, os.environ), clock),
+    )
+    with listen(_HOST, options.port) as bound:
+        port = bound.getsockname()[1]
+        print(f"http://{_HOST}:{port}/?token={known.token}", flush=True)
+        print(
+            f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
+        )
+        try:
+            asyncio.run(serve(guarded(page, port), bound, page.stopping))
+        finally:
+            page.fleet.close()
+    return DONE
+
+
+def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
+    """Return the database URL of the fleet that this machine belongs to.
+
+    Raises:
+        ConfigurationError: there is none, or there are several.
+    """
+    from orchestrator.app.cli.fleet import database_url
+
+    if url := ApiKeys.of(environ).database:
+        return url
+    url = database_url(None, environ, Path(config or "fleet.toml").expanduser())
+    if Path(url.removeprefix(_SQLITE)).is_file():
+        return url
+    if config is not None:
+        raise ConfigurationError(
+            f"{config} has no queue on this machine yet: start a worker with pullwright fleet run --config {config}"
+        )
+    # The queue of a dry run is not shown.
+    found = [one for one in Home.of(environ).fleets.glob("*.db") if not one.stem.endswith("-dry-run")]
+    if len(found) == 1:
+        return f"{_SQLITE}{found[0]}"
+    if found:
+        raise ConfigurationError(
+            f"there are {len(found)} fleets on this machine: start pullwright dashboard --config FILE, "
+            "with the file of one of them"
+        )
+    raise ConfigurationError(
+        "there is no fleet here yet: write fleet.toml, and start a worker with pullwright fleet run"
+    )

@@ -90,7 +90,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     opened = program.memory or open_memory(program.context, program.repository, program.redactor)
     try:
         with redirect_stdout(out):
-            await act(opened, options, out)
+            await act(opened, options)
     finally:
         if opened is not program.memory:
             await opened.aclose()
@@ -248,11 +248,7 @@ async def _save(chat: Chat, rest: str) -> None:
 
 
 def _write_new(name: str, text: str) -> Path:
-    """Create a file that only its owner can read, and return its path.
-
-    Raises:
-        ConfigurationError: the file exists, or cannot be written.
-    """
+    """Create a file that only its owner can read, and return its path."""
     path = Path(name).expanduser()
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
@@ -320,7 +316,6 @@ async def _pr(chat: Chat, rest: str) -> None:
 
 
 def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
-    """Show what a pull request would publish, and where."""
     from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 

@@ -1,32 +1,36 @@
-"""`pullwright claims`, `retry`, `close` and `forget`: show who works on which task, and record decisions."""
+"""`pullwright claims`, `pulls`, `retry`, `close` and `forget`: show tasks and pull requests, and record decisions."""
 
 from __future__ import annotations
 
 import os
-import sys
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.output import table_lines
-from orchestrator.app.wiring.repository import open_tasks
+from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
 from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, local_time, short_line
+from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, ForgeError
+from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
-    from typing import TextIO
 
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.forge.local import LocalForge, Question
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
-    from orchestrator.core.repositories import Commands
 
 
 _BY_HAND = "by hand"
@@ -34,6 +38,9 @@ _HEADS = ("TASK", "WHO", "NO.", "SINCE", "STATE")
 _MOST_CELL_CHARS = 80
 _MOST_STATE_CHARS = 200
 _MINUTES_AN_HOUR = 60
+_MAX_LINE_CHARS = 300
+_SHORT_COMMIT = 10
+_QUESTION_FIELDS = ("number", "key", "body", "url")
 
 
 def claims(options: argparse.Namespace) -> int:
@@ -44,31 +51,30 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or refused the release.
     """
-    if not options.repo:
-        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    writes = options.action == "release"
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as tasks:
+    with _opened(options, writes=options.action == "release") as tasks:
         decisions = tasks.decisions
         if options.action == "release":
-            return release(decisions.claims, options.key, sys.stdout, as_json=options.json)
+            return release(decisions.claims, options.key, as_json=options.json)
         wanted = options.key if options.action == "show" else None
         states = _claimed(decisions, wanted)
         now = SystemClock().now()
         if options.json:
-            write_claims_json(states, now, decisions.times, sys.stdout)
+            write_claims_json(states, now, decisions.times)
         elif wanted is not None and not states:
             print(f"nobody ever claimed {short_line(wanted)}")
         else:
-            write_claims(states, now, decisions.times, decisions.commands, sys.stdout)
+            write_claims(states, now, decisions.times, decisions.commands)
         return DONE
 
 
-def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
-    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read.
+def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextManager[OpenTasks]:
+    if not options.repo:
+        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
+    return open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes)
 
-    Raises:
-        WorkspaceError: the remote cannot be reached, or the wanted key is not valid.
-    """
+
+def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
+    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read."""
     if wanted is not None and decisions.claims.show(wanted) is None:
         return []
     try:
@@ -78,7 +84,7 @@ def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
     return [state for state in states if state.claim is not None and wanted in {None, state.key}]
 
 
-def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
+def release(found: Claims, key: str, *, as_json: bool) -> int:
     """Release a claim, and print who held it.
 
     Raises:
@@ -87,37 +93,35 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
     if as_json:
-        print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
+        print(as_json_text({"kind": "release", "task": key, "released": released is not None}))
     elif released is None:
-        print(f"nobody holds {short_line(key)}", file=out)
+        print(f"nobody holds {short_line(key)}")
     else:
-        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused", file=out)
+        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused")
     return DONE if released is not None else NOTHING
 
 
-def write_claims(
-    states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
-) -> None:
+def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands) -> None:
     """Write a table, and below it the commands that a person may type next."""
     if not states:
-        print("no claims", file=out)
+        print("no claims")
         return
     rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
     for line in table_lines(rows):
-        print(line, file=out)
+        print(line)
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.status is not TaskStatus.PROPOSED:
-            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
+            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}")
 
 
-def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes) -> None:
     """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
-            print(as_json_text(fields), file=out)
+            print(as_json_text(fields))
 
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
@@ -212,21 +216,19 @@ def _forget(tasks: OpenTasks, options: argparse.Namespace) -> DecisionResult:
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionResult]) -> int:
-    if not options.repo:
-        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as tasks:
+    with _opened(options, writes=True) as tasks:
         decided = decide(tasks)
         if decided.changed:
             tasks.note(decided)
-    write_decision(decided, options.command, sys.stdout, as_json=options.json)
+    write_decision(decided, options.command, as_json=options.json)
     return DONE if decided.changed else NOTHING
 
 
-def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_json: bool) -> None:
+def write_decision(decided: DecisionResult, command: str, *, as_json: bool) -> None:
     """Write the decision as one line, without secrets or terminal commands."""
     redactor, after = environment_redactor(), decided.after
     if not as_json:
-        print(redactor.redact(clean(decided.words)), file=out)
+        print(redactor.redact(clean(decided.words)))
         return
     fields: dict[str, Any] = {
         "kind": command,
@@ -236,4 +238,123 @@ def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_jso
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }
-    print(as_json_text(redactor.redact_value(fields)), file=out)
+    print(as_json_text(redactor.redact_value(fields)))
+
+
+States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
+"""Returns the states of a repository's tasks; None if they are not known."""
+
+
+def pulls(options: argparse.Namespace) -> int:
+    """List the pull requests and questions.
+
+    Raises:
+        ForgeError: the state cannot be read.
+        ConfigurationError: `--repo` names no local repository.
+    """
+    home = Home.of(os.environ)
+    forges = local_forges(home, options.repo, SystemClock())
+    states = partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
+    write = write_pulls_json if options.json else write_pulls
+    write(forges, states)
+    return DONE
+
+
+def write_pulls(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
+    """Write a block for each repository that has something to show, or that cannot be read."""
+    blocks = [lines for forge in forges if (lines := _block(forge, states))]
+    text = "\n\n".join("\n".join(lines) for lines in blocks)
+    print(text or "no pull requests and no questions")
+
+
+def question_text(body: str) -> str:
+    """Return the question without the program's introduction. Older versions did not quote the question."""
+    quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
+    return "\n".join(quoted) or body
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalWork:
+    """What a local repository has.
+
+    Attributes:
+        pulls: each pull request, with the task that it is the newest one of.
+        questions: those without an answer; all of them if the tasks are not known.
+        others: the tasks without a pull request.
+    """
+
+    name: str
+    pulls: list[tuple[PullRequest, TaskState | None]]
+    questions: Sequence[Question]
+    others: list[TaskState]
+
+    @classmethod
+    def of(cls, forge: LocalForge, states: States) -> _LocalWork:
+        name, pulls, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+        tasks = states(forge)
+        if tasks is not None:
+            urls = {one.left.question_url for one in tasks if one.status is TaskStatus.ASKED and one.left}
+            questions = [question for question in questions if question.url in urls]
+        by_pull = {task.pull.number: task for task in tasks or () if task.pull is not None}
+        others = [task for task in tasks or () if task.pull is None]
+        return cls(name, [(pull, by_pull.get(pull.number)) for pull in pulls], questions, others)
+
+
+def _block(forge: LocalForge, states: States) -> list[str]:
+    try:
+        found = _LocalWork.of(forge, states)
+    except PullwrightError as error:  # a repository that cannot be read does not hide the others
+        return [short_line(str(error), _MAX_LINE_CHARS)]
+    lines = []
+    for pull, task in found.pulls:
+        draft = ", draft" if pull.draft else ""
+        branch, base = short_line(pull.branch), short_line(pull.base)
+        show = f"git -C {shlex.quote(found.name)} show {shlex.quote(pull.branch)}"
+        lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({pull.state}{draft})")
+        lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
+        lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
+        if task is not None:
+            lines += _task_lines(task, found.name, "      ")
+    for question in found.questions:
+        lines.append(f"  ?{question.number}  {short_line(question_text(question.body), _MAX_LINE_CHARS)}")
+    for task in found.others:
+        if task.status is not TaskStatus.OPEN:
+            lines += _task_lines(task, found.name, "  ")
+    return [clean(found.name), *lines] if lines else []
+
+
+def _task_lines(task: TaskState, repository: str, indent: str) -> list[str]:
+    """Return a task's state and the commands that a person may type next."""
+    step = task.next_step(Commands(repository))
+    lines = [f"{indent}{short_line(task.key)}: {short_line(task.describe(), _MAX_LINE_CHARS)}"]
+    return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
+
+
+def write_pulls_json(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
+    """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
+    for forge in forges:
+        for record in _records(forge, states):
+            print(as_json_text(record))
+
+
+def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
+    try:
+        found = _LocalWork.of(forge, states)
+    except PullwrightError as error:
+        return [{"kind": "error", "error": str(error)}]
+    repository = {"repository": found.name}
+    return [
+        *(
+            {"kind": "pull_request", **repository, **asdict(pull), **_task_fields(task)}
+            for pull, task in found.pulls
+        ),
+        *(
+            {"kind": "question", **repository, **{name: getattr(one, name) for name in _QUESTION_FIELDS}}
+            for one in found.questions
+        ),
+        *({"kind": "task", **repository, **_task_fields(task)} for task in found.others),
+    ]
+
+
+def _task_fields(task: TaskState | None) -> dict[str, str | None]:
+    return {"task": task.key if task else None, "task_state": str(task.status) if task else None}

@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from orchestrator.bot.evidence.pull_request import PullRequestEvidence
     from orchestrator.core.events import Event
 
-_STATUS = {
-    EvidenceOutcome.HOLDS: DONE,
-    EvidenceOutcome.REFUTED: REFUTED,
-    EvidenceOutcome.UNKNOWN: FAILED,
+_OUTCOMES: dict[EvidenceOutcome, tuple[int, Tone]] = {
+    EvidenceOutcome.HOLDS: (DONE, "ok"),
+    EvidenceOutcome.REFUTED: (REFUTED, "failed"),
+    EvidenceOutcome.UNKNOWN: (FAILED, "warning"),
 }
-_TONES: dict[EvidenceOutcome, Tone] = {
-    EvidenceOutcome.HOLDS: "ok",
-    EvidenceOutcome.REFUTED: "failed",
-    EvidenceOutcome.UNKNOWN: "warning",
-}
+"""The exit status and the look of each outcome."""
 _STANDING_TONES: dict[Standing, Tone] = {
     Standing.HOLDS: "ok",
     Standing.REFUTED: "failed",
@@ -103,14 +99,14 @@ def verify_pr(options: argparse.Namespace) -> int:
         write_page(options.html, program.redactor.redact(render_page(page)))
     if options.markdown:
         _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
-    return _STATUS[found.outcome]
+    return _OUTCOMES[found.outcome][0]
 
 
 def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:
     """Return the report as an HTML page."""
     from orchestrator.app.html.page import Badge, Code, Facts, HtmlPage, Link, Moment, Notice, Section
 
-    change, commits, outcome = found.change, found.commits, found.outcome
+    change, commits, (_, tone) = found.change, found.commits, _OUTCOMES[found.outcome]
     facts: list[tuple[str, Cell]] = [("onto", change.onto), ("checked", Moment(now))]
     facts += [("state", change.state)] if change.state else []
     if commits is not None:
@@ -119,12 +115,12 @@ def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) ->
             ("compared with", Code(commits.start[:_SHORT_COMMIT])),
         ]
     facts += [("address", Link(change.name, change.url))] if change.url else []
-    verdict = Section("Verdict", [Notice(_TONES[outcome], outcome_in_words(found)), Facts(facts)])
+    verdict = Section("Verdict", [Notice(tone, outcome_in_words(found)), Facts(facts)])
     levels = [section for level in EvidenceLevel if (section := _level_section(found, level))]
     return HtmlPage(
         title=f"{change.name} {change.title}".strip(),
         subtitle=repository,
-        badge=Badge(outcome.value, _TONES[outcome]),
+        badge=Badge(found.outcome.value, tone),
         sections=[verdict, *levels, *_test_sections(found)],
     )
 

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import os
 import random
-import signal
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
+from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import load_settings
@@ -43,7 +43,7 @@ from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.app.config.fleet import FleetFile, FleetRepository
@@ -270,28 +270,17 @@ class _WorkerRun:
             self._ended.set()
 
     def _listen_to_signals(self) -> None:
-        """Handle signals.
-
-        The first Ctrl+C ends the worker after the rounds that are running. The second one, or SIGTERM, ends it at
-        once; the cycles still save their work.
-        """
-
-        def at_once() -> None:
+        def end_at_once() -> None:
             self._worker.stop_at_once()
             self._ended.set()
 
-        def interrupt() -> None:
-            if self._stop():
-                at_once()
-                return
+        def end() -> None:
             if any(one.running for one in self._worker.members):
                 self._say(_ENDING)
             self._worker.request_stop()
             self._ended.set()
 
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, at_once)
+        end_on_signals(self._stop, end, end_at_once)
 
     def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         self._outcomes.add(str(result.outcome))
@@ -352,10 +341,6 @@ class Members:
         flags = self._flags(repository)
         settings = load_settings(flags, repository.environ, Path.cwd()).settings
         return repository_key(label_of(repository.name, settings.github_url))
-
-    def keys(self, repositories: Iterable[FleetRepository]) -> dict[str, str]:
-        """Return the key of each repository by its name in the file."""
-        return {one.name: self.key(one) for one in repositories}
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that the file names twice, also if the spelling differs."""

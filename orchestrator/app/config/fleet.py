@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from dataclasses import dataclass, field
@@ -19,7 +18,8 @@ from orchestrator.app.config.settings import (
     unknown_key,
 )
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach, flag_of
-from orchestrator.core.addresses import holds_credential
+from orchestrator.core.addresses import holds_credential, ip_address
+from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -244,7 +244,7 @@ class _Reader:
         value = fleet.get(key)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        if not is_whole(value) or not least <= value <= most:
             raise ConfigurationError(f"{key} in {self._path} must be a whole number from {least} to {most}")
         return value
 
@@ -256,7 +256,7 @@ class _Reader:
         value = fleet.get("max_usd_per_day")
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        if not (is_whole(value) or isinstance(value, float)) or not 0 < value < math.inf:
             raise ConfigurationError(
                 f"max_usd_per_day in {self._path} must be a number of US dollars above 0"
             )
@@ -273,7 +273,12 @@ class _Reader:
             return None
         host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
         host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
-        if not (port.isascii() and port.isdigit() and int(port[:6]) <= _MAX_PORT and _is_host(host)):
+        if not (
+            port.isascii()
+            and port.isdigit()
+            and int(port[:6]) <= _MAX_PORT
+            and (ip_address(host) or _HOST_NAME.fullmatch(host))
+        ):
             raise ConfigurationError(
                 f"{key} in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
             )
@@ -282,11 +287,3 @@ class _Reader:
 
 def _has_schedule(table: Mapping[str, Any]) -> bool:
     return any(key in table for key in _WHEN)
-
-
-def _is_host(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return bool(_HOST_NAME.fullmatch(text))
-    return True

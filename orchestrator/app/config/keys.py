@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import parts_to_hide
@@ -17,25 +17,12 @@ APP_KEY = "PULLWRIGHT_GITHUB_APP_KEY"
 APP_KEY_FILE = "PULLWRIGHT_GITHUB_APP_KEY_FILE"
 OTHER_KEY = "PULLWRIGHT_API_KEY"
 
-VARIABLES: dict[str, tuple[str, ...]] = {
-    "openai": ("OPENAI_API_KEY",),
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "other": (OTHER_KEY,),
-    "tavily": ("TAVILY_API_KEY",),
-    "brave": ("BRAVE_API_KEY",),
-    "exa": ("EXA_API_KEY",),
-    "embedding": ("PULLWRIGHT_EMBEDDING_API_KEY",),
-    "webhook": ("PULLWRIGHT_WEBHOOK",),
-    "webhook_secret": ("PULLWRIGHT_WEBHOOK_SECRET",),
-    "database": ("PULLWRIGHT_DATABASE_URL",),
-    "github": ("GITHUB_TOKEN", "GH_TOKEN"),
-    "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
-    "github_app": (APP_KEY, APP_KEY_FILE),
-}
-"""The variables of each key. The first one that is set is used."""
-
 _MAX_KEY_FILE_BYTES = 100_000
+
+
+def _key(*variables: str) -> Any:
+    """Define a key by its variables. The first one that is set is used."""
+    return field(default=None, metadata={"variables": variables})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,20 +40,20 @@ class ApiKeys:
         github_app: private key of a GitHub App, PEM text.
     """
 
-    openai: str | None = None
-    anthropic: str | None = None
-    gemini: str | None = None
-    other: str | None = None
-    tavily: str | None = None
-    brave: str | None = None
-    exa: str | None = None
-    embedding: str | None = None
-    webhook: str | None = None
-    webhook_secret: str | None = None
-    database: str | None = None
-    github: str | None = None
-    github_enterprise: str | None = None
-    github_app: str | None = None
+    openai: str | None = _key("OPENAI_API_KEY")
+    anthropic: str | None = _key("ANTHROPIC_API_KEY")
+    gemini: str | None = _key("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    other: str | None = _key(OTHER_KEY)
+    tavily: str | None = _key("TAVILY_API_KEY")
+    brave: str | None = _key("BRAVE_API_KEY")
+    exa: str | None = _key("EXA_API_KEY")
+    embedding: str | None = _key("PULLWRIGHT_EMBEDDING_API_KEY")
+    webhook: str | None = _key("PULLWRIGHT_WEBHOOK")
+    webhook_secret: str | None = _key("PULLWRIGHT_WEBHOOK_SECRET")
+    database: str | None = _key("PULLWRIGHT_DATABASE_URL")
+    github: str | None = _key("GITHUB_TOKEN", "GH_TOKEN")
+    github_enterprise: str | None = _key("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
+    github_app: str | None = _key(APP_KEY, APP_KEY_FILE)
 
     def __repr__(self) -> str:
         return "ApiKeys()"
@@ -82,6 +69,10 @@ class ApiKeys:
             name: _first(environ, variables) for name, variables in VARIABLES.items() if name != "github_app"
         }
         return cls(**plain, github_app=_app_key(environ))
+
+
+VARIABLES: dict[str, tuple[str, ...]] = {key.name: key.metadata["variables"] for key in fields(ApiKeys)}
+"""The variables of each key."""
 
 
 def secret_values(environ: Environment) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.app.config.settings import nearest_to, read_json_file, read_toml, user_file
 from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 TABLE = "mcp"
 _MOST_SERVERS = 50
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _IGNORED_KEYS = frozenset(
     {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
@@ -45,20 +46,11 @@ _IGNORED_KEYS = frozenset(
 """Keys of the common form that are ignored: `allow` alone decides what a tool may do."""
 
 
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?", value):
-        raise ValueError
-    return value
-
-
 _Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)]
 _Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00]*$")]
-_Name = TypeAdapter(Annotated[str, AfterValidator(_name)])
 
 
 class _Entry(BaseModel):
-    """The entry of one server in a file."""
-
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
@@ -176,12 +168,8 @@ class _Reader:
     def server(self, name: str, raw: object, path: Path) -> McpServer | None:
         """Return the server of an entry; None if it is disabled or a variable is missing."""
         where = f"the MCP server {name!r} in {path}"
-        try:
-            _Name.validate_python(name)
-        except ValidationError:
-            raise ConfigurationError(
-                f"{where}: a name has at most 64 letters, digits, spaces and . _ -"
-            ) from None
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"{where}: a name has at most 64 letters, digits, spaces and . _ -")
         if not isinstance(raw, dict):
             raise ConfigurationError(f"{where}: must be a table with command or url")
         ignored = sorted(_IGNORED_KEYS & raw.keys())

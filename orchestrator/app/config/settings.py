@@ -365,6 +365,13 @@ def parse_toml(text: str, place: str | Path) -> dict[str, Any]:
         raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
 
 
+def as_toml(value: Any) -> str:
+    """Return a text or a number as TOML."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def read_json_file(path: Path, *, flag: str = "") -> Any:
     """Read a JSON file in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config.importing import as_toml
-from orchestrator.app.config.settings import LOCAL_FILE, parse_toml
+from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import replace_file
 from orchestrator.core.repositories import OWNER_AND_NAME, PROGRAM, SSH_ADDRESS

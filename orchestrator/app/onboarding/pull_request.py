@@ -17,9 +17,8 @@ from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, ONBOARDING
 from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.core.errors import ConfigurationError, PullwrightError
-from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Usage
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.engine.models.catalog import parse_model, price_usd
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunOptions
 from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level

@@ -438,8 +438,12 @@ def _embedding_price(url: str, model: str, usage: Usage) -> float | None:
 
 
 def _local_embedder(model: str | None) -> Embedder:
-    from orchestrator.engine.memory.embedding import LexicalEmbedder
-    from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
+    from orchestrator.engine.memory.embedding import (
+        OFFLINE_MODEL,
+        LexicalEmbedder,
+        OfflineEmbedder,
+        is_installed,
+    )
 
     if model is None:
         return OfflineEmbedder() if is_installed() else LexicalEmbedder()

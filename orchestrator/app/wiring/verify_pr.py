@@ -40,7 +40,7 @@ from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import Warned
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.repositories import is_branch_name
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

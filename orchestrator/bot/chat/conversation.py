@@ -23,9 +23,8 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
-from orchestrator.core.fence import fenced
 from orchestrator.core.messages import Spent
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, render
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.config import Host, recalls_nothing

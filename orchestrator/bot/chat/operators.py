@@ -12,9 +12,8 @@ from orchestrator.bot.git.folder_change import change_letter
 from orchestrator.bot.git.objects import differences
 from orchestrator.bot.git.staging import diff
 from orchestrator.core.errors import ToolError, WorkspaceError
-from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Spent
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from orchestrator.bot.journal.index import spent_on
 from orchestrator.core.checks import first_problem
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock_async
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock_async
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from orchestrator.bot.coordination.claim_record import (
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
-from orchestrator.core.git_names import is_task_key
 from orchestrator.core.messages import Spent
+from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from orchestrator.bot.git.hostgit import HostGit, printable_line
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.core.git_names import is_task_key
+from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,9 +30,8 @@ from orchestrator.core.events import (
     ToolCallStarted,
     Warned,
 )
-from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Image, Message, Role, Spent
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig

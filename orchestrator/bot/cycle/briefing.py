@@ -22,9 +22,8 @@ from orchestrator.bot.cycle.relevance import (
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.errors import ForgeError, ToolError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Image, Message, Role, Text
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.skills import REPOSITORY_FOLDERS, SkillOrigin, Skills, find_skills
 from orchestrator.engine.tools.base import Order

@@ -42,8 +42,7 @@ from orchestrator.core.errors import (
     RemoteRefusedError,
     WorkspaceError,
 )
-from orchestrator.core.git_names import is_branch_name
-from orchestrator.core.repositories import Commands
+from orchestrator.core.repositories import Commands, is_branch_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -25,9 +25,8 @@ from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.core.cycle_events import Cloned, CycleEnded, ForgeUsed, Phase, PhaseEntered, TaskTaken
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.fence import fenced
 from orchestrator.core.messages import Spent
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

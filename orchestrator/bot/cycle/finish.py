@@ -25,8 +25,7 @@ from orchestrator.core.cycle_events import (
 )
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
-from orchestrator.core.fence import one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 

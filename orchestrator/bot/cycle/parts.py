@@ -26,8 +26,8 @@ from orchestrator.core.errors import (
     ToolError,
 )
 from orchestrator.core.events import Defence, Guarded
-from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent, Usage
+from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

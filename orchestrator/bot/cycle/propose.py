@@ -19,8 +19,7 @@ from orchestrator.core.changes import diff_stat
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.parts import shown_path
 from orchestrator.core.errors import ToolError
-from orchestrator.core.fence import fenced
+from orchestrator.core.prompts import fenced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

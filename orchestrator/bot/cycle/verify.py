@@ -14,8 +14,7 @@ from orchestrator.bot.verification.verdict import FindingKind, describe_run, jud
 from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded, Warned
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:

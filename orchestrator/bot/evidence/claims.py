@@ -22,7 +22,7 @@ from orchestrator.bot.verification.page import (
 )
 from orchestrator.bot.verification.verdict import FindingKind
 from orchestrator.core.checks import first_problem
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

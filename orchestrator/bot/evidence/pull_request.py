@@ -33,8 +33,7 @@ from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Verified
 from orchestrator.core.errors import PullwrightError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded
-from orchestrator.core.fence import one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

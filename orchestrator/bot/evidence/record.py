@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.journal.folders import is_full
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
-from orchestrator.core.locks import try_lock
+from orchestrator.core.files import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

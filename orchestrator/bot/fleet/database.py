@@ -21,7 +21,7 @@ from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
-from orchestrator.core.locks import explain_lock, wait_for_lock
+from orchestrator.core.files import explain_lock, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

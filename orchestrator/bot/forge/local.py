@@ -33,8 +33,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.files import replace_file
-from orchestrator.core.locks import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, explain_lock, replace_file, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ from orchestrator.bot.git.remote import HIDDEN, is_commit_id
 from orchestrator.bot.git.staging import Stager, folders_above, link_ends_inside, link_stays
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
+from orchestrator.core.repositories import MODULES_FILE, folded_name, is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -33,7 +33,7 @@ from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence

@@ -16,8 +16,8 @@ from orchestrator.bot.git.hostgit import storage_errors
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.git_names import folded_name, is_branch_name, is_git_name
-from orchestrator.core.locks import FOLDER_PREFIX, OWNER_FILE, lock_new_folder, try_lock
+from orchestrator.core.files import FOLDER_PREFIX, OWNER_FILE, lock_new_folder, try_lock
+from orchestrator.core.repositories import folded_name, is_branch_name, is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

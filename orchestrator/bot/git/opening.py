@@ -29,8 +29,8 @@ from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_
 from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
-from orchestrator.core.git_names import is_branch_name
-from orchestrator.core.locks import try_lock
+from orchestrator.core.files import try_lock
+from orchestrator.core.repositories import is_branch_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

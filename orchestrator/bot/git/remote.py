@@ -19,8 +19,8 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.git_names import is_branch_name, is_task_key
 from orchestrator.core.redaction import REPLACEMENT, without_secrets
+from orchestrator.core.repositories import is_branch_name, is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -23,7 +23,7 @@ from orchestrator.bot.git.objects import (
 )
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

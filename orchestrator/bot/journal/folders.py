@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
-from orchestrator.core.git_names import is_task_key
+from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
     import random

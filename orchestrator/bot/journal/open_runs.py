@@ -24,7 +24,7 @@ from orchestrator.core.cycle_events import (
 )
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
-from orchestrator.core.locks import explain_lock, try_lock, wait_for_lock
+from orchestrator.core.files import explain_lock, try_lock, wait_for_lock
 from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.git_names import folded_name, is_git_name
+from orchestrator.core.repositories import folded_name, is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
 from orchestrator.bot.verification.verdict import CHANGED_TESTS, FindingKind
-from orchestrator.core.fence import one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
 from orchestrator.core.changes import is_test_path
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -29,7 +29,7 @@ from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, 
 from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.errors import ToolError, WorkspaceError
-from orchestrator.core.locks import try_lock
+from orchestrator.core.files import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

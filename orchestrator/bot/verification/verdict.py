@@ -20,8 +20,7 @@ from orchestrator.bot.verification.base import (
     without_parameters,
 )
 from orchestrator.core.changes import is_test_path
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.task_rules import id_of, is_another_person, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.memory.items import (
     ALWAYS_INCLUDED,
     RESULTS,

@@ -17,7 +17,7 @@ from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.bot.worker.task_rules import has_label
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
-from orchestrator.core.git_names import is_task_key
+from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import Message, Role, Text
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced_unless_blank, one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,9 +30,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.core.fence import one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.engine.contracts.base import (
     THOUGHTS,
     Actions,

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced_unless_blank, one_line, render
 from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running, problem_lines
 
 if TYPE_CHECKING:

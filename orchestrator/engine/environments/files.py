@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

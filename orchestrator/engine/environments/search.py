@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
 from orchestrator.engine.environments.commands import start_program
 from orchestrator.engine.environments.files import shown

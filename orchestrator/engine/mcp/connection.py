@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator import __version__
 from orchestrator.core.errors import PullwrightError
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.files import replace_file
 from orchestrator.core.messages import ToolDefinition
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.tools.registry import follow_reference, schema_nodes
 
 if TYPE_CHECKING:

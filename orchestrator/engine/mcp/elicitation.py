@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.core.addresses import is_loopback
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.core.redaction import is_secret_name
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
     Warned,
 )
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.mcp.base import McpError, shown_names
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.definitions import compare, for_model

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.memory.items import (
     LIFETIMES,
     RESULTS,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from posixpath import basename, isabs
 from typing import TYPE_CHECKING
 
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import prompts_folder, render
+from orchestrator.core.prompts import fenced, one_line, prompts_folder, render
 from orchestrator.engine.environments.base import HasHostView
 
 if TYPE_CHECKING:

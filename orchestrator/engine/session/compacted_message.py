@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.models.base import size_of_text
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

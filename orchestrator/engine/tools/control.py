@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.core.fence import fenced
+from orchestrator.core.prompts import fenced
 from orchestrator.engine.tools.base import (
     TEXT,
     Ends,

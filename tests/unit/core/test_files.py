@@ -1,13 +1,140 @@
+"""Files are replaced whole. Locks are waited for in real time, up to a bound, and whoever keeps one is named."""
+
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.files import replace_file
+import orchestrator
+from orchestrator.core.files import (
+    FOLDER_PREFIX,
+    OWNER_FILE,
+    explain_lock,
+    lock_new_folder,
+    replace_file,
+    try_lock,
+    wait_for_lock,
+    wait_for_lock_async,
+)
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+KEEPER = """
+import os, sys
+from orchestrator.core.files import wait_for_lock
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+assert wait_for_lock(handle, 60)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process has the lock, until its input ends."""
+    command = [sys.executable, "-c", KEEPER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def handle(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT)
+    yield handle
+    os.close(handle)
+
+
+def test_a_keeper_is_waited_for_until_it_lets_go(path: Path, handle: int) -> None:
+    got: list[bool] = []
+    with kept(path) as process:
+        waiting = threading.Thread(target=lambda: got.append(wait_for_lock(handle, 600)))
+        waiting.start()
+        assert not try_lock(handle)
+        assert process.stdin is not None
+        process.stdin.close()
+        waiting.join()
+    assert got == [True]
+    assert path.read_text() == str(os.getpid())
+
+
+def test_one_that_is_killed_keeps_nothing(path: Path, handle: int) -> None:
+    with kept(path) as process:
+        process.kill()
+        process.wait()
+        assert wait_for_lock(handle, 600)
+
+
+def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path, handle: int) -> None:
+    with kept(path) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert not wait_for_lock(handle, 0.01)
+        said = explain_lock(handle, path)
+        assert f"process {process.pid}, which is stopped, keeps {path} locked" in said
+        assert f"kill -CONT {process.pid}" in said
+        os.kill(process.pid, signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+        assert "which is stopped" not in explain_lock(handle, path)
+
+
+async def test_other_tasks_run_while_one_waits(path: Path, handle: int) -> None:
+    other = os.open(path, os.O_RDWR)
+    assert await wait_for_lock_async(handle, 0.0)
+    waiting = asyncio.create_task(wait_for_lock_async(other, 600))
+    await asyncio.sleep(0)
+    os.close(handle)
+    assert await waiting
+    os.dup2(other, handle)
+    os.close(other)
+
+
+def test_who_only_looks_disturbs_nobody_who_looks(path: Path, handle: int) -> None:
+    other = os.open(path, os.O_RDONLY)
+    assert try_lock(handle, shared=True)
+    assert try_lock(other, shared=True)
+    assert not try_lock(other)
+    os.close(other)
+
+
+def test_nobody_else_locks_files() -> None:
+    folder = Path(orchestrator.__file__).parent
+    users = [path for path in folder.rglob("*.py") if "fcntl.flock" in path.read_text("utf-8")]
+    assert [path.name for path in users] == ["files.py"]
+
+
+def test_a_new_folder_is_private_and_marked_as_this_processs(tmp_path: Path) -> None:
+    folder, handle = lock_new_folder(tmp_path)
+    other = os.open(folder / OWNER_FILE, os.O_RDWR)
+    try:
+        assert folder.parent == tmp_path
+        assert folder.name.startswith(FOLDER_PREFIX)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert os.fstat(handle).st_mode & 0o777 == 0o600
+        assert not try_lock(other)
+        os.close(handle)
+        assert try_lock(other)
+    finally:
+        os.close(other)
 
 
 @pytest.mark.parametrize(

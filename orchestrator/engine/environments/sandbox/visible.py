@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.locks import lock_new_folder
+from orchestrator.core.files import lock_new_folder
 from orchestrator.engine.environments.files import KERNEL_FOLDERS, POINTER_BYTES, is_above, read_beginning
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from rich.console import Console
 
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.config import key_states
-from orchestrator.app.cli.pulls import write_pulls, write_pulls_json
 from orchestrator.app.cli.show import print_run
+from orchestrator.app.cli.tasks import write_pulls, write_pulls_json
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.local import LocalForge, root_of
 from orchestrator.bot.journal.folders import Home, create_run_folder
@@ -246,15 +247,15 @@ def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:
     full, empty = forge(tmp_path / "full"), forge(tmp_path / "empty")
     full.ensure_pull_request(Proposal("pullwright/x", "main", "Fix \x1b[31madd()", "body", draft=True))
     full.ensure_question(None, "key", "Which\none?")
-    out = io.StringIO()
-    write_pulls([empty, full], out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_pulls([empty, full])
     lines = out.getvalue().splitlines()
     assert lines[0] == str(tmp_path / "full")
     assert lines[1] == "  #1  Fix add()  (open, draft)"
     assert lines[2] == "      pullwright/x -> main, 0123456789"
     assert lines[4] == "  ?1  Which one?"
-    out = io.StringIO()
-    write_pulls_json([empty, full], out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_pulls_json([empty, full])
     pull, question = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (pull["kind"], pull["number"], pull["state"]) == ("pull_request", 1, "open")
     assert (question["kind"], question["body"]) == ("question", "Which\none?")
@@ -264,17 +265,17 @@ def test_a_repository_that_is_gone_does_not_hide_the_others(tmp_path: Path) -> N
     gone, there = forge(tmp_path / "gone"), forge(tmp_path / "there")
     there.ensure_pull_request(Proposal("pullwright/x", "main", "Fix", "body", draft=False))
     (tmp_path / "gone").rmdir()
-    out = io.StringIO()
-    write_pulls([gone, there], out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_pulls([gone, there])
     assert f"no such repository: {tmp_path / 'gone'}\n\n{tmp_path / 'there'}\n  #1  Fix" in out.getvalue()
-    out = io.StringIO()
-    write_pulls_json([gone, there], out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_pulls_json([gone, there])
     assert [json.loads(line)["kind"] for line in out.getvalue().splitlines()] == ["error", "pull_request"]
 
 
 def test_nothing_to_list(tmp_path: Path) -> None:
-    out = io.StringIO()
-    write_pulls([forge(tmp_path / "empty")], out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_pulls([forge(tmp_path / "empty")])
     assert out.getvalue() == "no pull requests and no questions\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -56,8 +57,8 @@ def states(*records: ClaimRecord) -> list[TaskState]:
 
 
 def table(*records: ClaimRecord) -> list[str]:
-    out = io.StringIO()
-    write_claims(states(*records), NOW, LeaseTimes(), Commands("o/r"), out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_claims(states(*records), NOW, LeaseTimes(), Commands("o/r"))
     return out.getvalue().splitlines()
 
 
@@ -136,8 +137,8 @@ def test_other_peoples_words_do_not_move_the_terminal() -> None:
 
 
 def test_json_tells_everything() -> None:
-    out = io.StringIO()
-    write_claims_json(states(replace(HELD, spent=Spent(None, 10, 1.5, 2))), NOW, LeaseTimes(), out)
+    with redirect_stdout(io.StringIO()) as out:
+        write_claims_json(states(replace(HELD, spent=Spent(None, 10, 1.5, 2))), NOW, LeaseTimes())
     assert json.loads(out.getvalue()) == {
         "kind": "claim",
         "task": "issue-12",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from lxml import html
 
-from orchestrator.app.cli.dashboard import find_fleet
+from orchestrator.app.cli.show import find_fleet
 from orchestrator.app.dashboard.actions import FleetActions
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -188,7 +188,7 @@ def test_the_fleets_database_is_found_as_the_command_finds_it(
 WITHOUT = """
 import asyncio, sys
 sys.modules["dbos"] = None
-from orchestrator.app.cli.dashboard import find_fleet
+from orchestrator.app.cli.show import find_fleet
 from orchestrator.app.dashboard import server
 from orchestrator.app.dashboard.actions import FleetActions
 from orchestrator.core.clock import SystemClock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.arguments import parse
-from orchestrator.app.cli.redteam import configured, redteam
+from orchestrator.app.cli.doctor import configured, redteam
 from orchestrator.app.redteam.attack import read_corpus
 from orchestrator.app.redteam.run import choose_attacks, play_all, try_attack
 from orchestrator.core.errors import ConfigurationError

@@ -19,7 +19,7 @@ import pytest
 from orchestrator.bot.git.folders import disarm, lock_abandoned_folder, new_owned_folder, remove_folder, sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 from tests.doubles.forked import Forked
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, git, make_source, write

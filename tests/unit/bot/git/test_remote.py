@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import link_stays
-from orchestrator.core.git_names import is_branch_name
+from orchestrator.core.repositories import is_branch_name
 from tests.tables import table
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
-from orchestrator.core.git_names import is_git_name
+from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.files import collision_key, quoted, shown, split_path
 from tests.fuzz.paths import TARGET
 from tests.tables import table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.core.fence import fenced
+from orchestrator.core.prompts import fenced
 from orchestrator.engine.session.compacted_message import (
     LEAST_BYTES,
     WEIGHTS,

@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.prompts import fenced, one_line
 
 
 @given(st.text(alphabet=st.sampled_from("`~a \n\r"), max_size=40))

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.cli import main
-from orchestrator.app.config.importing import Imported, add_to_users_file, as_toml, read_foreign
+from orchestrator.app.cli.config import Imported, add_to_users_file, read_foreign
 from orchestrator.app.config.mcp import load_mcp
-from orchestrator.app.config.settings import Settings, load_settings
+from orchestrator.app.config.settings import Settings, as_toml, load_settings
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
 
