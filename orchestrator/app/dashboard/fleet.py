@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import date, datetime
 
+    from orchestrator.bot.fleet.control import CommandResult, FleetSnapshot
     from orchestrator.bot.fleet.limits import DailyCost
-    from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.steering import CommandResult
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.clock import Clock
 
@@ -134,7 +133,7 @@ class FleetActions:
     def _look(self) -> FleetView:
         now = self.clock.now()
         try:
-            from orchestrator.bot.fleet.snapshot import read_snapshot
+            from orchestrator.bot.fleet.control import read_snapshot
 
             self._seen = FleetView(now, read_snapshot(self._opened()))
         except ModuleNotFoundError as error:
@@ -192,20 +191,20 @@ class FleetActions:
         self._seen = None
 
     def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
-        from orchestrator.bot.fleet import steering
-
         store, (subject, *task) = self._opened(), _subject(name, fields)
+        from orchestrator.bot.fleet import control
+
         match name:
             case "add":
-                return steering.add(store, subject, *task)
+                return control.add(store, subject, *task)
             case "pause":
-                return steering.pause(store, subject, clean(fields.get("reason") or _BY_HAND))
+                return control.pause(store, subject, clean(fields.get("reason") or _BY_HAND))
             case "resume":
-                return steering.resume(store, subject)
+                return control.resume(store, subject)
             case "cancel":
-                return steering.cancel(store, subject)
+                return control.cancel(store, subject)
             case _:
-                return steering.drain(store, subject)
+                return control.drain(store, subject)
 
     def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function in a daemon thread. Only one call runs at a time."""

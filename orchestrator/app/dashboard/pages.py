@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.app.dashboard.overview import Overview
     from orchestrator.app.dashboard.runs import LiveRun
     from orchestrator.app.html.page import Step, Tone
-    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.control import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetWorkerState
     from orchestrator.bot.fleet.turns import QueuedTurn
     from orchestrator.bot.forge.base import PullRequest
