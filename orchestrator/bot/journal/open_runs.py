@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
@@ -20,22 +20,20 @@ from orchestrator.core.cycle_events import (
     QuestionAsked,
     Resumed,
     TaskTaken,
-    WorkSaved,
 )
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
+from orchestrator.core.events import TurnStarted
 from orchestrator.core.locks import explain_lock, try_lock, wait_for_lock
-from orchestrator.core.messages import Spent, Usage
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.journal.reader import Run
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import JsonObject, Message
+    from orchestrator.core.messages import JsonObject
 
 LOCK_FILE = "lock"
 """Locked by the run's process. The kernel releases the lock however the process ends."""
@@ -47,8 +45,6 @@ _Kind = TypeVar("_Kind")
 # The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
 _TAIL_BYTES = 4096
-_MOST_PATCH_BYTES = 20_000_000
-_PATCHED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +53,30 @@ class OpenRun:
 
     Attributes:
         folder: its folder; lock it by `lock_run` before any action.
-        started: time of its first record.
         start: its parameters.
         clone_folder: the place of its clone, which may be gone.
         claim: its last claim; `number` is the fencing number.
-        base_branch: the branch that was cloned.
-        base_commit: the commit that was cloned.
         proposed: the pull request, if there is one.
-        conversation: in order, `message` for the program's messages and `reply` for the model's.
-        usage: tokens, including those of subagents.
-        usd: cost of replies, or None if a price is unknown.
-        saved: the work that was saved, in order.
-        touched: paths in the last saved patch, as far as it can be read.
         question: the last question.
         resumed: the run that this one continued.
-        torn: whether the last line was cut off.
-        uncertain: possible cost of requests without a reply, including the last one.
+        spent: cost of all replies, and possible cost of requests without a reply, including the last one.
+            Its rounds are those of the run itself; it has no minutes.
     """
 
-    id: str
     folder: Path
-    started: datetime | None
     start: CycleStarted | None
     task: TaskTaken | None
     clone_folder: str
     claim: Claimed | None
-    base_branch: str
-    base_commit: str
     proposed: Proposed | None
-    conversation: tuple[tuple[str, Message], ...]
-    rounds: int
-    usage: Usage
-    usd: float | None
-    saved: tuple[WorkSaved, ...]
-    touched: frozenset[str]
     question: QuestionAsked | None
     resumed: Resumed | None
-    torn: bool
-    uncertain: Spent = field(default_factory=Spent)
+    spent: Spent
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.folder.name
 
 
 @contextmanager
@@ -164,29 +146,21 @@ def is_open(folder: Path) -> bool:
         raise JournalError(f"cannot read the journal in {folder}: {error.strerror or error}") from error
 
 
-def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUNS) -> list[OpenRun]:
+def open_runs(home: Home) -> list[OpenRun]:
     """Return the runs of dead processes that were not closed, newest first.
 
     A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
     beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
-
-    Args:
-        since: in UTC; older runs are skipped.
-        most: the number of newest folders to search.
     """
-    oldest = "" if since is None else f"{since:%Y%m%d-%H%M%S}"
-    try:
-        names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
-    except JournalError:
-        return []
     found = []
-    for name in names[:most]:
-        folder = home.runs / name
-        with suppress(JournalError):
-            if name >= oldest and is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
-                run = _to_open_run(read_run(folder))
-                if run is not None:
-                    found.append(run)
+    with suppress(JournalError):
+        names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
+        for folder in (home.runs / name for name in names[:MOST_RUNS]):
+            with suppress(JournalError):
+                if is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
+                    run = _to_open_run(read_run(folder))
+                    if run is not None:
+                        found.append(run)
     return found
 
 
@@ -213,60 +187,35 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
         return
     run = read_run(folder)
-    if any(isinstance(event, CycleEnded) for event in run.events):
+    if _last(run, CycleEnded) is not None:
         return  # only its last line break is missing
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
 
 
 def _to_open_run(run: Run) -> OpenRun | None:
     """Build the open run from its journal; None if it has an end after all."""
-    events = run.events
-    if any(isinstance(event, CycleEnded) for event in events):
+    if _last(run, CycleEnded) is not None:
         return None
     unanswered = Unanswered()
     for record in run.records:
         if not isinstance(record.event, UnknownRecord):
             unanswered.take(record.event, record.at)
     replies = responses(run)
+    tokens = sum(reply.usage.total_tokens for reply in replies)
+    rounds = sum(isinstance(event, TurnStarted) for event in run.events)
     cloned = _last(run, Cloned)
-    saved = tuple(event for event in events if isinstance(event, WorkSaved))
     return OpenRun(
-        id=run.id,
         folder=run.folder,
-        started=run.records[0].at if run.records else None,
         start=_last(run, CycleStarted),
         task=_last(run, TaskTaken),
         clone_folder=cloned.folder if cloned else "",
         claim=_last(run, Claimed),
-        base_branch=cloned.branch if cloned else "",
-        base_commit=cloned.commit if cloned else "",
         proposed=_last(run, Proposed),
-        conversation=tuple(
-            ("message" if isinstance(event, MessageAdded) else "reply", event.message)
-            for event in events
-            if isinstance(event, MessageAdded | ReplyReceived)
-        ),
-        rounds=sum(isinstance(event, TurnStarted) for event in events),
-        usage=sum((reply.usage for reply in replies), Usage()),
-        usd=cost_of_all(replies).usd,
-        saved=saved,
-        touched=_touched(saved[-1]) if saved else frozenset(),
         question=_last(run, QuestionAsked),
         resumed=_last(run, Resumed),
-        torn=run.torn,
-        uncertain=unanswered.total,
+        spent=Spent(cost_of_all(replies).usd, tokens, rounds=rounds) + unanswered.total,
     )
 
 
 def _last(run: Run, kind: type[_Kind]) -> _Kind | None:
     return next((event for event in reversed(run.events) if isinstance(event, kind)), None)
-
-
-def _touched(saved: WorkSaved) -> frozenset[str]:
-    """Return the names in a patch. They are hints: the clone or the patch itself has the actual changes."""
-    try:
-        with open(saved.path, "rb") as file:  # noqa: PTH123  the path is a text, and may be empty
-            text = file.read(_MOST_PATCH_BYTES).decode("utf-8", "surrogateescape")
-    except (OSError, ValueError):
-        return frozenset()
-    return frozenset(_PATCHED.findall(text))

@@ -349,8 +349,7 @@ class Recovery:
             }
         number = proposed.number if proposed else before.pull if before else None
         minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
-        spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds) + run.uncertain
-        total = (run.claim.spent_before if run.claim else Spent()) + spent
+        total = (run.claim.spent_before if run.claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
         # Not less than the heartbeats recorded: they include requests that broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
         if task.number is not None:
