@@ -31,7 +31,7 @@ import pytest
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock, SystemClock
 from tests.doubles.github.faults import Fault, server_error

@@ -16,7 +16,7 @@ from orchestrator.app.options import flag_of
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
-from orchestrator.bot.journal.open_runs import LOCK_FILE, is_alive
+from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.repositories import PROGRAM, Commands

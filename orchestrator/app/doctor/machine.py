@@ -37,8 +37,7 @@ from orchestrator.app.words import local_time
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
-from orchestrator.bot.journal.open_runs import open_runs
-from orchestrator.bot.journal.reader import find_run
+from orchestrator.bot.journal.reader import find_run, open_runs
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,

@@ -28,7 +28,7 @@ from orchestrator.bot.forge.github.address import (
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.journal.reader import close_run, ended_runs, lock_run, open_runs
 from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.errors import (
     ConfigurationError,

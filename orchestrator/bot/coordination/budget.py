@@ -223,7 +223,7 @@ class CycleBudget:
         """Reserve what a cycle may spend. `emit` records it before others can read what is left.
 
         Args:
-            folder: the run's folder, which the caller has locked (`open_runs.lock_run`) until after `close`,
+            folder: the run's folder, which the caller has locked (`reader.lock_run`) until after `close`,
                 with its journal; `emit` must write into that journal at once.
             task: earlier cost of the task, on any machine.
             needs: highest cost of a first request: with less left no cycle starts.

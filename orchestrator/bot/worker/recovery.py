@@ -22,8 +22,7 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs, read_run
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
-    from orchestrator.bot.journal.open_runs import OpenRun
+    from orchestrator.bot.journal.reader import OpenRun
     from orchestrator.core.clock import Clock
     from orchestrator.core.cycle_events import CycleStarted, TaskTaken
     from orchestrator.core.events import Emit, Event
@@ -349,7 +348,9 @@ class Recovery:
             }
         number = proposed.number if proposed else before.pull if before else None
         minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
-        total = (run.claim.spent_before if run.claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
+        total = (
+            (run.claim.spent_before if run.claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
+        )
         # Not less than the heartbeats recorded: they include requests that broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
         if task.number is not None:

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import MOST_RUNS, close_run, is_open, lock_run, open_runs
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import MOST_RUNS, close_run, is_open, lock_run, open_runs, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
@@ -168,7 +167,7 @@ from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
@@ -309,7 +308,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(home: Home) -> None:
     code = (
         "import resource, signal, sys\nfrom pathlib import Path\n"
         "from orchestrator.core.clock import ManualClock\nfrom orchestrator.core.errors import DiskFullError\n"
-        "from orchestrator.bot.journal.open_runs import close_run\n"
+        "from orchestrator.bot.journal.reader import close_run\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n"
         "try:\n    close_run(Path(sys.argv[1]), {'outcome': 'x'}, ManualClock())\n"

@@ -15,7 +15,7 @@ from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.core.clock import ManualClock

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.bot.coordination.saved_work import load_wip, save_wip
 from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned

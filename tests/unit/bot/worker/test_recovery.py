@@ -13,7 +13,7 @@ from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.index import spent_on
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
