@@ -366,7 +366,7 @@ class ChatProgram:
         own = self.clone is not None
         environment = make_environment(context, self.sandbox, work, own_repository=own)
         await environment.initialize()
-        parts = await self._parts(run, work, environment, granted.caps)
+        parts = await self._parts(run, work, environment, granted)
         return Conversation(parts, self.begun)
 
     async def _parts(

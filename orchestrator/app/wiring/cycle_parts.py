@@ -33,9 +33,8 @@ from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
-from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
-from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
+from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands

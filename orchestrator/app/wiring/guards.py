@@ -21,7 +21,7 @@ from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.worker.candidates import VisibleText
+from orchestrator.bot.worker.task_rules import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
 from orchestrator.engine.environments.local import LocalEnvironment, conditions

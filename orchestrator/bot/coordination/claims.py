@@ -23,9 +23,8 @@ from orchestrator.core.git_names import is_task_key
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.git.remote import Pushed, RetrySchedule
@@ -144,7 +143,7 @@ class Lease:
             lambda: replace(before, number=self.record.number, spent=self.record.spent, nonce=self._nonce())
         )
 
-    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
         """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a ref that does not move, therefore the claim is renewed. If the server does
@@ -165,7 +164,6 @@ class Lease:
             RemoteUnavailableError: no answer, after several attempts; the push may have arrived, or may do so
                 later.
         """
-        folders = [self._records.objects, *objects]
         with self._lock:
             tries: RetrySchedule | None = None
             atomic = True
@@ -183,7 +181,9 @@ class Lease:
                 else:
                     self._move(lambda: self._renewed(None))
                     updates = [update]
-                pushed = push_updates(git, self._records.remote, updates, doing=doing, objects=folders)
+                pushed = push_updates(
+                    git, self._records.remote, updates, doing=doing, objects=[self._records.objects]
+                )
                 if pushed.answer is PushAnswer.NOT_ATOMIC:
                     atomic = False
                 elif pushed.answer is PushAnswer.MOVED:

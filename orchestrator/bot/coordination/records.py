@@ -16,7 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.bot.git.folders import new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
@@ -31,6 +33,7 @@ from orchestrator.bot.git.remote import (
     parse_remote,
     push_updates,
 )
+from orchestrator.core.checks import first_problem
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 IdKind = Literal["sha1", "sha256"]
+_Form = TypeVar("_Form", bound=BaseModel)
 GIT_DIR = "records.git"
 MEMORY = f"{HIDDEN}memory"
 """The ref of the facts that people taught about the repository."""
@@ -217,6 +221,16 @@ class RemoteRecord:
     message: str = ""
     pages: Mapping[str, bytes] = field(default_factory=dict)
     fault: str | None = None
+
+
+def parse_message(form: type[_Form], record: RemoteRecord) -> _Form | str:
+    """Parse the JSON below the first line of a record's message. Return why the record cannot be read if it cannot."""
+    if record.fault is not None:
+        return record.fault
+    try:
+        return form.model_validate_json(record.message.partition("\n")[2])
+    except ValidationError as error:
+        return first_problem(error, "its message")
 
 
 def _fetch_all(
@@ -486,14 +500,13 @@ class Records:
         objects = self.objects
         return write_record(objects, self._kind or "sha1", message, parent, pages or {}, self._clock.now())
 
-    def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
+    def swap(self, ref: str, old: str | None, new: str | None) -> bool:
         """Move a ref if it is at the expected commit. If the answer is lost, the ref is read back.
 
         Args:
             ref: below `refs/pullwright/`.
             old: the commit that it must have now, or None if it must not exist.
             new: its new commit, created by `commit`; None removes the ref.
-            objects: folders with further objects that the commit needs.
 
         Returns:
             Whether it moved. False: it is elsewhere, and nothing was changed.
@@ -509,7 +522,7 @@ class Records:
         tries: RetrySchedule | None = None
         while True:
             git = self._scratch(old)
-            pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
+            pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing)
             if pushed.answer is PushAnswer.MOVED:
                 return True
             if pushed.answer is PushAnswer.STALE and tries is None:

@@ -1,4 +1,7 @@
-"""What a person sees of a fleet, and asks of it: a snapshot of its database, and commands with results in words."""
+"""What a person sees of a fleet, and asks of it: a snapshot of its database, and commands with results in words.
+
+Every function raises `FleetError` if the database cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -120,11 +123,7 @@ class FleetSnapshot:
 
 
 def read_snapshot(store: FleetStore) -> FleetSnapshot:
-    """Read a snapshot. It blocks.
-
-    Raises:
-        FleetError: the database cannot be read.
-    """
+    """Read a snapshot. It blocks."""
     limits = store.limits
     queue = store.call(lambda client: client.retrieve_queue(QUEUE))
     workers, repositories = store.workers(), store.repositories()
@@ -166,7 +165,6 @@ def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
 
     Raises:
         WorkspaceError: the task key is invalid.
-        FleetError: the database cannot be reached.
     """
     if not task:
         return _outcome(store.wake(repository), "is looked at now", _UNKNOWN)
@@ -176,41 +174,25 @@ def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
 
 
 def pause(store: FleetStore, repository: str, reason: str) -> CommandResult:
-    """Pause a repository: no further turn starts there.
-
-    Raises:
-        FleetError: the database cannot be reached.
-    """
+    """Pause a repository: no further turn starts there."""
     return _outcome(
         store.pause(repository, reason), "is paused; a running turn continues to its end", _UNKNOWN
     )
 
 
 def resume(store: FleetStore, repository: str) -> CommandResult:
-    """Continue a paused repository.
-
-    Raises:
-        FleetError: the database cannot be reached.
-    """
+    """Continue a paused repository."""
     return _outcome(store.resume(repository), "continues", _UNKNOWN)
 
 
 def cancel(store: FleetStore, repository: str) -> CommandResult:
-    """Cancel the turn of a repository.
-
-    Raises:
-        FleetError: the database cannot be reached.
-    """
+    """Cancel the turn of a repository."""
     done = "continues with another task; a running cycle ends within seconds"
     return _outcome(store.cancel(repository), done, "has no turn")
 
 
 def drain(store: FleetStore, worker: str) -> CommandResult:
-    """Let a worker end after the current rounds of its cycles.
-
-    Raises:
-        FleetError: the database cannot be reached.
-    """
+    """Let a worker end after the current rounds of its cycles."""
     is_done = store.drain(worker)
     names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
     return _outcome(

@@ -147,7 +147,7 @@ def test_git_refuses_the_names_that_are_in_each_others_way(tmp_path: Path) -> No
 def test_a_branch_gets_a_name_that_is_free_and_still_the_tasks(there: list[str], branch: str) -> None:
     named = remote(*there).named(TASK)
     assert named.branch == branch
-    assert key_of(named.branch) == key_of(named.plain_branch) == ("issue-12", 12)
+    assert key_of(named.branch) == key_of(named.plain_branch) == "issue-12"
     assert remote(*reversed(there)).named(TASK) == named
 
 
