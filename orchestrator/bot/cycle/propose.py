@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import SessionEvidence
-    from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
+    from orchestrator.bot.cycle.parts import Attempt, Guards
     from orchestrator.bot.cycle.pending import ModelCommits
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
+    from orchestrator.bot.policy.wording import Wording
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.policy.file_syntax import Unreadable
 
@@ -463,7 +464,7 @@ def notes_in(body: str) -> list[str]:
     return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 
 
-def todo_line(wording: OutgoingWording, content: str) -> str:
+def todo_line(wording: Wording, content: str) -> str:
     """Return a todo item or a note as one line of Markdown.
 
     A pull request's body may become a commit message, so this may contain no more than a title may.

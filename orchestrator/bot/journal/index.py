@@ -112,6 +112,7 @@ class RunSummary:
         is_damaged: whether lines are missing or unreadable, or a newer version wrote the journal.
         fault: why an existing journal cannot be read.
         task_url: where a person can read the task.
+        is_conversation: whether a person talked with the model.
         said: for a conversation the person's first message; for a verification the pull request.
         plan: the last plan.
         verified: what the tests proved about the last verified change.
@@ -138,6 +139,7 @@ class RunSummary:
     fault: str = ""
     task: TaskTaken | None = None
     task_url: str = ""
+    is_conversation: bool = False
     said: str = ""
     plan: str = ""
     verified: Verified | None = None
@@ -307,6 +309,7 @@ class _Fold:
             is_damaged=not self.lines or self.first_broken < self.lines,
             task=self._last(TaskTaken),
             task_url=_text(task, "url") if isinstance(task, dict) else "",
+            is_conversation=bool(self.said),
             said=self.said or (_text(result, "reason") if begin and begin.door else ""),
             plan=_text(result, "plan") or self.plan,
             verified=self._last(Verified),
