@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from orchestrator.bot.fleet.control import CommandResult, FleetSnapshot
-    from orchestrator.bot.fleet.limits import DailyCost
     from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.bot.fleet.turns import DailyCost
     from orchestrator.core.clock import Clock
 
 T = TypeVar("T")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import SessionEvidence
+    from orchestrator.bot.cycle.finish import ModelCommits
     from orchestrator.bot.cycle.parts import Attempt, Guards
-    from orchestrator.bot.cycle.pending import ModelCommits
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged

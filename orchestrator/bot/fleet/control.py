@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import claim_ref
-from orchestrator.bot.fleet.limits import DAY_CAP, daily_cap_reached
 from orchestrator.bot.fleet.store import QUEUE
+from orchestrator.bot.fleet.turns import DAY_CAP, daily_cap_reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.fleet.limits import DailyCost
     from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState
-    from orchestrator.bot.fleet.turns import QueuedTurn
+    from orchestrator.bot.fleet.turns import DailyCost, QueuedTurn
     from orchestrator.bot.forge.base import RequestQuota
     from orchestrator.bot.journal.index import Pause
 

@@ -21,8 +21,7 @@ from orchestrator.bot.fleet.database import (
     to_ms,
     workers_table,
 )
-from orchestrator.bot.fleet.limits import FleetLimits
-from orchestrator.bot.fleet.turns import QueuedTurn, RepositoryTurn
+from orchestrator.bot.fleet.turns import FleetLimits, QueuedTurn, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from dbos import DBOS
 from dbos._serialization import DBOSPortableJSON
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
-from orchestrator.bot.fleet.limits import DAY_CAP, daily_cap_reached
 from orchestrator.bot.fleet.store import QUEUE, TURN
-from orchestrator.bot.fleet.turns import Following, RepositoryTurn, following
+from orchestrator.bot.fleet.turns import DAY_CAP, Following, RepositoryTurn, daily_cap_reached, following
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson
