@@ -181,13 +181,10 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
     """
     begun = before
     for event in events:
-        match event:
-            case Proposing():
-                begun = BegunProposal(event.title, event.body, event.branch, event.commit)
-            case Proposed():
-                begun = None
-            case _:
-                pass
+        if isinstance(event, Proposing):
+            begun = BegunProposal(event.title, event.body, event.branch, event.commit)
+        elif isinstance(event, Proposed):
+            begun = None
     return begun
 
 

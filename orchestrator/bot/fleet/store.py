@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from dbos import DBOSClient
 
     from orchestrator.bot.fleet.turns import Following
-    from orchestrator.core.clock import Clock
 
 QUEUE = "turns"
 TURN = "turn"
@@ -81,17 +81,12 @@ class FleetWorkerState:
 
 
 class FleetStore(FleetDatabase):
-    """Reads and changes the present turns of repositories, and the workers.
+    """Reads and changes the present turns of repositories, and the workers."""
 
-    Attributes:
-        limits: the limits of turns.
-    """
-
-    def __init__(
-        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
-    ) -> None:
-        super().__init__(url, clock, patient=patient, wait=wait)
-        self.limits = FleetLimits(self)
+    @cached_property
+    def limits(self) -> FleetLimits:
+        """The limits of turns."""
+        return FleetLimits(self)
 
     # --- turns ---
 
@@ -103,13 +98,12 @@ class FleetStore(FleetDatabase):
             pause: a pause that is not stored yet; no turn starts before its end.
         """
 
-        def change(c: sa.Connection) -> bool:
+        def change(c: sa.Connection) -> None:
             row = self._add_repository(c, repository, quota, pause)
-            if row.paused is not None or self._status(c, row.workflow) in _LIVE:
-                return True
-            look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            at = max(first or self.clock.now(), from_ms(row.not_before))
-            return self._replace_turn(c, repository, row.number, look, at)
+            if row.paused is None and self._status(c, row.workflow) not in _LIVE:
+                look = RepositoryTurn(repository, row.number + 1, renewed=True)
+                at = max(first or self.clock.now(), from_ms(row.not_before))
+                self._replace_turn(c, repository, row.number, look, at)
 
         self.transaction(change)
         if first is None:

@@ -293,10 +293,6 @@ class FleetLimits:
         spent = sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
         return c.scalar(sa.select(spent).where(cycles_table.c.began >= to_ms(self._db.day()))) or 0.0
 
-    def next_day(self) -> datetime:
-        """Return when the next day's limits begin."""
-        return self._db.day() + timedelta(days=1)
-
     # --- quotas ---
 
     def pause_quota(self, quota: str, pause: Pause) -> None:

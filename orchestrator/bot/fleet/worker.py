@@ -11,11 +11,12 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dbos import DBOS
 from dbos._serialization import DBOSPortableJSON
 
+from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
 from orchestrator.bot.fleet.store import QUEUE, TURN
 from orchestrator.bot.fleet.turns import DAY_CAP, Following, RepositoryTurn, daily_cap_reached, following
@@ -41,11 +42,8 @@ ELSEWHERE_SECONDS = 60.0
 _BUSY_SECONDS = 10.0
 
 
-class Reporter(Protocol):
-    """Receives every completed cycle, and every look that found nothing, with the decision about it."""
-
-    def __call__(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        """Report one cycle or look."""
+Reporter: TypeAlias = "Callable[[Member, CycleResult, NextStep], None]"
+"""Receives every completed cycle, and every look that found nothing, with the decision about it."""
 
 
 class FleetWorker:
@@ -227,7 +225,7 @@ class FleetWorker:
         if most is not None and not started:
             reason = daily_cap_reached(most)
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
-            pause = Pause(self._store.limits.next_day(), reason)
+            pause = Pause(midnight(self._clock.now()), reason)
             member.begin_pause(pause, self._clock.now())
             return result, pause, Following(turn.again(), pause.until, pause)
         began = member.not_before = self._clock.now()
@@ -338,7 +336,6 @@ class EngineOptions:
         version: the program's version. Workers of the newest version take turns; others end after their current rounds.
         parallel: most turns of this worker at a time.
         most_running: most turns of the whole fleet at a time; None is no limit.
-        poll_seconds: time between two polls for turns; None is the default.
     """
 
     worker: str
@@ -346,7 +343,6 @@ class EngineOptions:
     parallel: int = 1
     most_running: int | None = None
     lease_seconds: float = LEASE_SECONDS
-    poll_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -405,8 +401,7 @@ class FleetEngine:
         self._clock = clock
         self._runner = runner
         self._on_drain = on_drain
-        usual = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
-        self._poll_seconds = options.poll_seconds or usual
+        self._poll_seconds = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
         self._heartbeat_watch = HeartbeatWatch(clock, options.lease_seconds)
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()

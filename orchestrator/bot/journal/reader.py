@@ -215,7 +215,6 @@ def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
 
 
 _MOST_TAIL_BYTES = 4_000_000
-_SKIPPED_BYTES = 1_000_000
 
 
 class JournalTail:
@@ -245,10 +244,12 @@ class JournalTail:
         """
         try:
             with self._path.open("rb") as file:
-                while self._next <= self._after:
-                    if not self._skip_known(file.fileno()):
-                        return []
                 file.seek(self._offset)
+                while self._next <= self._after:
+                    known = file.readline()
+                    if not known.endswith(b"\n"):
+                        return []
+                    self._offset, self._next = self._offset + len(known), self._next + 1
                 chunk = file.read(most_bytes)
                 while b"\n" not in chunk and (more := file.read(most_bytes)):  # one line that is longer
                     chunk += more
@@ -272,20 +273,6 @@ class JournalTail:
             for seq, line in found:
                 if (record := read_line(line, seq)) is not None:
                     yield record
-
-    def _skip_known(self, file: int) -> bool:
-        """Skip known lines. Return False if the next one is not written yet."""
-        chunk = os.pread(file, _SKIPPED_BYTES, self._offset)
-        while chunk and b"\n" not in chunk:
-            more = os.pread(file, _SKIPPED_BYTES, self._offset + len(chunk))
-            if not more:
-                return False
-            chunk += more
-        at = 0
-        while self._next <= self._after and (end := chunk.find(b"\n", at)) >= 0:
-            at, self._next = end + 1, self._next + 1
-        self._offset += at
-        return at > 0
 
 
 def read_line(line: bytes, seq: int) -> JournalRecord | None:

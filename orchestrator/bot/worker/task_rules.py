@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours
 from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
 from orchestrator.core.events import Defence, Guarded
@@ -342,11 +343,11 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and t
         pull for pull in pulls if pull.created_at and pull.created_at.astimezone(UTC).date() == now.date()
     ]
     if len(today) + in_flight >= limits.max_prs_per_day:
-        midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+        next_day = midnight(now)
         return NotNow(
             f"{len(today)} pull requests were opened today{others}, and --max-prs-per-day is "
-            f"{limits.max_prs_per_day}: the next one may be at {midnight:%Y-%m-%d %H:%M} UTC",
-            midnight,
+            f"{limits.max_prs_per_day}: the next one may be at {next_day:%Y-%m-%d %H:%M} UTC",
+            next_day,
         )
     if len(is_open) + in_flight < limits.max_unreviewed:
         return None
