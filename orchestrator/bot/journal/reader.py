@@ -21,16 +21,7 @@ from orchestrator.bot.journal.records import (
     append_last,
     decode_event,
 )
-from orchestrator.core.cycle_events import (
-    Claimed,
-    Cloned,
-    CycleEnded,
-    CycleStarted,
-    Proposed,
-    QuestionAsked,
-    Resumed,
-    TaskTaken,
-)
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
@@ -42,6 +33,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.locks import explain_lock, try_lock, wait_for_lock
 from orchestrator.core.messages import Spent
+from orchestrator.core.repositories import same_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 
+_Kind = TypeVar("_Kind")
 LAST = "last"
 """The name that refers to the newest run."""
 
@@ -87,6 +80,30 @@ class Run:
     def events(self) -> tuple[Event, ...]:
         """The events, without those that only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
+
+    def last(self, kind: type[_Kind]) -> _Kind | None:
+        """Return the last event of a kind; None if there is none."""
+        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+
+    def is_about(self, repository: str) -> bool:
+        """Return whether it was on this repository, under any of its absolute names."""
+        start = self.last(CycleStarted)
+        return start is not None and same_repository(start.repository, repository)
+
+    @property
+    def spent(self) -> Spent:
+        """The cost of all replies, and the possible cost of requests without a reply, including the last one.
+
+        Its rounds are those of the run itself; it has no minutes.
+        """
+        unanswered = Unanswered()
+        for record in self.records:
+            if not isinstance(record.event, UnknownRecord):
+                unanswered.take(record.event, record.at)
+        replies = responses(self)
+        tokens = sum(reply.usage.total_tokens for reply in replies)
+        rounds = sum(isinstance(event, TurnStarted) for event in self.events)
+        return Spent(cost_of_all(replies).usd, tokens, rounds=rounds) + unanswered.total
 
 
 def read_run(folder: Path) -> Run:
@@ -349,42 +366,9 @@ MOST_RUNS = 200
 """Newest folders that are searched."""
 _LOCK_SECONDS = 1.0
 
-_Kind = TypeVar("_Kind")
 # The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
 _TAIL_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRun:
-    """A run without an end, as read from its journal. Fields are None or empty if the run did not get that far.
-
-    Attributes:
-        folder: its folder; lock it by `lock_run` before any action.
-        start: its parameters.
-        clone_folder: the place of its clone, which may be gone.
-        claim: its last claim; `number` is the fencing number.
-        proposed: the pull request, if there is one.
-        question: the last question.
-        resumed: the run that this one continued.
-        spent: cost of all replies, and possible cost of requests without a reply, including the last one.
-            Its rounds are those of the run itself; it has no minutes.
-    """
-
-    folder: Path
-    start: CycleStarted | None
-    task: TaskTaken | None
-    clone_folder: str
-    claim: Claimed | None
-    proposed: Proposed | None
-    question: QuestionAsked | None
-    resumed: Resumed | None
-    spent: Spent
-
-    @property
-    def id(self) -> str:
-        """The id of the run."""
-        return self.folder.name
 
 
 @contextmanager
@@ -454,8 +438,8 @@ def is_open(folder: Path) -> bool:
         raise JournalError(f"cannot read the journal in {folder}: {error.strerror or error}") from error
 
 
-def open_runs(home: Home) -> list[OpenRun]:
-    """Return the runs of dead processes that were not closed, newest first.
+def open_runs(home: Home) -> list[Run]:
+    """Return the runs of dead processes that were not closed, newest first. Lock one by `lock_run` before any action.
 
     A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
     beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
@@ -466,8 +450,8 @@ def open_runs(home: Home) -> list[OpenRun]:
         for folder in (home.runs / name for name in names[:MOST_RUNS]):
             with suppress(JournalError):
                 if is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
-                    run = _to_open_run(read_run(folder))
-                    if run is not None:
+                    run = read_run(folder)
+                    if run.last(CycleEnded) is None:  # else only its last line break is missing
                         found.append(run)
     return found
 
@@ -495,35 +479,6 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
         return
     run = read_run(folder)
-    if _last(run, CycleEnded) is not None:
+    if run.last(CycleEnded) is not None:
         return  # only its last line break is missing
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
-
-
-def _to_open_run(run: Run) -> OpenRun | None:
-    """Build the open run from its journal; None if it has an end after all."""
-    if _last(run, CycleEnded) is not None:
-        return None
-    unanswered = Unanswered()
-    for record in run.records:
-        if not isinstance(record.event, UnknownRecord):
-            unanswered.take(record.event, record.at)
-    replies = responses(run)
-    tokens = sum(reply.usage.total_tokens for reply in replies)
-    rounds = sum(isinstance(event, TurnStarted) for event in run.events)
-    cloned = _last(run, Cloned)
-    return OpenRun(
-        folder=run.folder,
-        start=_last(run, CycleStarted),
-        task=_last(run, TaskTaken),
-        clone_folder=cloned.folder if cloned else "",
-        claim=_last(run, Claimed),
-        proposed=_last(run, Proposed),
-        question=_last(run, QuestionAsked),
-        resumed=_last(run, Resumed),
-        spent=Spent(cost_of_all(replies).usd, tokens, rounds=rounds) + unanswered.total,
-    )
-
-
-def _last(run: Run, kind: type[_Kind]) -> _Kind | None:
-    return next((event for event in reversed(run.events) if isinstance(event, kind)), None)

@@ -96,13 +96,15 @@ def test_the_story_of_a_dead_run(home: Home) -> None:
     folder = begin(home, [*STORY, proposed])
     [run] = open_runs(home)
     assert (run.id, run.folder) == (folder.name, folder)
-    assert run.start == STORY[0]
-    assert run.task == STORY[1]
-    assert run.claim == STORY[3]
-    assert run.clone_folder == "/scratch/pullwright-abcdefgh"
+    assert run.last(CycleStarted) == STORY[0]
+    assert run.last(TaskTaken) == STORY[1]
+    assert run.last(Claimed) == STORY[3]
+    assert run.last(Cloned) == STORY[4]
+    assert run.is_about("owner/name")
+    assert not run.is_about("owner/other")
     assert run.spent == Spent(1.0, 36, rounds=2)
-    assert run.proposed == proposed
-    assert run.question == QuestionAsked("which?", None)
+    assert run.last(Proposed) == proposed
+    assert run.last(QuestionAsked) == QuestionAsked("which?", None)
 
 
 def test_a_price_that_is_unknown_stays_unknown(home: Home) -> None:
@@ -120,7 +122,7 @@ def test_what_a_killed_run_may_have_spent_without_a_reply(home: Home) -> None:
 def test_a_run_that_came_to_nothing(home: Home) -> None:
     begin(home, [])
     [run] = open_runs(home)
-    assert (run.task, run.claim, run.spent) == (None, None, Spent())
+    assert (run.last(TaskTaken), run.last(Claimed), run.spent) == (None, None, Spent())
 
 
 @given(cut=st.integers(min_value=0))

@@ -82,7 +82,7 @@ def test_a_run_that_another_process_is_repairing_keeps_its_claim(machine: Machin
         return reopen_clone(clone_folder, str(machine.source), lambda: None, US, ManualClock(START))
 
     first = machine.recovery()
-    object.__setattr__(first.saver, "reopen", meanwhile)
+    object.__setattr__(first, "reopen", meanwhile)
     assert run in first.recover()
     assert [run in names for names in seen] == [False]
     assert load_wip(machine.records, KEY) is not None
