@@ -57,54 +57,6 @@ _CONFIGURATIONS: dict[IdKind, str] = {
 }
 
 
-class ScratchRepository:
-    """A temporary bare repository. It is thread-safe. What a killed process leaves is swept as a clone is.
-
-    Args:
-        parent: the folder in which it is created.
-    """
-
-    def __init__(self, parent: Path) -> None:
-        self._parent = parent
-        self._lock = threading.Lock()
-        self._owner: Owner | None = None
-        self._gits: dict[IdKind, HostGit] = {}
-
-    def git(self, kind: IdKind) -> HostGit:
-        """Return git for objects with this kind of ids.
-
-        Raises:
-            WorkspaceError: git is missing or failed, or there is no space.
-        """
-        with self._lock:
-            if kind not in self._gits:
-                self._gits[kind] = self._new(kind)
-            return self._gits[kind]
-
-    def close(self) -> None:
-        """Remove everything. It may be called again, and the repository used again.
-
-        Raises:
-            WorkspaceError: something could not be removed.
-        """
-        with self._lock:
-            owner, self._owner = self._owner, None
-            self._gits.clear()
-        if owner is not None:
-            owner.remove()
-
-    def _new(self, kind: IdKind) -> HostGit:
-        doing = "cannot make a folder for records"
-        with storage_errors(doing):
-            if self._owner is None:
-                self._parent.mkdir(parents=True, exist_ok=True)
-                self._owner = new_owned_folder(self._parent.resolve(), "", "")
-            folder = self._owner.folder / kind
-            folder.mkdir(exist_ok=True)
-            _make(folder / GIT_DIR, kind)
-        return HostGit(folder, folder / GIT_DIR)
-
-
 def _make(path: Path, kind: IdKind) -> None:
     """Create an empty bare repository by hand: `git init` takes longer than all later work in it.
 
@@ -412,7 +364,10 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._scratch_repository = ScratchRepository(folder)
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._owner: Owner | None = None
+        self._gits: dict[IdKind, HostGit] = {}
         self._clock = clock or SystemClock()
         self._sleep = sleep
         # Each fetch writes git's list of shallow commits, and only one may do so at a time.
@@ -431,7 +386,11 @@ class Records:
         Raises:
             WorkspaceError: something could not be removed.
         """
-        self._scratch_repository.close()
+        with self._lock:
+            owner, self._owner = self._owner, None
+            self._gits.clear()
+        if owner is not None:
+            owner.remove()
 
     @property
     def objects(self) -> Path:
@@ -580,7 +539,23 @@ class Records:
             self._kind = id_kind(known)
         elif self._kind is None and known is None:
             self._kind = self._find_kind()
-        return self._scratch_repository.git(self._kind or "sha1")
+        kind = self._kind or "sha1"
+        with self._lock:
+            if kind not in self._gits:
+                self._gits[kind] = self._new_git(kind)
+            return self._gits[kind]
+
+    def _new_git(self, kind: IdKind) -> HostGit:
+        """Create a temporary bare repository. What a killed process leaves of it is swept as a clone is."""
+        doing = "cannot make a folder for records"
+        with storage_errors(doing):
+            if self._owner is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._owner = new_owned_folder(self._folder.resolve(), "", "")
+            folder = self._owner.folder / kind
+            folder.mkdir(exist_ok=True)
+            _make(folder / GIT_DIR, kind)
+        return HostGit(folder, folder / GIT_DIR)
 
     def _find_kind(self) -> IdKind:
         # HEAD may name a branch that does not exist. Then any other ref is enough.

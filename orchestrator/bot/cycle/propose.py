@@ -494,10 +494,8 @@ class PullRequestAnnotations:
 
     async def label(self, number: int, label: str) -> None:
         """Add a label to a pull request."""
-        try:
-            await asyncio.to_thread(self._forge.ensure_label, number, label)
-        except ForgeError as error:
-            self._emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+        failure = f"pull request #{number} has no label {label!r}"
+        await self._try(failure, self._forge.ensure_label, number, label)
 
     async def mark_failing(self, pull: PullRequest, *, is_red: bool) -> None:
         """Add the label of failing tests to a pull request, or remove it."""
@@ -506,24 +504,26 @@ class PullRequestAnnotations:
             await self.label(pull.number, FAILING_LABEL)
         elif self._is_marked or FAILING_LABEL in pull.labels:
             self._is_marked = False
-            try:
-                await asyncio.to_thread(self._forge.remove_label, pull.number, FAILING_LABEL)
-            except ForgeError as error:
-                self._emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
+            failure = f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}"
+            await self._try(failure, self._forge.remove_label, pull.number, FAILING_LABEL)
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
         body = self._guards.redact(self._text(outcome))
+        names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
+        failure = f"pull request #{number} has no comment on what waits for a person ({names})"
+        self._has_comment |= await self._try(failure, self._forge.ensure_comment, number, _HELD_KEY, body)
+
+    async def _try(self, failure: str, call: Callable[..., object], *arguments: object) -> bool:
+        """Call the forge, and return whether it worked. If not, emit a warning that begins with `failure`."""
         try:
-            await asyncio.to_thread(self._forge.ensure_comment, number, _HELD_KEY, body)
-            self._has_comment = True
+            await asyncio.to_thread(call, *arguments)
         except ForgeError as error:
-            names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
-            self._emit(
-                Warned(f"pull request #{number} has no comment on what waits for a person ({names}): {error}")
-            )
+            self._emit(Warned(f"{failure}: {error}"))
+            return False
+        return True
 
     def _text(self, outcome: CommitOutcome) -> str:
         patch = outcome.held_patch.decode("utf-8", "replace")

@@ -15,8 +15,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
-from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
+from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header
+from orchestrator.bot.journal.records import UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -522,11 +522,10 @@ def _minutes(begin: datetime | None, end: datetime | None) -> float:
 def _is_header(line: bytes) -> bool:
     """Return whether a line is the header of a journal that this version can read."""
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
+        read_header(json.loads(line))
+    except (ValueError, RecursionError, JournalError):
         return False
-    written = data.get("format")
-    return data.get("type") == HEADER_TYPE and type(written) is int and written <= FORMAT
+    return True
 
 
 def _event(line: bytes) -> Event | None:

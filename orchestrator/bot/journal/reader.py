@@ -119,7 +119,7 @@ def read_run(folder: Path) -> Run:
     for number, data in enumerate(lines, start=1):
         try:
             if number == 1:
-                version = _read_header(data)
+                version = read_header(data)
             else:
                 records.append(read_record(data, number - 1))
         except JournalError as error:
@@ -205,7 +205,12 @@ def _parse(piece: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _read_header(data: dict[str, Any]) -> str:
+def read_header(data: dict[str, Any]) -> str:
+    """Return the version of the program that wrote a journal, from the JSON object of its first line.
+
+    Raises:
+        JournalError: it is no header, or this version cannot read its format.
+    """
     written = data.get("format")
     if data.get(TYPE_KEY) != HEADER_TYPE or type(written) is not int:
         raise JournalError("this is not the header of a journal")
