@@ -74,11 +74,10 @@ def id_kind(commit: str) -> IdKind:
 
 
 _READ_ONLY = 0o444
+_WRITING = "cannot write a record"
 
 
-def write_object(
-    objects: Path, kind: Literal["blob", "tree", "commit"], content: bytes, ids: IdKind, *, doing: str
-) -> str:
+def write_object(objects: Path, kind: Literal["blob", "tree", "commit"], content: bytes, ids: IdKind) -> str:
     """Write a loose object, and return its id.
 
     The format: "Object Storage" in https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
@@ -95,7 +94,7 @@ def write_object(
     digest = hashlib.sha1(raw, usedforsecurity=False) if ids == "sha1" else hashlib.sha256(raw)
     name = digest.hexdigest()
     path = objects / name[:2] / name[2:]
-    with storage_errors(doing):
+    with storage_errors(_WRITING):
         if path.exists():
             return name
         path.parent.mkdir(exist_ok=True)
@@ -108,15 +107,14 @@ def write_object(
     return name
 
 
-def write_tree_object(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
+def write_tree_object(objects: Path, blobs: Mapping[str, str], ids: IdKind) -> str:
     """Write a tree of plain files, given their names and blob ids. Otherwise it is like `write_object`."""
     entries = (
         b"100644 " + os.fsencode(name) + b"\0" + bytes.fromhex(blob) for name, blob in sorted(blobs.items())
     )
-    return write_object(objects, "tree", b"".join(entries), ids, doing=doing)
+    return write_object(objects, "tree", b"".join(entries), ids)
 
 
-_WRITING = "cannot write a record"
 _PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WHO = "Pullwright <pullwright@invalid>"
 
@@ -139,12 +137,12 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
         if not _PAGE.fullmatch(name):
             refusal = f"{printable_line(name)!r} cannot be the name of a page"
             raise WorkspaceError(refusal)
-    blobs = {name: write_object(objects, "blob", page, ids, doing=_WRITING) for name, page in pages.items()}
-    lines = [f"tree {write_tree_object(objects, blobs, ids, doing=_WRITING)}"]
+    blobs = {name: write_object(objects, "blob", page, ids) for name, page in pages.items()}
+    lines = [f"tree {write_tree_object(objects, blobs, ids)}"]
     lines += [f"parent {parent}"] if parent is not None else []
     moment = f"{max(int(now.timestamp()), 0)} +0000"
     lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
-    return write_object(objects, "commit", "\n".join(lines).encode("utf-8", "replace"), ids, doing=_WRITING)
+    return write_object(objects, "commit", "\n".join(lines).encode("utf-8", "replace"), ids)
 
 
 _READING = "cannot read a record"
