@@ -442,7 +442,7 @@ class Proposer:
         for last in ("\n".join(self.rules.trailers), self._closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
-        return BegunProposal(title, body.strip(), self.branch)
+        return BegunProposal(title, body.strip(), self.branch, "")
 
     @staticmethod
     def _answer(result: str, outcome: CommitOutcome) -> str:
