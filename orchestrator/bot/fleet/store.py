@@ -120,8 +120,7 @@ class FleetStore(FleetDatabase):
             .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
             .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
         )
-        rows = self.transaction(lambda c: c.execute(query).all())
-        return {row.repository: row.quota for row in rows}
+        return {row.repository: row.quota for row in self.rows(query)}
 
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
         """Replace a repository's waiting turn at the start of the only worker of this database.
@@ -301,7 +300,7 @@ class FleetStore(FleetDatabase):
         """Return the numbers of the present turns of repositories."""
         t = repositories_table.c
         query = sa.select(t.repository, t.number).where(t.repository.in_(repositories))
-        return {row.repository: row.number for row in self.transaction(lambda c: c.execute(query).all())}
+        return {row.repository: row.number for row in self.rows(query)}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a dead worker again, under new ids, and return them."""
@@ -334,7 +333,7 @@ class FleetStore(FleetDatabase):
                 sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
             )
         )
-        for row in self.transaction(lambda c: c.execute(query).all()):
+        for row in self.rows(query):
             self.begin(row.repository, row.quota, self.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
@@ -360,7 +359,7 @@ class FleetStore(FleetDatabase):
         """Start no further turn in a repository; a running one continues. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
         change = sa.update(repositories_table).where(mine).values(paused=reason)
-        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
+        return self.change(change)
 
     def resume(self, repository: str) -> bool:
         """Continue a repository that a person paused, or that waited for one. Return whether the fleet knows it."""
@@ -401,7 +400,6 @@ class FleetStore(FleetDatabase):
             .outerjoin(cost, cost.c.repository == repositories_table.c.repository)
             .order_by(repositories_table.c.repository)
         )
-        rows = self.transaction(lambda c: c.execute(query).all())
         now = self.now()
         return [
             RepositoryState(
@@ -414,7 +412,7 @@ class FleetStore(FleetDatabase):
                 row.cycles or 0,
                 row.usd or 0.0,
             )
-            for row in rows
+            for row in self.rows(query)
         ]
 
     # --- workers ---
@@ -424,7 +422,7 @@ class FleetStore(FleetDatabase):
         now = self.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
         insert = sa.insert(workers_table).values(worker=worker, **row, draining=False)
-        self.transaction(lambda c: c.execute(insert))
+        self.change(insert)
 
     def beat(self, worker: str) -> bool | None:
         """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead."""
@@ -455,7 +453,6 @@ class FleetStore(FleetDatabase):
     def workers(self) -> Sequence[FleetWorkerState]:
         """Return the workers that have not ended, by name."""
         query = sa.select(workers_table).order_by(workers_table.c.worker)
-        rows = self.transaction(lambda c: c.execute(query).all())
         return [
             FleetWorkerState(
                 row.worker,
@@ -466,13 +463,13 @@ class FleetStore(FleetDatabase):
                 from_ms(row.seen),
                 bool(row.draining),
             )
-            for row in rows
+            for row in self.rows(query)
         ]
 
     def drain(self, worker: str) -> bool:
         """Ask a worker to end after the current rounds of its cycles. Return whether it exists."""
         change = sa.update(workers_table).where(workers_table.c.worker == worker).values(draining=True)
-        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
+        return self.change(change)
 
     def prune(self) -> None:
         """Delete old turns, costs and request quotas."""
@@ -494,7 +491,7 @@ class FleetStore(FleetDatabase):
         while self.call(remove) == _MOST_REMOVED:
             pass
         old = cycles_table.c.began < to_ms(self.clock.now() - KEPT_COSTS)
-        self.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
+        self.change(sa.delete(cycles_table).where(old))
         self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
@@ -504,7 +501,7 @@ class FleetStore(FleetDatabase):
     def remove_worker(self, worker: str) -> None:
         """Record that a worker has ended."""
         change = sa.delete(workers_table).where(workers_table.c.worker == worker)
-        self.transaction(lambda c: c.execute(change))
+        self.change(change)
 
     # --- private ---
 

@@ -321,8 +321,7 @@ class FleetLimits:
     def model_pauses(self) -> dict[str, Pause]:
         """Return the pauses that are not over, by quota."""
         query = sa.select(quotas_table).where(quotas_table.c.until > self._db.now())
-        rows = self._db.transaction(lambda c: c.execute(query).all())
-        return {row.quota: Pause(from_ms(row.until), row.reason) for row in rows}
+        return {row.quota: Pause(from_ms(row.until), row.reason) for row in self._db.rows(query)}
 
     # --- requests to a forge ---
 
@@ -349,9 +348,9 @@ class FleetLimits:
         """Return the last known request quotas, by name, without those that were reset since."""
         t = request_quotas_table
         query = sa.select(t).where(t.c.reset > self._db.now()).order_by(t.c.name, t.c.resource)
-        rows = self._db.transaction(lambda c: c.execute(query).all())
         return [
-            RequestQuota(row.name, row.resource, row.most, row.remaining, from_ms(row.reset)) for row in rows
+            RequestQuota(row.name, row.resource, row.most, row.remaining, from_ms(row.reset))
+            for row in self._db.rows(query)
         ]
 
     def request_pause(self, repository: str) -> Pause | None:
@@ -373,17 +372,17 @@ class FleetLimits:
     def forget_quotas(self, before: datetime) -> None:
         """Delete request quotas that were reset before a time."""
         old = request_quotas_table.c.reset < to_ms(before)
-        self._db.transaction(lambda c: c.execute(sa.delete(request_quotas_table).where(old)))
+        self._db.change(sa.delete(request_quotas_table).where(old))
 
     # --- caps ---
 
     def declare_cap(self, name: str, value: float | None) -> None:
         """Store a cap that a worker was started with, for display; None is no cap."""
-        change: sa.Executable = sa.delete(caps_table).where(caps_table.c.name == name)
+        change: sa.UpdateBase = sa.delete(caps_table).where(caps_table.c.name == name)
         if value is not None:
             insert = self._db.insert(caps_table).values(name=name, value=value)
             change = insert.on_conflict_do_update(index_elements=["name"], set_={"value": value})
-        self._db.transaction(lambda c: c.execute(change))
+        self._db.change(change)
 
     def cap(self, name: str) -> float | None:
         """Return a cap of the worker that was started last; None is no cap."""
@@ -405,8 +404,10 @@ class FleetLimits:
             .where(t.c.began >= to_ms(since), t.c.task != "")
             .group_by(t.c.repository, began)
         )
-        rows = self._db.transaction(lambda c: c.execute(query).all())
-        return [DailyCost(row.repository, from_ms(row.day).date(), row.cycles, row.usd) for row in rows]
+        return [
+            DailyCost(row.repository, from_ms(row.day).date(), row.cycles, row.usd)
+            for row in self._db.rows(query)
+        ]
 
     def _lock_costs(self, c: sa.Connection) -> None:
         """Lock the table of costs for this transaction. SQLite has only one writer anyway."""
