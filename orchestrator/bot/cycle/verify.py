@@ -89,6 +89,11 @@ class RecordedTests:
         return ended.output
 
 
+def _shown(message: str, *, brief: bool) -> str:
+    """Return the part of a failed test's output for the first prompt: its start, or only the error if brief."""
+    return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
+
+
 @dataclass(slots=True)
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Each tree is tested once.
@@ -173,7 +178,7 @@ class Verification:
             named=[
                 (
                     one_line(case.id, limit=_ID_CHARACTERS),
-                    fenced(what_went_wrong(case.message) if brief else case.message[:_NAMED_CHARACTERS]),
+                    fenced(_shown(case.message, brief=brief)),
                 )
                 for case in named[:most]
             ],

@@ -336,6 +336,7 @@ class EngineOptions:
         version: the program's version. Workers of the newest version take turns; others end after their current rounds.
         parallel: most turns of this worker at a time.
         most_running: most turns of the whole fleet at a time; None is no limit.
+        poll_seconds: time between two polls for turns; None is the default.
     """
 
     worker: str
@@ -343,6 +344,7 @@ class EngineOptions:
     parallel: int = 1
     most_running: int | None = None
     lease_seconds: float = LEASE_SECONDS
+    poll_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -401,7 +403,8 @@ class FleetEngine:
         self._clock = clock
         self._runner = runner
         self._on_drain = on_drain
-        self._poll_seconds = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
+        usual = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
+        self._poll_seconds = options.poll_seconds or usual
         self._heartbeat_watch = HeartbeatWatch(clock, options.lease_seconds)
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
