@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.open_runs import open_runs
+from orchestrator.bot.journal.reader import open_runs
 from tests.chaos import LABEL, PRELOADED, REPOSITORY, Post, files, serve
 from tests.doubles.github import bare
 from tests.doubles.github.trouble import GIT, REST, trouble

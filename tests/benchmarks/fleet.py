@@ -158,7 +158,6 @@ _LOADED = (
     "orchestrator.app.cli.fleet",
     "orchestrator.app.wiring.model",
     "orchestrator.bot.cycle.cycle",
-    "orchestrator.bot.fleet.engine",
     "orchestrator.bot.fleet.worker",
     "github",
     "psycopg",

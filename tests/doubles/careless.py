@@ -50,6 +50,7 @@ from orchestrator.bot.evidence.pull_request import PullRequestEvidence
 from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
 from orchestrator.bot.policy.incoming import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
+from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs
 from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.core.errors import ConfigurationError, FileMissingError, FileUnreadableError
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.judge import Drawn
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.bot.cycle.parts import CycleParts, Guards, OutgoingWording
+    from orchestrator.bot.cycle.parts import CycleParts, Guards
     from orchestrator.bot.forge.base import Feedback
     from orchestrator.bot.verification.base import Change, Verifier
     from orchestrator.core.events import Emit
@@ -391,7 +392,7 @@ class _BelievingVerification(VerifyProgram):
         return PullRequestEvidence(change, (EvidenceLine(EvidenceLevel.RERUN, "result", standing),))
 
 
-class _AsWritten:
+class _AsWritten(Wording):
     """Words that go out as the model wrote them."""
 
     def title(self, text: str) -> str:
@@ -631,5 +632,4 @@ class CarelessRuns:
 
 
 if TYPE_CHECKING:
-    _wording: OutgoingWording = _AsWritten()
     _verifier: Verifier = CarelessRuns(Path(), "", "", "")

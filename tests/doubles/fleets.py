@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from orchestrator.bot.fleet.limits import DAY_CAP
 from orchestrator.bot.fleet.store import QUEUE, FleetStore
-from orchestrator.bot.fleet.turns import Following, RepositoryTurn
+from orchestrator.bot.fleet.turns import DAY_CAP, Following, RepositoryTurn
 from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.clock import ManualClock, SystemClock

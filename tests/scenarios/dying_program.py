@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolOutputDelta
+from tests.doubles.stopping import no_wait
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import open_tasks
-from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Cloned
 from tests.doubles.github import bare
 from tests.doubles.github.faults import Fault
+from tests.doubles.stopping import no_wait
 from tests.scenarios.dying import hidden
 from tests.scenarios.stage import FILES, FINISH, FIX, FIXED, PROPOSE, do
 

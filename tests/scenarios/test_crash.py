@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import ModelServer
 from tests.scenarios.dying import NOTES, ROUNDS, End, Mortal, claims, goes_on, hidden, said

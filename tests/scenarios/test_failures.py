@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock, SystemClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
+from tests.doubles.stopping import no_wait
 from tests.scenarios.dying import Mortal, claims, hidden
 from tests.scenarios.stage import (
     FILES,

@@ -16,10 +16,9 @@ from starlette.requests import Request
 from orchestrator.app.dashboard.serving import Receiver
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, FoundTask, Outcome, Stop
 from orchestrator.bot.cycle.tasks import TaskKind, from_text
-from orchestrator.bot.fleet.engine import EngineOptions, FleetEngine
 from orchestrator.bot.fleet.members import Member
 from orchestrator.bot.fleet.store import FleetStore
-from orchestrator.bot.fleet.worker import FleetWorker
+from orchestrator.bot.fleet.worker import EngineOptions, FleetEngine, FleetWorker
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock

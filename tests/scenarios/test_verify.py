@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.wiring.program import Program, RunRequest, build_program
-from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.verification.page import find_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import calls, reply
+from tests.doubles.stopping import no_wait
 from tests.doubles.verifier import COMMAND, FakeRuns
 from tests.scenarios.hosted import NAME, Hosted
 from tests.scenarios.stage import (

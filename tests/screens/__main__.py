@@ -30,13 +30,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.parts import Stop
 from tests.doubles.browser import chromium
 from tests.doubles.github import people
 from tests.doubles.github.checks import check
 from tests.doubles.github.reviews import review
 from tests.doubles.github.server import GitHub
 from tests.doubles.model_server import NO_OTHERS, ModelServer
+from tests.doubles.stopping import no_wait
 from tests.pictures import IMAGES, ROOT
 from tests.scenarios.outages import Later
 from tests.screens.night import LEDGER, SITE, TRIES, Director, Hold, Task, earlier, tonight

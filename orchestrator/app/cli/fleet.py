@@ -15,7 +15,6 @@ from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.words import as_json_text, clean, money, short_line
-from orchestrator.bot.fleet import steering
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.control import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetStore, RepositoryState
     from orchestrator.bot.fleet.turns import QueuedTurn
 
@@ -49,7 +48,7 @@ def fleet(options: argparse.Namespace) -> int:
     with _opened(url) as store:
         if options.action not in {"list", "status"}:
             return _steer(store, options, keys)
-        from orchestrator.bot.fleet.snapshot import read_snapshot
+        from orchestrator.bot.fleet.control import read_snapshot
 
         show = _list if options.action == "list" else _status
         return show(read_snapshot(store), as_json=options.json)
@@ -95,20 +94,22 @@ def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
 
 def _steer(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     """Do what the person asks of the queue, and print what was done and what was not."""
+    from orchestrator.bot.fleet import control
+
     typed = getattr(options, "repository", [])
     names = [typed] if isinstance(typed, str) else typed
     wanted = [_named(name, keys, options.config) for name in names]
     match options.action:
         case "add":
-            results = {key: steering.add(store, key, options.task or "") for key in wanted}
+            results = {key: control.add(store, key, options.task or "") for key in wanted}
         case "pause":
-            results = {key: steering.pause(store, key, clean(options.reason)) for key in wanted}
+            results = {key: control.pause(store, key, clean(options.reason)) for key in wanted}
         case "resume":
-            results = {key: steering.resume(store, key) for key in wanted}
+            results = {key: control.resume(store, key) for key in wanted}
         case "cancel":
-            results = {key: steering.cancel(store, key) for key in wanted}
+            results = {key: control.cancel(store, key) for key in wanted}
         case _:
-            results = {options.worker: steering.drain(store, options.worker)}
+            results = {options.worker: control.drain(store, options.worker)}
     for name, one in results.items():
         if options.json:
             print(as_json_text({"kind": options.action, "name": name, "done": one.is_done}))

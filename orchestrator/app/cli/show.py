@@ -31,12 +31,12 @@ from orchestrator.app.words import (
 )
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import (
     LAST,
     JournalTail,
     cost_of_all,
     find_run,
+    is_alive,
     read_run,
     responses,
     runs,

@@ -269,7 +269,9 @@ async def _resume(chat: Chat, rest: str) -> None:
     if not rest:
         found = conversations(program.context.home, program.label, _MOST_RESUMABLE)
         lines = [
-            f"{one.run}  {local_time(one.started)}  {short_line(one.first, _TITLE_CHARS)}" for one in found
+            f"{one.id}  {local_time(one.started)}  {short_line(one.said, _TITLE_CHARS)}"
+            for one in found
+            if one.started is not None
         ]
         chat.view.say(
             "\n".join((*lines, "/resume RUN continues one"))

@@ -167,8 +167,13 @@ class _WorkerRun:
         alone: bool,
     ) -> None:
         self._store = open_store(url, patient=True)  # before the imports, because it names a missing package
-        from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
-        from orchestrator.bot.fleet.worker import FleetWorker
+        from orchestrator.bot.fleet.worker import (
+            LEASE_SECONDS,
+            EngineOptions,
+            FleetEngine,
+            FleetWorker,
+            new_worker_name,
+        )
 
         self._file = file
         self._options = options

@@ -22,7 +22,7 @@ from orchestrator.app.options import flag_of
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
-from orchestrator.bot.journal.open_runs import LOCK_FILE, is_alive
+from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from orchestrator.app.wiring.repository import OpenTasks
-    from orchestrator.bot.fleet.limits import DailyCost
-    from orchestrator.bot.fleet.snapshot import FleetSnapshot
-    from orchestrator.bot.fleet.steering import CommandResult
+    from orchestrator.bot.fleet.control import CommandResult, FleetSnapshot
     from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.bot.fleet.turns import DailyCost
     from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.task_states import DecisionResult, TaskState
@@ -468,7 +467,7 @@ class FleetActions:
     def _look(self) -> FleetView:
         now = self.clock.now()
         try:
-            from orchestrator.bot.fleet.snapshot import read_snapshot
+            from orchestrator.bot.fleet.control import read_snapshot
 
             self._seen = FleetView(now, read_snapshot(self._opened()))
         except ModuleNotFoundError as error:
@@ -526,20 +525,19 @@ class FleetActions:
         self._seen = None
 
     def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
-        from orchestrator.bot.fleet import steering
 
         store, (subject, *task) = self._opened(), _fleet_subject(name, fields)
         match name:
             case "add":
-                return steering.add(store, subject, *task)
+                return control.add(store, subject, *task)
             case "pause":
-                return steering.pause(store, subject, clean(fields.get("reason") or _BY_HAND))
+                return control.pause(store, subject, clean(fields.get("reason") or _BY_HAND))
             case "resume":
-                return steering.resume(store, subject)
+                return control.resume(store, subject)
             case "cancel":
-                return steering.cancel(store, subject)
+                return control.cancel(store, subject)
             case _:
-                return steering.drain(store, subject)
+                return control.drain(store, subject)
 
     def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function in a daemon thread. Only one call runs at a time."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.app.dashboard.actions import FleetView, Look
     from orchestrator.app.dashboard.overview import LiveRun, Overview
     from orchestrator.app.html.page import Step, Tone
-    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.control import FleetSnapshot
     from orchestrator.bot.fleet.store import FleetWorkerState
     from orchestrator.bot.fleet.turns import QueuedTurn
     from orchestrator.bot.forge.base import PullRequest

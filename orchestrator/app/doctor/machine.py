@@ -40,8 +40,8 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
-from orchestrator.bot.journal.open_runs import open_runs
-from orchestrator.bot.journal.reader import find_run
+from orchestrator.bot.journal.reader import find_run, open_runs
+from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -232,10 +232,11 @@ def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
     dead = open_runs(home)
     if not dead:
         return ok("none")
-    ours = [run for run in dead if run.start and same_repository(run.start.repository, repository or "")]
+    places = {run.id: start.repository for run in dead if (start := run.last(CycleStarted))}
+    ours = [place for place in places.values() if same_repository(place, repository or "")]
     number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
     here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
-    where = next((run.start.repository for run in (*ours, *dead) if run.start), "REPO")
+    where = next(iter((*ours, *places.values())), "REPO")
     return warned(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
 
 

@@ -52,7 +52,7 @@ from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import is_alive, lock_run
+from orchestrator.bot.journal.reader import is_alive, lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
@@ -366,7 +366,7 @@ class ChatProgram:
         own = self.clone is not None
         environment = make_environment(context, self.sandbox, work, own_repository=own)
         await environment.initialize()
-        parts = await self._parts(run, work, environment, granted.caps)
+        parts = await self._parts(run, work, environment, granted)
         return Conversation(parts, self.begun)
 
     async def _parts(

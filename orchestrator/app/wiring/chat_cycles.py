@@ -15,8 +15,7 @@ from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.chat.operators import FolderOperator, TaskOperator
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.git.folder_change import ChangeBase, find_base
-from orchestrator.bot.journal.open_runs import is_alive
-from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.journal.reader import find_run, is_alive, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken

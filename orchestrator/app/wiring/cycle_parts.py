@@ -34,9 +34,8 @@ from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
-from orchestrator.bot.worker.candidates import filter_answers
-from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
-from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
+from orchestrator.bot.worker.recovery import Recovery
+from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
@@ -395,28 +394,21 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
 def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
     context, site, redactor = shared.context, shared.site, shared.safeguards.redactor
     temporary = Path(tempfile.gettempdir())
-    remains = DeadRunSaver(
-        hidden.records,
-        hidden.kept,
-        partial(_reopen, site, context),
-        partial(open_clone_of, site, context, run, temporary),
-        run,
-        context.clock,
-        context.emit,
-        redactor.redact,
-        redactor.holds_secret,
-    )
     return Recovery(
         context.home,
         site.label,
+        run,
         site.forge,
         temporary,
         hidden.records,
         hidden.claims,
-        remains,
+        hidden.kept,
+        partial(_reopen, site, context),
+        partial(open_clone_of, site, context, run, temporary),
         context.clock,
         context.emit,
         redactor.redact,
+        redactor.holds_secret,
     )
 
 

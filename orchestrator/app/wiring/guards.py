@@ -22,7 +22,7 @@ from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidde
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunOptions
-from orchestrator.bot.worker.candidates import VisibleText
+from orchestrator.bot.worker.task_rules import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line
 from orchestrator.engine.environments.base import SandboxOptions

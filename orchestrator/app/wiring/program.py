@@ -38,8 +38,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import lock_run
-from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.journal.reader import find_run, lock_run, read_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken

@@ -29,8 +29,9 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.journal.reader import close_run, ended_runs, lock_run, open_runs
 from orchestrator.core.addresses import holds_credential, is_loopback
+from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -43,7 +44,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands, same_repository
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -469,8 +470,8 @@ class OpenTasks:
     def close_dead_runs(self, key: str) -> None:
         """Close the journals of killed runs of a task, so that the next start does not save their work."""
         for run in open_runs(self.home):
-            ours = run.start is not None and same_repository(run.start.repository, self.label)
-            if ours and run.task is not None and run.task.key == key:
+            task = run.last(TaskTaken)
+            if run.is_about(self.label) and task is not None and task.key == key:
                 with suppress(JournalError), lock_run(run.folder):  # a locked one belongs to a live process
                     end = {
                         "outcome": "interrupted",
@@ -506,11 +507,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
 
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
-    dead += [
-        run.id
-        for run in open_runs(context.home)
-        if run.start and same_repository(run.start.repository, site.label)
-    ]
+    dead += [run.id for run in open_runs(context.home) if run.is_about(site.label)]
     return TaskDecisions(
         records,
         make_claims(records, context),

@@ -35,7 +35,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import ask_remote
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError

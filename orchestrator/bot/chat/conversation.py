@@ -6,11 +6,13 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
-from orchestrator.core.cycle_events import CycleStarted, Resumed
+from orchestrator.core.cycle_events import Resumed
 from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
@@ -37,12 +39,12 @@ from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.git.checkpoints import Checkpoints
     from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message, ToolCall
@@ -431,29 +433,12 @@ def _has_message(folder: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class ListedConversation:
-    """A conversation that can be continued.
-
-    Attributes:
-        first: the person's first message.
-    """
-
-    run: str
-    started: datetime
-    first: str
-
-
-def conversations(home: Home, label: str, most: int) -> list[ListedConversation]:
+def conversations(home: Home, label: str, most: int) -> list[RunSummary]:
     """Return the newest conversations about a repository or folder, newest first. Damaged ones are left out."""
-    found: list[ListedConversation] = []
-    for folder in runs(home)[:_MOST_RUNS_READ]:
-        if len(found) == most:
-            break
-        with suppress(JournalError):
-            run = read_run(folder)
-            start = next((event for event in run.events if isinstance(event, CycleStarted)), None)
-            first = next((event for event in run.events if isinstance(event, MessageAdded)), None)
-            if start and start.door and first and same_repository(start.repository, label):
-                found.append(ListedConversation(run.id, run.records[0].at, first.message.text))
-    return found
+    found = map(summarise, runs(home)[:_MOST_RUNS_READ])
+    ours = (
+        run
+        for run in found
+        if run.is_conversation and not run.is_damaged and same_repository(run.repository, label)
+    )
+    return list(islice(ours, most))

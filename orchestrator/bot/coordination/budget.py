@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.bot.coordination.records import parse_message
 from orchestrator.bot.journal.index import spent_on
-from orchestrator.core.checks import first_problem
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
 from orchestrator.core.files import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock_async
@@ -87,13 +87,6 @@ class ScopeCaps:
     task: Caps = field(default_factory=Caps)
     day: Caps = field(default_factory=Caps)
     repository: Caps = field(default_factory=Caps)
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """The most that a cycle may spend."""
-
-    caps: Caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +210,11 @@ class CycleBudget:
         self._ledger = None if caps.repository.is_open else ledger
         self._reserved: set[str] = set()
 
-    async def open(
-        self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None
-    ) -> Granted | Refused:
+    async def open(self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None) -> Caps | Refused:
         """Reserve what a cycle may spend. `emit` records it before others can read what is left.
 
         Args:
-            folder: the run's folder, which the caller has locked (`open_runs.lock_run`) until after `close`,
+            folder: the run's folder, which the caller has locked (`reader.lock_run`) until after `close`,
                 with its journal; `emit` must write into that journal at once.
             task: earlier cost of the task, on any machine.
             needs: highest cost of a first request: with less left no cycle starts.
@@ -255,14 +246,14 @@ class CycleBudget:
                 reason = "what is left of the day"
             _emit_reserved(emit, granted, reason)
         if self._ledger is None:
-            return Granted(granted)
+            return granted
         self._reserved.add(run)  # before the answer, which may be lost
         answer = await asyncio.to_thread(self._ledger.reserve, run, caps.repository, granted, needs)
         if isinstance(answer, Refused):
             self._reserved.discard(run)
             _emit_reserved(emit, Caps(0.0, 0, 0.0, 0), answer.reason)
-        elif answer.caps != granted:
-            _emit_reserved(emit, answer.caps, "what is left of the repository's day")
+        elif answer != granted:
+            _emit_reserved(emit, answer, "what is left of the repository's day")
         return answer
 
     def why_not(self, task: Spent, needs: Caps) -> str | None:
@@ -317,7 +308,7 @@ class RepositoryLedger:
         self._clock = clock
         self._nonce = nonce
 
-    def reserve(self, run: str, caps: Caps, wants: Caps, needs: Caps) -> Granted | Refused:
+    def reserve(self, run: str, caps: Caps, wants: Caps, needs: Caps) -> Caps | Refused:
         """Reserve what a run wants, as far as it is left. A second call replaces the first reservation.
 
         Args:
@@ -340,7 +331,7 @@ class RepositoryLedger:
             granted = least(wants, left(caps, spent))
             days[today] = replace(day, open={**day.open, run: granted})
             if self._write(found, days, today):
-                return Granted(granted)
+                return granted
         raise PushRejectedError(f"{REF} changes faster than it can be read")
 
     def settle(self, run: str, spent: Spent) -> None:
@@ -386,23 +377,16 @@ def _fields(day: _Day) -> dict[str, Any]:
 
 def _parse(record: RemoteRecord) -> dict[date, _Day]:
     """Parse a record. If it cannot be parsed, it is not known what is left: nobody may spend."""
-    fault = record.fault
-    if fault is None:
-        try:
-            form = LedgerForm.model_validate_json(record.message.partition("\n")[2])
-        except ValidationError as error:
-            fault = first_problem(error, "its message")
-        else:
-            return {
-                at: _Day(
-                    Spent(
-                        day.spent.usd, day.spent.tokens or 0, day.spent.minutes or 0.0, day.spent.rounds or 0
-                    ),
-                    {run: Caps(**caps.model_dump()) for run, caps in day.open.items()},
-                )
-                for at, day in form.days.items()
-            }
-    raise WorkspaceError(
-        f"the costs of this repository cannot be read from {REF} ({' '.join(fault.split())[:200]}): "
-        "delete that reference to begin the day again"
-    )
+    form = parse_message(LedgerForm, record)
+    if isinstance(form, str):
+        raise WorkspaceError(
+            f"the costs of this repository cannot be read from {REF} ({' '.join(form.split())[:200]}): "
+            "delete that reference to begin the day again"
+        )
+    return {
+        at: _Day(
+            Spent(day.spent.usd, day.spent.tokens or 0, day.spent.minutes or 0.0, day.spent.rounds or 0),
+            {run: Caps(**caps.model_dump()) for run, caps in day.open.items()},
+        )
+        for at, day in form.days.items()
+    }

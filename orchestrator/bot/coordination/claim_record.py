@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from orchestrator.bot.coordination.records import parse_message
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import plain_key
-from orchestrator.core.checks import first_problem
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -164,12 +164,9 @@ def claim_message(record: ClaimRecord) -> str:
 
 def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
     """Parse the claim of a task. An unreadable one counts as held, until a person releases it."""
-    if record.fault is not None:
-        return _unreadable(task, record.fault)
-    try:
-        form = ClaimForm.model_validate_json(record.message.partition("\n")[2])
-    except ValidationError as error:
-        return _unreadable(task, first_problem(error, "its message"))
+    form = parse_message(ClaimForm, record)
+    if isinstance(form, str):
+        return _unreadable(task, form)
     if form.task != task:
         return _unreadable(task, "it is about another task")
     fields = form.model_dump(exclude={"version"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,8 @@ from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.git.remote import Pushed, RetrySchedule
@@ -42,21 +41,12 @@ class Lease:
         renew_seconds: how often to renew it.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  made by `Claims` alone
-        self,
-        records: Records,
-        commit: str,
-        record: ClaimRecord,
-        previous: ClaimRecord | None,
-        clock: Clock,
-        times: LeaseTimes,
-        nonce: Callable[[], str],
+    def __init__(
+        self, claims: Claims, commit: str, record: ClaimRecord, previous: ClaimRecord | None
     ) -> None:
-        self._records = records
+        self._records, self._clock, self._times = claims.records, claims.clock, claims.times
+        self._nonce = claims.nonce
         self._ref = claim_ref(record.task)
-        self._clock = clock
-        self._times = times
-        self._nonce = nonce
         # Every commit of ours that may have arrived, or may still do so.
         self._ours = {commit: record}
         self._commit = commit
@@ -66,7 +56,7 @@ class Lease:
         # When the claim was last moved together with something else and read back, by the monotonic clock.
         self._fenced_at: float | None = None
         self.previous = previous
-        self.renew_seconds = times.renew_seconds
+        self.renew_seconds = claims.times.renew_seconds
 
     @property
     def record(self) -> ClaimRecord:
@@ -144,7 +134,7 @@ class Lease:
             lambda: replace(before, number=self.record.number, spent=self.record.spent, nonce=self._nonce())
         )
 
-    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
         """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a ref that does not move, therefore the claim is renewed. If the server does
@@ -165,7 +155,6 @@ class Lease:
             RemoteUnavailableError: no answer, after several attempts; the push may have arrived, or may do so
                 later.
         """
-        folders = [self._records.objects, *objects]
         with self._lock:
             tries: RetrySchedule | None = None
             atomic = True
@@ -183,7 +172,9 @@ class Lease:
                 else:
                     self._move(lambda: self._renewed(None))
                     updates = [update]
-                pushed = push_updates(git, self._records.remote, updates, doing=doing, objects=folders)
+                pushed = push_updates(
+                    git, self._records.remote, updates, doing=doing, objects=[self._records.objects]
+                )
                 if pushed.answer is PushAnswer.NOT_ATOMIC:
                     atomic = False
                 elif pushed.answer is PushAnswer.MOVED:
@@ -285,27 +276,25 @@ _MOST_TRIES = 5
 _BY_A_PERSON = "a person"
 
 
+@dataclass(slots=True)
 class Claims:
     """The claims on the tasks of one repository.
 
     Every method may raise `RemoteUnavailableError` (no answer after several attempts), `PushRejectedError`
     (the server refused), and `WorkspaceError`.
 
-    Args:
+    Attributes:
         owner: name of this machine for people; one word.
         nonce: creates a globally unique text.
     """
 
-    def __init__(
-        self, records: Records, owner: str, clock: Clock, times: LeaseTimes, nonce: Callable[[], str]
-    ) -> None:
-        self._records = records
-        self._owner = owner
-        self._clock = clock
-        self._times = times
-        self._nonce = nonce
-        # A commit never changes: those that were listed last are not read again.
-        self._known_claims: dict[str, ClaimRecord] = {}
+    records: Records
+    owner: str
+    clock: Clock
+    times: LeaseTimes
+    nonce: Callable[[], str]
+    # A commit never changes: those that were listed last are not read again.
+    _known_claims: dict[str, ClaimRecord] = field(default_factory=dict)
 
     def take(
         self,
@@ -338,17 +327,17 @@ class Claims:
         for _ in range(_MOST_TRIES):
             found, before = self._read(task, seen)
             seen = None
-            ours = before is not None and (before.owner, before.run) == (self._owner, run)
+            ours = before is not None and (before.owner, before.run) == (self.owner, run)
             if before is not None and not (ours and before.state == "held"):
-                if not (before.is_free(self._clock.now(), self._times) or _is_dead(before, dead_runs)):
+                if not (before.is_free(self.clock.now(), self.times) or _is_dead(before, dead_runs)):
                     return before
                 if (reason := unless(before)) is not None:
                     return reason
             record = self._next(task, run, before, ours=ours)
-            commit = self._records.commit(claim_message(record), found)
-            if self._records.swap(ref, found, commit):
+            commit = self.records.commit(claim_message(record), found)
+            if self.records.swap(ref, found, commit):
                 self._known_claims[commit] = record
-                return Lease(self._records, commit, record, before, self._clock, self._times, self._nonce)
+                return Lease(self, commit, record, before)
         message = f"the claim on {task} changes faster than it can be read"
         raise PushRejectedError(message)
 
@@ -358,7 +347,7 @@ class Claims:
         Args:
             seen: result of a recent `Records.list` of the claims, among others; None reads it.
         """
-        tips = self._records.list(CLAIMS) if seen is None else seen
+        tips = self.records.list(CLAIMS) if seen is None else seen
         refs = {ref: commit for ref, commit in sorted(tips.items()) if ref.startswith(CLAIMS)}
         found = {
             task: commit for ref, commit in refs.items() if is_task_key(task := ref.removeprefix(CLAIMS))
@@ -369,7 +358,7 @@ class Claims:
 
     def is_free(self, record: ClaimRecord) -> bool:
         """Return whether the task may be claimed now: it is released or expired."""
-        return record.is_free(self._clock.now(), self._times)
+        return record.is_free(self.clock.now(), self.times)
 
     def show(self, task: str, seen: Mapping[str, str] | None = None) -> ClaimRecord | None:
         """Return the claim on one task, or None. Arguments and errors are those of `list`."""
@@ -414,10 +403,10 @@ class Claims:
         """
         for _ in range(_MOST_TRIES):
             found, before = self._read(task)
-            now = self._clock.now()
-            if before is not None and not (before.is_free(now, self._times) or _is_dead(before, dead_runs)):
+            now = self.clock.now()
+            if before is not None and not (before.is_free(now, self.times) or _is_dead(before, dead_runs)):
                 return before
-            record = before or ClaimRecord(task, "released", self._owner, _BY_A_PERSON, 1, now, now, now)
+            record = before or ClaimRecord(task, "released", self.owner, _BY_A_PERSON, 1, now, now, now)
             if self._write_released(task, found, record, RETRY):
                 return None
         message = f"the claim on {task} changes faster than it can be read"
@@ -425,7 +414,7 @@ class Claims:
 
     def _write_released(self, task: str, found: str | None, record: ClaimRecord, outcome: str) -> bool:
         """Write a person's record, if the claim is unchanged. An unreadable record is replaced."""
-        now = self._clock.now()
+        now = self.clock.now()
         released = replace(
             record,
             run=record.run or _BY_A_PERSON,
@@ -434,12 +423,10 @@ class Claims:
             outcome=outcome,
             renewed_at=now,
             expires_at=now,
-            nonce=self._nonce(),
+            nonce=self.nonce(),
             fault=None,
         )
-        return self._records.swap(
-            claim_ref(task), found, self._records.commit(claim_message(released), found)
-        )
+        return self.records.swap(claim_ref(task), found, self.records.commit(claim_message(released), found))
 
     def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:
         """Read the claims of some tasks, each at its commit."""
@@ -448,7 +435,7 @@ class Claims:
             for task, commit in found.items()
             if (claim := self._known_claims.get(commit)) is not None and claim.task == task
         }
-        read = self._records.read_all(
+        read = self.records.read_all(
             {CLAIMS + task: commit for task, commit in found.items() if task not in known}
         )
         return known | {
@@ -461,19 +448,19 @@ class Claims:
         """Return the commit of a task's claim, and its content."""
         ref = claim_ref(task)
         for _ in range(_MOST_TRIES):
-            found = (self._records.list(ref) if seen is None else seen).get(ref)
+            found = (self.records.list(ref) if seen is None else seen).get(ref)
             seen = None
             if found is None:
                 return None, None
             record = self._read_all({task: found})[task]
-            if record.fault is None or self._records.list(ref).get(ref) == found:
+            if record.fault is None or self.records.list(ref).get(ref) == found:
                 return found, record
         message = f"the claim on {task} changes faster than it can be read"
         raise WorkspaceError(message)
 
     def _next(self, task: str, run: str, before: ClaimRecord | None, *, ours: bool) -> ClaimRecord:
-        now = self._clock.now()
-        end = now + timedelta(seconds=self._times.lease_seconds)
+        now = self.clock.now()
+        end = now + timedelta(seconds=self.times.lease_seconds)
         number = before.number + 1 if before else 1
         taken_at = now
         if before is not None and ours and before.state == "held":
@@ -481,7 +468,7 @@ class Claims:
         return ClaimRecord(
             task,
             "held",
-            self._owner,
+            self.owner,
             run,
             number,
             taken_at,
@@ -489,7 +476,7 @@ class Claims:
             end,
             pull=before.pull if before else None,
             spent=before.spent if before else Spent(),
-            nonce=self._nonce(),
+            nonce=self.nonce(),
         )
 
 

@@ -16,7 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.bot.git.folders import new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
@@ -31,6 +33,7 @@ from orchestrator.bot.git.remote import (
     parse_remote,
     push_updates,
 )
+from orchestrator.core.checks import first_problem
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 IdKind = Literal["sha1", "sha256"]
+_Form = TypeVar("_Form", bound=BaseModel)
 GIT_DIR = "records.git"
 MEMORY = f"{HIDDEN}memory"
 """The ref of the facts that people taught about the repository."""
@@ -51,54 +55,6 @@ _CONFIGURATIONS: dict[IdKind, str] = {
     "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
     "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
 }
-
-
-class ScratchRepository:
-    """A temporary bare repository. It is thread-safe. What a killed process leaves is swept as a clone is.
-
-    Args:
-        parent: the folder in which it is created.
-    """
-
-    def __init__(self, parent: Path) -> None:
-        self._parent = parent
-        self._lock = threading.Lock()
-        self._owner: Owner | None = None
-        self._gits: dict[IdKind, HostGit] = {}
-
-    def git(self, kind: IdKind) -> HostGit:
-        """Return git for objects with this kind of ids.
-
-        Raises:
-            WorkspaceError: git is missing or failed, or there is no space.
-        """
-        with self._lock:
-            if kind not in self._gits:
-                self._gits[kind] = self._new(kind)
-            return self._gits[kind]
-
-    def close(self) -> None:
-        """Remove everything. It may be called again, and the repository used again.
-
-        Raises:
-            WorkspaceError: something could not be removed.
-        """
-        with self._lock:
-            owner, self._owner = self._owner, None
-            self._gits.clear()
-        if owner is not None:
-            owner.remove()
-
-    def _new(self, kind: IdKind) -> HostGit:
-        doing = "cannot make a folder for records"
-        with storage_errors(doing):
-            if self._owner is None:
-                self._parent.mkdir(parents=True, exist_ok=True)
-                self._owner = new_owned_folder(self._parent.resolve(), "", "")
-            folder = self._owner.folder / kind
-            folder.mkdir(exist_ok=True)
-            _make(folder / GIT_DIR, kind)
-        return HostGit(folder, folder / GIT_DIR)
 
 
 def _make(path: Path, kind: IdKind) -> None:
@@ -118,11 +74,10 @@ def id_kind(commit: str) -> IdKind:
 
 
 _READ_ONLY = 0o444
+_WRITING = "cannot write a record"
 
 
-def write_object(
-    objects: Path, kind: Literal["blob", "tree", "commit"], content: bytes, ids: IdKind, *, doing: str
-) -> str:
+def write_object(objects: Path, kind: Literal["blob", "tree", "commit"], content: bytes, ids: IdKind) -> str:
     """Write a loose object, and return its id.
 
     The format: "Object Storage" in https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
@@ -139,7 +94,7 @@ def write_object(
     digest = hashlib.sha1(raw, usedforsecurity=False) if ids == "sha1" else hashlib.sha256(raw)
     name = digest.hexdigest()
     path = objects / name[:2] / name[2:]
-    with storage_errors(doing):
+    with storage_errors(_WRITING):
         if path.exists():
             return name
         path.parent.mkdir(exist_ok=True)
@@ -152,15 +107,14 @@ def write_object(
     return name
 
 
-def write_tree_object(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
+def write_tree_object(objects: Path, blobs: Mapping[str, str], ids: IdKind) -> str:
     """Write a tree of plain files, given their names and blob ids. Otherwise it is like `write_object`."""
     entries = (
         b"100644 " + os.fsencode(name) + b"\0" + bytes.fromhex(blob) for name, blob in sorted(blobs.items())
     )
-    return write_object(objects, "tree", b"".join(entries), ids, doing=doing)
+    return write_object(objects, "tree", b"".join(entries), ids)
 
 
-_WRITING = "cannot write a record"
 _PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WHO = "Pullwright <pullwright@invalid>"
 
@@ -183,12 +137,12 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
         if not _PAGE.fullmatch(name):
             refusal = f"{printable_line(name)!r} cannot be the name of a page"
             raise WorkspaceError(refusal)
-    blobs = {name: write_object(objects, "blob", page, ids, doing=_WRITING) for name, page in pages.items()}
-    lines = [f"tree {write_tree_object(objects, blobs, ids, doing=_WRITING)}"]
+    blobs = {name: write_object(objects, "blob", page, ids) for name, page in pages.items()}
+    lines = [f"tree {write_tree_object(objects, blobs, ids)}"]
     lines += [f"parent {parent}"] if parent is not None else []
     moment = f"{max(int(now.timestamp()), 0)} +0000"
     lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
-    return write_object(objects, "commit", "\n".join(lines).encode("utf-8", "replace"), ids, doing=_WRITING)
+    return write_object(objects, "commit", "\n".join(lines).encode("utf-8", "replace"), ids)
 
 
 _READING = "cannot read a record"
@@ -217,6 +171,16 @@ class RemoteRecord:
     message: str = ""
     pages: Mapping[str, bytes] = field(default_factory=dict)
     fault: str | None = None
+
+
+def parse_message(form: type[_Form], record: RemoteRecord) -> _Form | str:
+    """Parse the JSON below the first line of a record's message. Return why the record cannot be read if it cannot."""
+    if record.fault is not None:
+        return record.fault
+    try:
+        return form.model_validate_json(record.message.partition("\n")[2])
+    except ValidationError as error:
+        return first_problem(error, "its message")
 
 
 def _fetch_all(
@@ -398,7 +362,10 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._scratch_repository = ScratchRepository(folder)
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._owner: Owner | None = None
+        self._gits: dict[IdKind, HostGit] = {}
         self._clock = clock or SystemClock()
         self._sleep = sleep
         # Each fetch writes git's list of shallow commits, and only one may do so at a time.
@@ -417,7 +384,11 @@ class Records:
         Raises:
             WorkspaceError: something could not be removed.
         """
-        self._scratch_repository.close()
+        with self._lock:
+            owner, self._owner = self._owner, None
+            self._gits.clear()
+        if owner is not None:
+            owner.remove()
 
     @property
     def objects(self) -> Path:
@@ -486,14 +457,13 @@ class Records:
         objects = self.objects
         return write_record(objects, self._kind or "sha1", message, parent, pages or {}, self._clock.now())
 
-    def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
+    def swap(self, ref: str, old: str | None, new: str | None) -> bool:
         """Move a ref if it is at the expected commit. If the answer is lost, the ref is read back.
 
         Args:
             ref: below `refs/pullwright/`.
             old: the commit that it must have now, or None if it must not exist.
             new: its new commit, created by `commit`; None removes the ref.
-            objects: folders with further objects that the commit needs.
 
         Returns:
             Whether it moved. False: it is elsewhere, and nothing was changed.
@@ -509,7 +479,7 @@ class Records:
         tries: RetrySchedule | None = None
         while True:
             git = self._scratch(old)
-            pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
+            pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing)
             if pushed.answer is PushAnswer.MOVED:
                 return True
             if pushed.answer is PushAnswer.STALE and tries is None:
@@ -567,7 +537,23 @@ class Records:
             self._kind = id_kind(known)
         elif self._kind is None and known is None:
             self._kind = self._find_kind()
-        return self._scratch_repository.git(self._kind or "sha1")
+        kind = self._kind or "sha1"
+        with self._lock:
+            if kind not in self._gits:
+                self._gits[kind] = self._new_git(kind)
+            return self._gits[kind]
+
+    def _new_git(self, kind: IdKind) -> HostGit:
+        """Create a temporary bare repository. What a killed process leaves of it is swept as a clone is."""
+        doing = "cannot make a folder for records"
+        with storage_errors(doing):
+            if self._owner is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._owner = new_owned_folder(self._folder.resolve(), "", "")
+            folder = self._owner.folder / kind
+            folder.mkdir(exist_ok=True)
+            _make(folder / GIT_DIR, kind)
+        return HostGit(folder, folder / GIT_DIR)
 
     def _find_kind(self) -> IdKind:
         # HEAD may name a branch that does not exist. Then any other ref is enough.

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.bot.coordination.records import id_kind, write_record
+from orchestrator.bot.coordination.records import id_kind, parse_message, write_record
 from orchestrator.bot.git.hostgit import HostGit, printable_line
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
-from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.repositories import is_task_key
 
@@ -39,6 +38,8 @@ _CommitId = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 class WorkForm(BaseModel):
     """The JSON of a record. Unknown fields are ignored: a later version may write more."""
+
+    model_config = ConfigDict(strict=True)
 
     version: Literal[1]
     key: str
@@ -240,13 +241,9 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
 
 def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
     """Parse a record, and check it against its own commit; an invalid one has a fault."""
-    fault, form = record.fault, None
-    try:
-        form = WorkForm.model_validate_json(record.message.partition("\n")[2], strict=True)
-    except ValidationError as error:
-        fault = fault or first_problem(error, "its message")
-    if form is None or fault is not None:
-        return UnfinishedWork(key, record.commit, fault=printable_line(fault or ""))
+    form = parse_message(WorkForm, record)
+    if isinstance(form, str):
+        return UnfinishedWork(key, record.commit, fault=printable_line(form))
     if form.key != key:
         fault = "it is about another task"
     elif form.work == form.base or record.parent != (form.work or form.base):

@@ -14,8 +14,8 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     restore_work,
 )
+from orchestrator.bot.cycle.finish import ModelCommits, PendingChanges
 from orchestrator.bot.cycle.parts import Attempt, Sanitizer
-from orchestrator.bot.cycle.pending import ModelCommits, PendingChanges
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
 from orchestrator.bot.cycle.tasks import Remark

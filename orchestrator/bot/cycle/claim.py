@@ -129,10 +129,8 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     if isinstance(granted, Refused):
         await _give_back(parts, choice)
         return Choice(None, f"{choice.task.key}: {granted.reason}", wake_at=granted.until)
-    caps = granted.caps
-    return replace(
-        choice, spent_before=before, limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes)
-    )
+    limits = Limits(granted.rounds, granted.tokens, granted.usd, granted.minutes)
+    return replace(choice, spent_before=before, limits=limits)
 
 
 async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choice:

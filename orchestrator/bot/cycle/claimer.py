@@ -548,7 +548,7 @@ class Pruning:
 
     def _is_over(self, record: ClaimRecord, pulls: Sequence[PullRequest]) -> bool:
         """Return whether the forge itself shows that the task has nothing open. Then the tombstone is redundant."""
-        ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == record.task]
+        ours = [pull for pull in pulls if key_of(pull.branch) == record.task]
         if any(pull.state is PullRequestState.OPEN for pull in ours):
             return False
         if record.pull is not None and record.pull not in {pull.number for pull in ours}:

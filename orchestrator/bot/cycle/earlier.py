@@ -7,7 +7,9 @@ import json
 import os
 import stat
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Strict, TypeAdapter
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
@@ -57,6 +59,8 @@ _MOST_CHARACTERS = 4_000_000
 
 _MOST_MESSAGES = 100
 
+_Messages = Annotated[tuple[str, ...], AfterValidator(lambda texts: texts[-_MOST_MESSAGES:])]
+
 
 @dataclass(frozen=True, slots=True)
 class BegunProposal:
@@ -70,8 +74,8 @@ class BegunProposal:
 
     title: str
     body: str
-    branch: str = ""
-    commit: str = ""
+    branch: str
+    commit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +102,24 @@ class UnfinishedState:
     contract: str
     profile: str
     touched: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
-    shell_used: bool = False
+    messages: _Messages = ()
+    shell_used: Annotated[bool, Strict()] = False
     question: str = ""
     question_url: str = ""
-    attempts: int = 1
-    files_lost: bool = False
+    attempts: Annotated[int, Strict()] = 1
+    files_lost: Annotated[bool, Strict()] = False
     tip: str | None = None
     proposal: BegunProposal | None = None
     status_marker: str = ""
-    said: tuple[str, ...] = ()
+    said: _Messages = ()
 
     @property
     def waits_for_answer(self) -> bool:
         """Whether a question was posted where a person can see it."""
         return bool(self.question and self.question_url)
+
+
+_STATE: TypeAdapter[UnfinishedState] = TypeAdapter(UnfinishedState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +188,10 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
     """
     begun = before
     for event in events:
-        match event:
-            case Proposing():
-                begun = BegunProposal(event.title, event.body, event.branch, event.commit)
-            case Proposed():
-                begun = None
-            case _:
-                pass
+        if isinstance(event, Proposing):
+            begun = BegunProposal(event.title, event.body, event.branch, event.commit)
+        elif isinstance(event, Proposed):
+            begun = None
     return begun
 
 
@@ -323,40 +327,12 @@ def read_saved(work: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Even
 def read_state_pages(pages: Mapping[str, bytes]) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     """Read state and conversation. Anyone with push access may have written them, so invalid ones are ignored."""
     try:
-        state = _state(json.loads(pages.get(STATE_PAGE, b"")))
+        # Not by pydantic's own parser, which refuses names of files that are not UTF-8.
+        state = _STATE.validate_python(json.loads(pages.get(STATE_PAGE, b"")))
         events = tuple(conversation(_events(pages.get(SESSION_PAGE, b""))))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, JournalError, RecursionError):
         return None
     return state, events
-
-
-def _state(data: Any) -> UnfinishedState:
-    texts = {name: data[name] for name in ("run", "why", "model", "contract", "profile")}
-    texts |= {name: data.get(name, "") for name in ("question", "question_url", "status_marker")}
-    touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
-    messages, said = (tuple(data.get(name, ()))[-_MOST_MESSAGES:] for name in ("messages", "said"))
-    if (
-        not all(isinstance(text, str) for text in (*texts.values(), *touched, *messages, *said))
-        or type(attempts) is not int
-    ):
-        raise TypeError
-    tip, begun = data.get("tip"), data.get("proposal")
-    if not isinstance(tip, str | None):
-        raise TypeError
-    proposal = None if begun is None else [begun[name] for name in ("title", "body", "branch", "commit")]
-    if proposal is not None and not all(isinstance(text, str) for text in proposal):
-        raise TypeError
-    return UnfinishedState(
-        **texts,
-        touched=touched,
-        messages=messages,
-        shell_used=data.get("shell_used") is True,
-        attempts=attempts,
-        files_lost=data.get("files_lost") is True,
-        tip=tip,
-        proposal=None if proposal is None else BegunProposal(*proposal),
-        said=said,
-    )
 
 
 def _events(page: bytes) -> Iterable[Event]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
+    from orchestrator.bot.policy.wording import Wording
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.changes import DiffStat, FileChange
     from orchestrator.core.clock import Clock
@@ -251,25 +252,6 @@ def shown_path(path: str) -> str:
     return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
-class OutgoingWording(Protocol):
-    """Makes a model's text harmless for the people and bots of a forge."""
-
-    def title(self, text: str) -> str:
-        """Return a title: one line of limited length."""
-
-    def inline(self, text: str) -> str:
-        """Return one line of Markdown, of limited length, that can follow the program's own words."""
-
-    def text(self, text: str, *, issue: int | None) -> str:
-        """Return Markdown of limited length. It can close no issue but `issue`."""
-
-    def comment(self, text: str, *, issue: int | None) -> str:
-        """Return Markdown for a comment, with every line quoted (`> `)."""
-
-    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
-        """Return a commit message in plain text: title, other people's text, and the program's own."""
-
-
 @dataclass(frozen=True, slots=True)
 class Guards:
     """The checks of one run. None of them asks a model, and each fails closed.
@@ -282,6 +264,7 @@ class Guards:
         protect: returns why the change to a path waits for a person, or None.
         size: returns why a change is too large, or None.
         tests: lists what a change does to tests, judged by its text.
+        wording: makes a model's text harmless for the people and bots of a forge.
     """
 
     words: Callable[[str], Cleaned]
@@ -294,7 +277,7 @@ class Guards:
     protect: Callable[[FileChange], str | None]
     size: Callable[[Sequence[FileChange]], str | None]
     tests: Callable[[Sequence[FileChange]], TestListing]
-    wording: OutgoingWording
+    wording: Wording
 
 
 _MOST_REPORTED = 20
@@ -338,11 +321,6 @@ SAVING_SECONDS = 20.0
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
 """Waits for an event or for so many seconds. Returns whether the event happened."""
-
-
-def no_wait(stop: threading.Event, _seconds: float) -> bool:
-    """Return without waiting, for tests and demonstrations."""
-    return stop.is_set()
 
 
 class Stop:

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import SessionEvidence
-    from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
-    from orchestrator.bot.cycle.pending import ModelCommits
+    from orchestrator.bot.cycle.finish import ModelCommits
+    from orchestrator.bot.cycle.parts import Attempt, Guards
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
+    from orchestrator.bot.policy.wording import Wording
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.policy.file_syntax import Unreadable
 
@@ -440,7 +441,7 @@ class Proposer:
         for last in ("\n".join(self.rules.trailers), self._closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
-        return BegunProposal(title, body.strip(), self.branch)
+        return BegunProposal(title, body.strip(), self.branch, "")
 
     @staticmethod
     def _answer(result: str, outcome: CommitOutcome) -> str:
@@ -462,7 +463,7 @@ def notes_in(body: str) -> list[str]:
     return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 
 
-def todo_line(wording: OutgoingWording, content: str) -> str:
+def todo_line(wording: Wording, content: str) -> str:
     """Return a todo item or a note as one line of Markdown.
 
     A pull request's body may become a commit message, so this may contain no more than a title may.
@@ -492,10 +493,8 @@ class PullRequestAnnotations:
 
     async def label(self, number: int, label: str) -> None:
         """Add a label to a pull request."""
-        try:
-            await asyncio.to_thread(self._forge.ensure_label, number, label)
-        except ForgeError as error:
-            self._emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+        failure = f"pull request #{number} has no label {label!r}"
+        await self._try(failure, self._forge.ensure_label, number, label)
 
     async def mark_failing(self, pull: PullRequest, *, is_red: bool) -> None:
         """Add the label of failing tests to a pull request, or remove it."""
@@ -504,24 +503,26 @@ class PullRequestAnnotations:
             await self.label(pull.number, FAILING_LABEL)
         elif self._is_marked or FAILING_LABEL in pull.labels:
             self._is_marked = False
-            try:
-                await asyncio.to_thread(self._forge.remove_label, pull.number, FAILING_LABEL)
-            except ForgeError as error:
-                self._emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
+            failure = f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}"
+            await self._try(failure, self._forge.remove_label, pull.number, FAILING_LABEL)
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
         body = self._guards.redact(self._text(outcome))
+        names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
+        failure = f"pull request #{number} has no comment on what waits for a person ({names})"
+        self._has_comment |= await self._try(failure, self._forge.ensure_comment, number, _HELD_KEY, body)
+
+    async def _try(self, failure: str, call: Callable[..., object], *arguments: object) -> bool:
+        """Call the forge, and return whether it worked. If not, emit a warning that begins with `failure`."""
         try:
-            await asyncio.to_thread(self._forge.ensure_comment, number, _HELD_KEY, body)
-            self._has_comment = True
+            await asyncio.to_thread(call, *arguments)
         except ForgeError as error:
-            names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
-            self._emit(
-                Warned(f"pull request #{number} has no comment on what waits for a person ({names}): {error}")
-            )
+            self._emit(Warned(f"{failure}: {error}"))
+            return False
+        return True
 
     def _text(self, outcome: CommitOutcome) -> str:
         patch = outcome.held_patch.decode("utf-8", "replace")

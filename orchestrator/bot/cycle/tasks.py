@@ -42,7 +42,7 @@ _FENCE = re.compile(r"^[ \t]*(```|~~~)")
 _DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 
 _BRANCH = re.compile(
-    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-[^/]+"
+    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-[1-9][0-9]{{0,9}}|(?:text|item)-{_DIGEST})-[^/]+"
 )
 
 
@@ -118,8 +118,7 @@ class Task:
 
     def has_branch(self, name: str) -> bool:
         """Return whether a branch belongs to this task, in any folder and with any title."""
-        found = key_of(name)
-        return found is not None and found[0] == self.key
+        return key_of(name) == self.key
 
     @property
     def plain_branch(self) -> str:
@@ -158,10 +157,16 @@ def from_conversation(run: str, title: str, part: int = 1) -> Task:
     return replace(from_text(text), title=_first_line(title))
 
 
-def key_of(branch: str) -> tuple[str, int | None] | None:
-    """Return the task key and the issue number of a branch; None if the branch belongs to no task."""
+def key_of(branch: str) -> str:
+    """Return the key of the task of a branch; empty if the branch belongs to no task."""
     found = _BRANCH.fullmatch(branch)
-    return (found["key"], int(found["issue"]) if found["issue"] else None) if found else None
+    return found["key"] if found else ""
+
+
+def issue_of(key: str) -> int | None:
+    """Return the number of the issue that a task's key names; None if the task is no issue."""
+    number = key.removeprefix("issue-")
+    return None if number == key else int(number)
 
 
 def checklist(file: str, text: str) -> Iterator[Task]:

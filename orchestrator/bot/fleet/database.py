@@ -24,7 +24,7 @@ from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.files import explain_lock, wait_for_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.core.clock import Clock
 
@@ -274,6 +274,14 @@ class FleetDatabase:
                 return change(connection)
 
         return self._retry(once)
+
+    def rows(self, query: sa.Select[Any]) -> Sequence[Any]:
+        """Return the rows of a query, in a transaction of its own."""
+        return self.transaction(lambda c: c.execute(query).all())
+
+    def change(self, statement: sa.UpdateBase) -> bool:
+        """Make one change in a transaction of its own. Return whether a row was changed."""
+        return bool(self.transaction(lambda c: c.execute(statement)).rowcount)
 
     def call(self, call: Callable[[DBOSClient], _T]) -> _T:
         """Call the client of DBOS. If the connection is patient, wait while the database is unreachable."""

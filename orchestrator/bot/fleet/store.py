@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -21,8 +22,7 @@ from orchestrator.bot.fleet.database import (
     to_ms,
     workers_table,
 )
-from orchestrator.bot.fleet.limits import FleetLimits
-from orchestrator.bot.fleet.turns import QueuedTurn, RepositoryTurn
+from orchestrator.bot.fleet.turns import FleetLimits, QueuedTurn, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from dbos import DBOSClient
 
     from orchestrator.bot.fleet.turns import Following
-    from orchestrator.core.clock import Clock
 
 QUEUE = "turns"
 TURN = "turn"
@@ -82,17 +81,12 @@ class FleetWorkerState:
 
 
 class FleetStore(FleetDatabase):
-    """Reads and changes the present turns of repositories, and the workers.
+    """Reads and changes the present turns of repositories, and the workers."""
 
-    Attributes:
-        limits: the limits of turns.
-    """
-
-    def __init__(
-        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
-    ) -> None:
-        super().__init__(url, clock, patient=patient, wait=wait)
-        self.limits = FleetLimits(self)
+    @cached_property
+    def limits(self) -> FleetLimits:
+        """The limits of turns."""
+        return FleetLimits(self)
 
     # --- turns ---
 
@@ -104,13 +98,12 @@ class FleetStore(FleetDatabase):
             pause: a pause that is not stored yet; no turn starts before its end.
         """
 
-        def change(c: sa.Connection) -> bool:
+        def change(c: sa.Connection) -> None:
             row = self._add_repository(c, repository, quota, pause)
-            if row.paused is not None or self._status(c, row.workflow) in _LIVE:
-                return True
-            look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            at = max(first or self.clock.now(), from_ms(row.not_before))
-            return self._replace_turn(c, repository, row.number, look, at)
+            if row.paused is None and self._status(c, row.workflow) not in _LIVE:
+                look = RepositoryTurn(repository, row.number + 1, renewed=True)
+                at = max(first or self.clock.now(), from_ms(row.not_before))
+                self._replace_turn(c, repository, row.number, look, at)
 
         self.transaction(change)
         if first is None:
@@ -127,8 +120,7 @@ class FleetStore(FleetDatabase):
             .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
             .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
         )
-        rows = self.transaction(lambda c: c.execute(query).all())
-        return {row.repository: row.quota for row in rows}
+        return {row.repository: row.quota for row in self.rows(query)}
 
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
         """Replace a repository's waiting turn at the start of the only worker of this database.
@@ -308,7 +300,7 @@ class FleetStore(FleetDatabase):
         """Return the numbers of the present turns of repositories."""
         t = repositories_table.c
         query = sa.select(t.repository, t.number).where(t.repository.in_(repositories))
-        return {row.repository: row.number for row in self.transaction(lambda c: c.execute(query).all())}
+        return {row.repository: row.number for row in self.rows(query)}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a dead worker again, under new ids, and return them."""
@@ -341,7 +333,7 @@ class FleetStore(FleetDatabase):
                 sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
             )
         )
-        for row in self.transaction(lambda c: c.execute(query).all()):
+        for row in self.rows(query):
             self.begin(row.repository, row.quota, self.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
@@ -367,7 +359,7 @@ class FleetStore(FleetDatabase):
         """Start no further turn in a repository; a running one continues. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
         change = sa.update(repositories_table).where(mine).values(paused=reason)
-        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
+        return self.change(change)
 
     def resume(self, repository: str) -> bool:
         """Continue a repository that a person paused, or that waited for one. Return whether the fleet knows it."""
@@ -408,7 +400,6 @@ class FleetStore(FleetDatabase):
             .outerjoin(cost, cost.c.repository == repositories_table.c.repository)
             .order_by(repositories_table.c.repository)
         )
-        rows = self.transaction(lambda c: c.execute(query).all())
         now = self.now()
         return [
             RepositoryState(
@@ -421,7 +412,7 @@ class FleetStore(FleetDatabase):
                 row.cycles or 0,
                 row.usd or 0.0,
             )
-            for row in rows
+            for row in self.rows(query)
         ]
 
     # --- workers ---
@@ -431,7 +422,7 @@ class FleetStore(FleetDatabase):
         now = self.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
         insert = sa.insert(workers_table).values(worker=worker, **row, draining=False)
-        self.transaction(lambda c: c.execute(insert))
+        self.change(insert)
 
     def beat(self, worker: str) -> bool | None:
         """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead."""
@@ -462,7 +453,6 @@ class FleetStore(FleetDatabase):
     def workers(self) -> Sequence[FleetWorkerState]:
         """Return the workers that have not ended, by name."""
         query = sa.select(workers_table).order_by(workers_table.c.worker)
-        rows = self.transaction(lambda c: c.execute(query).all())
         return [
             FleetWorkerState(
                 row.worker,
@@ -473,13 +463,13 @@ class FleetStore(FleetDatabase):
                 from_ms(row.seen),
                 bool(row.draining),
             )
-            for row in rows
+            for row in self.rows(query)
         ]
 
     def drain(self, worker: str) -> bool:
         """Ask a worker to end after the current rounds of its cycles. Return whether it exists."""
         change = sa.update(workers_table).where(workers_table.c.worker == worker).values(draining=True)
-        return bool(self.transaction(lambda c: c.execute(change)).rowcount)
+        return self.change(change)
 
     def prune(self) -> None:
         """Delete old turns, costs and request quotas."""
@@ -501,7 +491,7 @@ class FleetStore(FleetDatabase):
         while self.call(remove) == _MOST_REMOVED:
             pass
         old = cycles_table.c.began < to_ms(self.clock.now() - KEPT_COSTS)
-        self.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
+        self.change(sa.delete(cycles_table).where(old))
         self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
@@ -511,7 +501,7 @@ class FleetStore(FleetDatabase):
     def remove_worker(self, worker: str) -> None:
         """Record that a worker has ended."""
         change = sa.delete(workers_table).where(workers_table.c.worker == worker)
-        self.transaction(lambda c: c.execute(change))
+        self.change(change)
 
     # --- private ---
 

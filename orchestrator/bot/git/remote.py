@@ -299,7 +299,7 @@ class Update:
 class Fence(Protocol):
     """Moves a ref only while a claim is held. The lease of `bot/coordination` implements it."""
 
-    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
         """Move the ref in the same push as the claim, and read back the remote's commit.
 
         Raises:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -53,19 +53,13 @@ def note_decision(home: Home, decision: PersonDecision) -> None:
         DiskFullError: no space is left.
     """
     path = home.root / DECISIONS_FILE
-    fields = {
-        "at": decision.at.isoformat(),
-        "repository": decision.repository,
-        "task": decision.task,
-        "state": decision.state,
-        "saved": decision.saved,
-    }
+    line = json.dumps(asdict(decision), default=datetime.isoformat)
     try:
         home.root.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
         try:
             # One write to a file that is open for appending: lines of two processes do not mix.
-            os.write(file, f"{json.dumps(fields)}\n".encode("ascii"))
+            os.write(file, f"{line}\n".encode("ascii"))
         finally:
             os.close(file)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
+from orchestrator.core.files import replace_file
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
@@ -159,21 +161,14 @@ class KeptWork:
         """
         import zipfile
 
-        target = self._path(key)
-        scratch = target.with_name(f"{target.name}.{os.getpid()}.new")
+        target, zipped = self._path(key), io.BytesIO()
+        with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
         try:
             self.folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            handle = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _PRIVATE_FILE)
-            with os.fdopen(handle, "w+b") as stream:
-                with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-                    for name, content in files.items():
-                        archive.writestr(name, content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            scratch.replace(target)
+            replace_file(target, zipped.getvalue(), _PRIVATE_FILE)
         except OSError as error:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
             kind = DiskFullError if is_full(error) else JournalError
             raise kind(f"cannot keep unfinished work in {target}: {error.strerror or error}") from error
         return target

@@ -12,12 +12,11 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
-from orchestrator.bot.journal.open_runs import is_alive
-from orchestrator.bot.journal.reader import Unanswered, cost_of
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
+from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header
+from orchestrator.bot.journal.records import UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
+_Kind = TypeVar("_Kind")
 MOST_RUNS_FOR_PAUSES = 1_000
 """Newest runs that are searched. Each look at a repository is a run: a fleet makes many in an hour."""
 MOST_RUNS_FOR_TASKS = 300
@@ -65,12 +65,13 @@ _SAID_CHARS = 300
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
 _HEAD = re.compile(rb'\{"seq":(\d{1,12}),"at":"([0-9T:.+-]{25,32})","type":"(\w+)"')
+_LAST_COUNTS = (CycleStarted, TaskTaken, Verified, Proposed, QuestionAsked, WorkSaved, Reserved)
 _FOLDED = frozenset(
     kind.__name__.encode()
     for kind in (
-        *(CycleStarted, TaskTaken, PlanAccepted, ReplyReceived, ToolCallStarted, ToolCallEnded, Guarded),
-        *(Verified, Proposed, QuestionAsked, WorkSaved, ForgeUsed, Paused, CycleEnded, Reserved),
-        *(TurnStarted, WaitStarted),
+        *_LAST_COUNTS,
+        *(PlanAccepted, ReplyReceived, ToolCallStarted, ToolCallEnded, Guarded, ForgeUsed, Paused),
+        *(CycleEnded, TurnStarted, WaitStarted),
     )
 )
 # Of subagents only costs count. Inside a text the quotation marks would be escaped.
@@ -111,6 +112,7 @@ class RunSummary:
         is_damaged: whether lines are missing or unreadable, or a newer version wrote the journal.
         fault: why an existing journal cannot be read.
         task_url: where a person can read the task.
+        is_conversation: whether a person talked with the model.
         said: for a conversation the person's first message; for a verification the pull request.
         plan: the last plan.
         verified: what the tests proved about the last verified change.
@@ -137,6 +139,7 @@ class RunSummary:
     fault: str = ""
     task: TaskTaken | None = None
     task_url: str = ""
+    is_conversation: bool = False
     said: str = ""
     plan: str = ""
     verified: Verified | None = None
@@ -198,16 +201,10 @@ class _Fold:
     first_broken: float = math.inf
     started: datetime | None = None
     ended: datetime | None = None
-    begin: CycleStarted | None = None
-    task: TaskTaken | None = None
+    last: dict[type, Event] = field(default_factory=dict)  # of each of `_LAST_COUNTS`
     said: str = ""
     plan: str = ""
-    verified: Verified | None = None
-    pull: Proposed | None = None
-    question: QuestionAsked | None = None
-    work: WorkSaved | None = None
     requests: int = 0
-    reserved: Reserved | None = None
     pause: Pause | None = None
     refused: list[str] = field(default_factory=list)
     costs: dict[str, Spent] = field(default_factory=dict)
@@ -234,9 +231,8 @@ class _Fold:
         if kind == b"ToolCallStarted" and not _WRITING.search(line):
             return
         is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
-        is_first_message = (
-            kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
-        )
+        begin = self._last(CycleStarted)
+        is_first_message = kind == b"MessageAdded" and not self.said and begin is not None and begin.door
         if not (is_paid or is_first_message or kind in _FOLDED) or (
             kind == b"ToolCallEnded" and not self.calls
         ):
@@ -261,14 +257,14 @@ class _Fold:
         day = at.date()
         self.costs_by_day[day] = self.costs_by_day.get(day, Spent()) + cost
 
-    def _take(self, event: Event, at: datetime) -> None:  # noqa: C901, PLR0912  one case an event
+    def _last(self, kind: type[_Kind]) -> _Kind | None:
+        found = self.last.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def _take(self, event: Event, at: datetime) -> None:  # noqa: C901  one case an event
         match event:
             case SubagentEvent():
                 self._take(event.event, at)
-            case CycleStarted():
-                self.begin = event
-            case TaskTaken():
-                self.task = event
             case MessageAdded():
                 self.said = event.message.text[:_SAID_CHARS]
             case PlanAccepted() if event.plan.strip():
@@ -283,22 +279,14 @@ class _Fold:
                 self.touched.update(dict.fromkeys(self.calls.pop(event.call_id, ())))
             case Guarded() if event.defence is Defence.ADMISSION:
                 self.refused.append(event.message)
-            case Verified():
-                self.verified = event
-            case Proposed():
-                self.pull = event
-            case QuestionAsked():
-                self.question = event
-            case WorkSaved():
-                self.work = event
             case ForgeUsed():
                 self.requests += max(event.requests, 0)
-            case Reserved():
-                self.reserved = event
             case Paused():
                 self.pause = _pause(event.until, event.reason) or self.pause
             case CycleEnded():
                 self.result = event.result
+            case _ if isinstance(event, _LAST_COUNTS):
+                self.last[type(event)] = event
             case _:
                 pass
 
@@ -309,33 +297,35 @@ class _Fold:
             by_day[at.date()] = by_day.get(at.date(), Spent()) + cost
         result = self.result or {}
         task = result.get("task")
+        begin, question, work = self._last(CycleStarted), self._last(QuestionAsked), self._last(WorkSaved)
         return RunSummary(
             id=run,
             started=self.started,
             ended=self.ended,
-            repository=self.begin.repository if self.begin else "",
-            model=self.begin.model if self.begin else "",
-            outcome=(_text(result, "outcome") or "unfinished") if self.begin else "damaged",
+            repository=begin.repository if begin else "",
+            model=begin.model if begin else "",
+            outcome=(_text(result, "outcome") or "unfinished") if begin else "damaged",
             # The last line may have been cut off while it was written.
             is_damaged=not self.lines or self.first_broken < self.lines,
-            task=self.task,
+            task=self._last(TaskTaken),
             task_url=_text(task, "url") if isinstance(task, dict) else "",
-            said=self.said or (_text(result, "reason") if self.begin and self.begin.door else ""),
+            is_conversation=bool(self.said),
+            said=self.said or (_text(result, "reason") if begin and begin.door else ""),
             plan=_text(result, "plan") or self.plan,
-            verified=self.verified,
-            pull=self.pull,
-            question=_text(result, "question") or (self.question.question if self.question else ""),
-            question_url=_text(result, "question_url") or (self.question.url or "" if self.question else ""),
+            verified=self._last(Verified),
+            pull=self._last(Proposed),
+            question=_text(result, "question") or (question.question if question else ""),
+            question_url=_text(result, "question_url") or (question.url or "" if question else ""),
             reason=_text(result, "reason"),
             error=_text(result, "error"),
             refused=tuple(self.refused),
-            patch=_text(result, "patch") or (self.work.path if self.work else ""),
-            saved=_text(result, "saved") or (self.work.ref if self.work else ""),
+            patch=_text(result, "patch") or (work.path if work else ""),
+            saved=_text(result, "saved") or (work.ref if work else ""),
             changed=_changed(result),
             touched=tuple(self.touched),
             costs=dict(self.costs),
             costs_by_day=by_day,
-            reserved=self.reserved,
+            reserved=self._last(Reserved),
             requests=self.requests,
             pause=self.pause or _pause(_text(result, "wake_at"), _text(result, "reason")),
             noted_pause=self.pause,
@@ -532,11 +522,10 @@ def _minutes(begin: datetime | None, end: datetime | None) -> float:
 def _is_header(line: bytes) -> bool:
     """Return whether a line is the header of a journal that this version can read."""
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
+        read_header(json.loads(line))
+    except (ValueError, RecursionError, JournalError):
         return False
-    written = data.get("format")
-    return data.get("type") == HEADER_TYPE and type(written) is int and written <= FORMAT
+    return True
 
 
 def _event(line: bytes) -> Event | None:

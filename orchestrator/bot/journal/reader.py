@@ -1,4 +1,4 @@
-"""Reads journals: one run, all runs, a journal that is still written, and the replies of a run for its replay."""
+"""Reads journals: one run, all runs, one that is still written. Locks runs, and finds and closes those of dead processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import difflib
 import json
 import math
 import os
+import re
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode_event
+from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
+from orchestrator.bot.journal.records import (
+    FORMAT,
+    HEADER_TYPE,
+    TYPE_KEY,
+    UnknownRecord,
+    append_last,
+    decode_event,
+)
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
@@ -21,16 +31,21 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
 )
+from orchestrator.core.files import explain_lock, try_lock, wait_for_lock
 from orchestrator.core.messages import Spent
+from orchestrator.core.repositories import same_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
+    from orchestrator.core.messages import JsonObject
 
 
+_Kind = TypeVar("_Kind")
 LAST = "last"
 """The name that refers to the newest run."""
 
@@ -66,6 +81,30 @@ class Run:
         """The events, without those that only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
 
+    def last(self, kind: type[_Kind]) -> _Kind | None:
+        """Return the last event of a kind; None if there is none."""
+        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+
+    def is_about(self, repository: str) -> bool:
+        """Return whether it was on this repository, under any of its absolute names."""
+        start = self.last(CycleStarted)
+        return start is not None and same_repository(start.repository, repository)
+
+    @property
+    def spent(self) -> Spent:
+        """The cost of all replies, and the possible cost of requests without a reply, including the last one.
+
+        Its rounds are those of the run itself; it has no minutes.
+        """
+        unanswered = Unanswered()
+        for record in self.records:
+            if not isinstance(record.event, UnknownRecord):
+                unanswered.take(record.event, record.at)
+        replies = responses(self)
+        tokens = sum(reply.usage.total_tokens for reply in replies)
+        rounds = sum(isinstance(event, TurnStarted) for event in self.events)
+        return Spent(cost_of_all(replies).usd, tokens, rounds=rounds) + unanswered.total
+
 
 def read_run(folder: Path) -> Run:
     """Read the journal in a run's folder.
@@ -80,7 +119,7 @@ def read_run(folder: Path) -> Run:
     for number, data in enumerate(lines, start=1):
         try:
             if number == 1:
-                version = _read_header(data)
+                version = read_header(data)
             else:
                 records.append(read_record(data, number - 1))
         except JournalError as error:
@@ -166,7 +205,12 @@ def _parse(piece: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _read_header(data: dict[str, Any]) -> str:
+def read_header(data: dict[str, Any]) -> str:
+    """Return the version of the program that wrote a journal, from the JSON object of its first line.
+
+    Raises:
+        JournalError: it is no header, or this version cannot read its format.
+    """
     written = data.get("format")
     if data.get(TYPE_KEY) != HEADER_TYPE or type(written) is not int:
         raise JournalError("this is not the header of a journal")
@@ -193,7 +237,6 @@ def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
 
 
 _MOST_TAIL_BYTES = 4_000_000
-_SKIPPED_BYTES = 1_000_000
 
 
 class JournalTail:
@@ -223,10 +266,12 @@ class JournalTail:
         """
         try:
             with self._path.open("rb") as file:
-                while self._next <= self._after:
-                    if not self._skip_known(file.fileno()):
-                        return []
                 file.seek(self._offset)
+                while self._next <= self._after:
+                    known = file.readline()
+                    if not known.endswith(b"\n"):
+                        return []
+                    self._offset, self._next = self._offset + len(known), self._next + 1
                 chunk = file.read(most_bytes)
                 while b"\n" not in chunk and (more := file.read(most_bytes)):  # one line that is longer
                     chunk += more
@@ -250,20 +295,6 @@ class JournalTail:
             for seq, line in found:
                 if (record := read_line(line, seq)) is not None:
                     yield record
-
-    def _skip_known(self, file: int) -> bool:
-        """Skip known lines. Return False if the next one is not written yet."""
-        chunk = os.pread(file, _SKIPPED_BYTES, self._offset)
-        while chunk and b"\n" not in chunk:
-            more = os.pread(file, _SKIPPED_BYTES, self._offset + len(chunk))
-            if not more:
-                return False
-            chunk += more
-        at = 0
-        while self._next <= self._after and (end := chunk.find(b"\n", at)) >= 0:
-            at, self._next = end + 1, self._next + 1
-        self._offset += at
-        return at > 0
 
 
 def read_line(line: bytes, seq: int) -> JournalRecord | None:
@@ -332,3 +363,127 @@ def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
 def _spent(tokens: int, usd: float | None) -> Spent:
     is_known = usd is not None and math.isfinite(usd)
     return Spent(max(usd, 0.0) if usd is not None and is_known else None, max(tokens, 0))
+
+
+LOCK_FILE = "lock"
+"""Locked by the run's process. The kernel releases the lock however the process ends."""
+MOST_RUNS = 200
+"""Newest folders that are searched."""
+_LOCK_SECONDS = 1.0
+
+# The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
+_END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
+_TAIL_BYTES = 4096
+
+
+@contextmanager
+def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+    """Lock a run's folder: before its journal is begun, or to recover a dead run.
+
+    After locking a dead run, check `is_open` again: another process may have recovered it.
+
+    Args:
+        seconds: longest wait, in real time: a check whether the run is alive locks it for a moment.
+
+    Raises:
+        JournalError: another process holds the lock, or the folder does not exist.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(folder / LOCK_FILE, flags, 0o600)
+    except OSError as error:
+        raise JournalError(f"cannot lock the run in {folder}: {error.strerror or error}") from error
+    try:
+        if not wait_for_lock(handle, seconds):
+            raise JournalError(
+                f"the run is held by another process: {explain_lock(handle, folder / LOCK_FILE)}"
+            )
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_alive(folder: Path) -> bool:
+    """Return whether a process holds this run. Without a lock file none does; if unknown, it counts as held."""
+    try:
+        handle = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not try_lock(handle, shared=True)
+    finally:
+        os.close(handle)
+
+
+def is_open(folder: Path) -> bool:
+    """Return whether the run has a journal without an end. Only the journal's end is read.
+
+    Raises:
+        JournalError: the journal cannot be read.
+    """
+    try:
+        with (folder / JOURNAL_FILE).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            length = _TAIL_BYTES
+            while True:
+                start = max(0, size - length)
+                file.seek(start)
+                tail = file.read()
+                if start:
+                    # What comes before the first line break is the rest of a longer line.
+                    tail = tail.partition(b"\n")[2]
+                if tail or not start:
+                    return _END.search(tail) is None
+                length *= 4
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise JournalError(f"cannot read the journal in {folder}: {error.strerror or error}") from error
+
+
+def open_runs(home: Home) -> list[Run]:
+    """Return the runs of dead processes that were not closed, newest first. Lock one by `lock_run` before any action.
+
+    A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
+    beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
+    """
+    found = []
+    with suppress(JournalError):
+        names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
+        for folder in (home.runs / name for name in names[:MOST_RUNS]):
+            with suppress(JournalError):
+                if is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
+                    run = read_run(folder)
+                    if run.last(CycleEnded) is None:  # else only its last line break is missing
+                        found.append(run)
+    return found
+
+
+def ended_runs(home: Home) -> list[str]:
+    """Return the ids of the newest completed runs. A claim that one of them could not release is free."""
+    ended = []
+    with suppress(JournalError):
+        for name in run_names(home)[:MOST_RUNS]:
+            with suppress(JournalError):
+                if (home.runs / name / JOURNAL_FILE).is_file() and not is_open(home.runs / name):
+                    ended.append(name)
+    return ended
+
+
+def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[str], str] = str) -> None:
+    """Write the end of a dead run into its journal, so that it is never recovered again.
+
+    The caller holds the lock. A line that was cut off is removed first. A run with an end is left unchanged.
+
+    Raises:
+        JournalError: the journal is missing or damaged, or cannot be written.
+        DiskFullError: no space is left.
+    """
+    if not is_open(folder) and (folder / JOURNAL_FILE).exists():
+        return
+    run = read_run(folder)
+    if run.last(CycleEnded) is not None:
+        return  # only its last line break is missing
+    append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)

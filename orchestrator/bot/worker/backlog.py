@@ -25,10 +25,15 @@ from orchestrator.bot.worker.candidates import (
     CLAIMS_LOOK_AGAIN,
     SeenPulls,
     TaskSearch,
+)
+from orchestrator.bot.worker.task_rules import (
+    ReviewLimits,
     TextFilter,
     VisibleText,
+    name_of,
+    why_not_again,
+    why_not_set_up,
 )
-from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again, why_not_set_up
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands

@@ -1,28 +1,45 @@
-"""One search of the forge for a task: the candidates, each answer cached, and why other tasks are not done."""
+"""One search of the forge for a task: new ones, and those of our open pull requests; and why others are not done."""
 
 from __future__ import annotations
 
-import shlex
+import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.claim import Candidate
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     REBASE_LABEL,
+    Remark,
     Task,
     TaskKind,
     checklist,
     from_issue,
     from_text,
+    is_ours,
+    issue_of,
     key_of,
 )
-from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
+from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
-from orchestrator.bot.worker.task_rules import CommentsPolicy, TaskAuthorization, has_label, name_of
+from orchestrator.bot.worker.task_rules import (
+    MOST_CHARACTERS,
+    MOST_REMARKS,
+    CommentsPolicy,
+    NotNow,
+    TaskAuthorization,
+    cut,
+    has_label,
+    id_of,
+    is_another_person,
+    is_us,
+    name_of,
+    name_of_login,
+)
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -32,21 +49,20 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Check, Feedback, Forge, Issue, PullRequest
-    from orchestrator.bot.worker.task_rules import NotNow, ReviewLimits
-    from orchestrator.core.events import Event
+    from orchestrator.bot.worker.task_rules import ReviewLimits, TextFilter
+
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Time until the backlog is read again while others hold tasks: the forge's fingerprint does not show claims."""
-_GONE = "an account that is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,76 +71,6 @@ class SeenPulls:
 
     pulls: Sequence[PullRequest] = ()
     feedback: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
-
-
-class VisibleText(NamedTuple):
-    """A text as people see it.
-
-    Attributes:
-        hidden: a line for each removed thing that people do not see.
-        kept: a line for each thing that stays in the text although people do not see it as it stands.
-    """
-
-    text: str
-    hidden: Sequence[str] = ()
-    kept: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TextFilter:
-    """Removes from texts what people do not see, and records events about what was removed or refused.
-
-    Attributes:
-        clean: returns a text as people see it; `clean_name` does the same for a title or a name.
-        noticed: the recorded events.
-    """
-
-    clean: Callable[[str], VisibleText]
-    clean_name: Callable[[str], VisibleText]
-    noticed: list[Event]
-
-    def text(self, text: str, place: str) -> str:
-        """Return a text as people see it. The event about what they do not see names the place."""
-        seen = self.clean(text)
-        self.report_hidden(place, seen.hidden, seen.kept)
-        return seen.text
-
-    def line(self, text: str) -> str:
-        """Return a title or a name as people see it."""
-        seen = self.clean_name(text)
-        self.report_hidden("a title or a name", seen.hidden)
-        return seen.text
-
-    def report_hidden(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
-        """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
-        removed = "the model would have seen this; you did not"
-        shown = "the model sees this; the page does not show it as it stands"
-        for message, details in ((removed, hidden), (shown, kept)):
-            if details:
-                self._notice(Guarded(Defence.HIDDEN_TEXT, f"{place}: {message}", tuple(details)))
-
-    def refused(self, reason: str) -> None:
-        """Record that a person's request was refused."""
-        self._notice(Guarded(Defence.ADMISSION, reason))
-
-    def _notice(self, event: Guarded) -> None:
-        if event not in self.noticed:
-            self.noticed.append(event)
-
-
-def filter_answers(
-    clean: Callable[[str], VisibleText], emit: Callable[[Event], None]
-) -> Callable[[str, str], str]:
-    """Return a function of an answer and its author that emits what people do not see, and returns the rest."""
-
-    def shown(text: str, author: str) -> str:
-        noticed: list[Event] = []
-        seen = TextFilter(clean, clean, noticed).text(text, f"comment by {author or _GONE}")
-        for event in noticed:
-            emit(event)
-        return seen
-
-    return shown
 
 
 @dataclass(slots=True)
@@ -216,11 +162,8 @@ class TaskSearch:
     def upkeep(self, key: str | None = None) -> Iterator[Candidate]:
         """Yield the tasks of our open pull requests, the oldest first; with `key`, only those of that task."""
         for pull in reversed(self.pulls):
-            about = (key_of(pull.branch) or ("", None))[0]
-            if pull.state is not PullRequestState.OPEN or (key is not None and about != key):
+            if pull.state is not PullRequestState.OPEN or key not in {None, key_of(pull.branch)}:
                 continue
-            from orchestrator.bot.worker.upkeep import Upkeep
-
             found: Task | NotNow | None = None
             with self.reading(f"pull request #{pull.number}"):
                 found = Upkeep(self).judge(pull)
@@ -233,8 +176,6 @@ class TaskSearch:
 
     def upkeep_again(self, ready: Candidate, pulls: Sequence[PullRequest]) -> Candidate | str:
         """Return the present task of the candidate's pull request, or why there is none any more."""
-        from orchestrator.bot.worker.upkeep import Upkeep
-
         pull = next((one for one in pulls if ready.task.pull and one.number == ready.task.pull.number), None)
         if pull is None or pull.state is not PullRequestState.OPEN:
             return f"{name_of(ready.task)}: its pull request is not open any more"
@@ -293,7 +234,7 @@ class TaskSearch:
             if one in configured or (one.app != ACTIONS_APP and self.authorization.allows_app(one.app)):
                 trusted.append(one)
             else:
-                reason = f"the text of a failed check is left out, because {_why_untrusted(one)}"
+                reason = f"the text of a failed check is left out, because {rules.why_untrusted(one)}"
                 self.texts.refused(f"pull request #{pull.number}: {reason}")
         return trusted
 
@@ -304,7 +245,7 @@ class TaskSearch:
     ) -> NotNow | None:
         """Return why no new task is begun, or None."""
         is_open = (pull for pull in pulls if pull.state is PullRequestState.OPEN)
-        proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in is_open))}
+        proposed = {key_of(pull.branch) for pull in is_open}
         others = len(set(in_flight()) - proposed)
         found = rules.why_no_new_task(pulls, self.limits, self.now, self._is_reviewed, others, self.commands)
         return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
@@ -368,7 +309,7 @@ class TaskSearch:
         kept = [f"body: {line}" for line in body.kept]
 
         def clean(text: str, author: str) -> str:
-            seen, who = self.texts.clean(text), author or _GONE
+            seen, who = self.texts.clean(text), name_of_login(author)
             hidden.extend(f"comment by {who}: {line}" for line in seen.hidden)
             kept.extend(f"comment by {who}: {line}" for line in seen.kept)
             return seen.text
@@ -398,13 +339,253 @@ class TaskSearch:
         return replace(candidate, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
 
 
-def _why_untrusted(check: Check) -> str:
-    """Return why a check's text is not trusted, and what to do about it."""
-    if not check.app:
-        return "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model"
-    if check.app == ACTIONS_APP:
-        return "the pull request may have changed the workflow: look at the check yourself"
-    return (
-        f"no rule for the base branch requires it of the app {check.app}: add one, or pass "
-        f"--allow-actor {shlex.quote(f'{check.app}[bot]')}"
-    )
+MOST_IDS = 500
+"""The most feedback ids in a marker. A pull request lists at most a few hundred remarks."""
+LOOK_AGAIN = timedelta(minutes=5)
+"""Interval between two readings of running checks, which the forge's fingerprint does not show."""
+CHECKS_BEGIN_WITHIN = timedelta(hours=1)
+"""Checks may still appear on a pull request without any for this long after its last change."""
+_UNSEEN = (
+    "failed checks of pull requests are not seen: {}; give the token the permissions Checks: Read-only and "
+    "Commit statuses: Read-only (pullwright doctor says where)"
+)
+_DESCRIPTION_CHARACTERS = 4000
+_NAME_CHARACTERS = 80
+# A link reference definition is not shown (https://spec.commonmark.org/0.31.2/#link-reference-definitions).
+# An HTML comment cannot be used, because `Forge.ensure_comment` refuses them in its body.
+_STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
+_HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
+# The program's own lines above a description, which a model does not need.
+_OURS = re.compile(
+    r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepState:
+    """What was done about one pull request.
+
+    Attributes:
+        rounds: rounds of work for reviews and failed checks.
+        acted: the feedback that was acted on, as `kind-id`.
+        checked: head commits whose failed checks were acted on.
+        rebased: head commits whose conflict with the base was acted on.
+    """
+
+    rounds: int = 0
+    acted: frozenset[str] = frozenset()
+    checked: frozenset[str] = frozenset()
+    rebased: frozenset[str] = frozenset()
+
+    @property
+    def marker(self) -> str:
+        """The hidden line that stores this state in our comment with the key `status`."""
+        acted = sorted(self.acted, key=lambda name: int(name.rpartition("-")[2]))[-MOST_IDS:]
+        state = {"rounds": self.rounds, "acted": acted, "checked": sorted(self.checked)}
+        return f"[pullwright:state]: # '{json.dumps({**state, 'rebased': sorted(self.rebased)})}'"
+
+
+def read_state(feedback: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:
+    """Return the state that our own comments store.
+
+    A comment of ours may contain a model's words, and with them a forged marker. Several markers are
+    therefore merged so that each can only prevent work: a forged one cannot make us do more.
+    """
+    rounds, acted, checked, rebased = 0, set[str](), set[str](), set[str]()
+    for one in feedback:
+        if one.kind is not FeedbackKind.COMMENT or not is_me(one.author):
+            continue
+        for found in _STATE.finditer(one.body):
+            state = _parsed(found[1])
+            count = state.get("rounds")
+            if isinstance(count, int) and not isinstance(count, bool):
+                rounds = max(rounds, count)
+            acted |= _texts(state.get("acted"), r"(?:review|line|comment)-[0-9]{1,20}")
+            checked |= _texts(state.get("checked"), r"[0-9a-f]{40,64}")
+            rebased |= _texts(state.get("rebased"), r"[0-9a-f]{40,64}")
+    return UpkeepState(rounds, frozenset(acted), frozenset(checked), frozenset(rebased))
+
+
+def _parsed(text: str) -> dict[str, object]:
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _texts(value: object, form: str) -> set[str]:
+    listed = value if isinstance(value, list) else []
+    return {text for text in listed if isinstance(text, str) and re.fullmatch(form, text, re.ASCII)}
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Judges our open pull requests. It asks no model."""
+
+    search: TaskSearch
+
+    def judge(self, pull: PullRequest) -> Task | NotNow | None:
+        """Return the task of a pull request or why it has to wait; None if nothing is to do or it is not ours.
+
+        Raises:
+            ForgeError: the forge failed, or does not tell who may write.
+        """
+        # A local folder knows no logins.
+        has_login = bool(pull.author) or self.search.forge.token_kind() is not TokenKind.NONE
+        if (has_login and not self._is_me(pull.author)) or not key_of(pull.branch):
+            return None
+        feedback = self.search.feedback(pull.number)
+        state = read_state(feedback, self._is_me)
+        if has_label(pull.labels, REBASE_LABEL):
+            if self.search.is_label_trusted(pull.number, REBASE_LABEL):
+                return self._rebase(pull, state)
+            # The later steps must not read this label as a writer's permission to change people's commits.
+            pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
+        return self._judge_unlabelled(pull, feedback, state)
+
+    def _judge_unlabelled(
+        self, pull: PullRequest, feedback: Sequence[Feedback], state: UpkeepState
+    ) -> Task | NotNow | None:
+        """Judge a pull request without the label that asks for a rebase."""
+        review = self._review(pull, feedback, state)
+        if isinstance(review, Task) or (review is not None and review.until is not None):
+            return review  # a push while people comment would make them read the change again
+        if self.search.has_unfinished(key_of(pull.branch)):
+            return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
+        checks = self._checks(pull, state)
+        if isinstance(checks, Task):
+            return checks
+        if pull.commit not in state.rebased and self.search.has_conflict(pull.number):
+            return self._rebase(pull, state)
+        if review is None or checks is None:
+            return review or checks
+        return NotNow(review.reason, checks.until, checks.warning)
+
+    def _is_me(self, author: str) -> bool:
+        return is_us(author, self.search.me)
+
+    def _review(
+        self, pull: PullRequest, feedback: Sequence[Feedback], state: UpkeepState
+    ) -> Task | NotNow | None:
+        new = [one for one in feedback if self._may_be_task(one) and id_of(one) not in state.acted]
+        new = [one for one in new if self.search.authorization.may_cause_work(one.author)]
+        if not new:
+            return None
+        if state.rounds >= self.search.limits.review_rounds:
+            return self._wait_for_person(pull)
+        quiet_at = max(one.updated_at for one in new) + timedelta(minutes=self.search.limits.quiet_minutes)
+        if self.search.now < quiet_at:
+            when = f"they become a task at {quiet_at:%H:%M} UTC"
+            return NotNow(f"pull request #{pull.number} still gets comments: {when}", quiet_at)
+        shown, remarks = self._remarks(pull, new)
+        acted = state.acted | {id_of(one) for one in shown}
+        after = replace(state, rounds=state.rounds + 1, acted=acted)
+        return self._task(pull, TaskKind.REVIEW, after, remarks) if remarks else None
+
+    def _may_be_task(self, one: Feedback) -> bool:
+        """Return whether a remark can become a task. Approvals, dismissed reviews and resolved threads cannot."""
+        is_settled = one.is_resolved or one.state in {"approved", "dismissed"}
+        is_person = is_another_person(one.author, self.search.me) and not is_ours(one.body)
+        return bool(one.body.strip()) and is_person and not is_settled
+
+    def _remarks(
+        self, pull: PullRequest, feedback: Sequence[Feedback]
+    ) -> tuple[list[Feedback], tuple[Remark, ...]]:
+        """Return the oldest feedback that fits, and its remarks. The rest is for the next round."""
+        shown: list[Feedback] = []
+        remarks: list[Remark] = []
+        left = MOST_CHARACTERS
+        for one in feedback:
+            text = self.search.texts.text(
+                one.body, f"pull request #{pull.number}, {one.kind} by {one.author}"
+            ).strip()
+            if one.path:
+                line = f":{one.line}" if one.line is not None else ""
+                text = f"`{self._line(one.path)}{line}`\n\n{text}"
+            if remarks and (len(text) > left or len(remarks) == MOST_REMARKS):
+                break
+            shown.append(one)
+            if text:
+                remarks.append(Remark(one.author, cut(text, left), trusted=True))
+                left -= len(remarks[-1].text)
+        return shown, tuple(remarks)
+
+    def _checks(self, pull: PullRequest, state: UpkeepState) -> Task | NotNow | None:
+        if pull.commit in state.checked:
+            return None
+        try:
+            checks = self.search.forge.checks(pull.commit)
+        except ForgePermissionError as error:
+            return NotNow(
+                f"the checks of pull request #{pull.number} are not known: {error}",
+                warning=_UNSEEN.format(error),
+            )
+        is_young = pull.updated_at is not None and self.search.now - pull.updated_at < CHECKS_BEGIN_WITHIN
+        if any(check.state is CheckState.RUNNING for check in checks) or (not checks and is_young):
+            return NotNow("", self.search.now + LOOK_AGAIN)
+        failed = [check for check in checks if check.state is CheckState.FAILED]
+        if not failed:
+            return None
+        if state.rounds >= self.search.limits.review_rounds:
+            return self._wait_for_person(pull)
+        after = replace(state, rounds=state.rounds + 1, checked=frozenset({pull.commit}))
+        trusted = self.search.trusted_checks(pull, failed)
+        remarks = self._outputs(pull, trusted)
+        return self._task(pull, TaskKind.CHECKS, after, remarks, trusted, len(failed) - len(trusted))
+
+    def _outputs(self, pull: PullRequest, checks: Sequence[Check]) -> tuple[Remark, ...]:
+        """Return the output of checks. Programs wrote it, so none of it is an instruction."""
+        remarks: list[Remark] = []
+        left = MOST_CHARACTERS
+        for check in checks[:MOST_REMARKS]:
+            name = self._line(check.name)
+            text = self.search.texts.text(check.summary, f"pull request #{pull.number}, check {name}").strip()
+            if text and left > 0:
+                remarks.append(Remark(name, cut(text, left), trusted=False))
+                left -= len(remarks[-1].text)
+        return tuple(remarks)
+
+    def _rebase(self, pull: PullRequest, state: UpkeepState) -> Task:
+        return self._task(pull, TaskKind.REBASE, replace(state, rebased=frozenset({pull.commit})))
+
+    def _task(  # noqa: PLR0913, PLR0917  all that a task about a pull request is made of
+        self,
+        pull: PullRequest,
+        kind: TaskKind,
+        after: UpkeepState,
+        remarks: tuple[Remark, ...] = (),
+        failed: Sequence[Check] = (),
+        untold: int = 0,
+    ) -> Task:
+        """Return a task about a pull request. `untold` failed checks are not named to the model."""
+        key = key_of(pull.branch)
+        issue = issue_of(key)
+        title = self._line(pull.title, len(pull.title))
+        description = self.search.texts.text(
+            _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
+        ).strip()
+        body = render(
+            "worker/upkeep",
+            kind=kind.value,
+            number=pull.number,
+            url=pull.url,
+            base=self._line(pull.base),
+            checks=[f"`{self._line(check.name)}`" for check in failed[:MOST_REMARKS]],
+            untold=untold,
+            title=title,
+            description=cut(description, _DESCRIPTION_CHARACTERS),
+        )
+        source = "issue" if issue is not None else "pull request"
+        return Task(
+            key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=after.marker
+        )
+
+    def _wait_for_person(self, pull: PullRequest) -> NotNow:
+        rounds = self.search.limits.review_rounds
+        return NotNow(
+            f"pull request #{pull.number} was revised {rounds} times, the limit of --review-rounds: finish it yourself"
+        )
+
+    def _line(self, text: str, limit: int = _NAME_CHARACTERS) -> str:
+        return cut(" ".join(self.search.texts.line(text).replace("`", "'").split()), max(1, limit))

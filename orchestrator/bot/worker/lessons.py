@@ -116,7 +116,7 @@ class Lessons:
     def _learn(self, shared: RepositoryMemory) -> None:
         seen = self.seen()
         me = self.forge.own_login()
-        ours = (one for one in seen.pulls if key_of(one.branch) is not None and is_us(one.author, me))
+        ours = (one for one in seen.pulls if key_of(one.branch) and is_us(one.author, me))
         self._pulls = {pull.number: pull for pull in ours}
         self._feedback = {number: said for number, said in seen.feedback.items() if number in self._pulls}
         self._facts = shared.read(self.at_reference())

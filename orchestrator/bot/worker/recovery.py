@@ -22,14 +22,23 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.policy.change_checks import places_of_secrets
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
+from orchestrator.core.cycle_events import (
+    Claimed,
+    Cloned,
+    CycleStarted,
+    Phase,
+    PhaseEntered,
+    Proposed,
+    QuestionAsked,
+    Resumed,
+    TaskTaken,
+    WorkSaved,
+)
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
 from orchestrator.core.messages import Spent
-from orchestrator.core.repositories import same_repository
 from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:
@@ -40,44 +49,132 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
-    from orchestrator.bot.journal.open_runs import OpenRun
+    from orchestrator.bot.journal.reader import Run
     from orchestrator.core.clock import Clock
-    from orchestrator.core.cycle_events import CycleStarted, TaskTaken
     from orchestrator.core.events import Emit, Event
 
 
 CRASHED = "crashed"
 
 
+_SECONDS_A_MINUTE = 60.0
+
+
 @dataclass(frozen=True, slots=True)
-class DeadRunSaver:
-    """Saves the work of dead runs of one repository: their files, or their conversation alone.
+class Recovery:
+    """Recovers the killed runs of one repository: saves their files, or their conversation alone.
 
     Attributes:
+        repository: its name in journals; runs on others are not touched.
+        own_run: the run that recovers, for the record.
+        temporary: the folder in which clones are made.
         records: the hidden refs of the remote.
         kept: stores the work on this machine if the remote refuses it.
         reopen: opens the clone of a dead run again; raises `WorkspaceError` if the clone cannot be used.
         open_clone: makes a new clone, for a run whose own is gone.
-        run: the run that saves, for the record.
     """
 
+    home: Home
+    repository: str
+    own_run: str
+    forge: Forge
+    temporary: Path
     records: Records
+    claims: Claims
     kept: KeptWork
     reopen: Callable[[Path], Clone]
     open_clone: Callable[[], Clone]
-    run: str
     clock: Clock
     emit: Emit
     redact: Callable[[str], str]
     holds_secret: Callable[[str], bool]
 
-    def save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+    def recover(self) -> list[str]:
+        """Save the work of each dead run, close its journal, and remove the clones of dead processes.
+
+        Returns:
+            The names of the runs that are known to be dead or over, whose claims are free. A run that another
+            process is recovering right now is not included: that process needs the claim to save the work.
+
+        Raises:
+            WorkspaceError: the remote refused, or nothing can be saved now. Everything stays for the next
+                start.
+        """
+        dead = [run for run in open_runs(self.home) if run.is_about(self.repository)]
+        names = ended_runs(self.home)
+        for run in dead:
+            with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
+                if is_open(run.folder):
+                    self._repair(run, [run.id])
+                names.append(run.id)
+        others = [folder for run in open_runs(self.home) if (folder := _clone_folder(run)) is not None]
+        over = {*names, *ended_runs(self.home)}
+        sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
+        return names
+
+    def _repair(self, run: Run, dead: list[str]) -> None:
+        result: dict[str, Any] = {"outcome": str(Outcome.INTERRUPTED), "error": "the process was killed"}
+        task = run.last(TaskTaken)
+        if task is not None:
+            shown = self.claims.show(task.key)
+            is_ours = shown is not None and shown.run == run.id and shown.state == "held"
+            # Taken in the dead run's name: if this recovery is killed too, the next start can repeat it.
+            taken = self.claims.take(task.key, run.id, dead_runs=dead) if is_ours else shown
+            if isinstance(taken, Lease):
+                result |= self._save_and_release(run, task, taken)
+            else:
+                result |= self._result_without_claim(run, taken)
+        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
+        if result.get("saved") or result.get("patch"):
+            self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
+
+    def _result_without_claim(self, run: Run, record: ClaimRecord | str | None) -> dict[str, Any]:
+        """Return the result of a run that released its claim, or lost it to another worker."""
+        # If a person released the claim, it still names this run, and the clone is still there.
+        folder = _clone_folder(run)
+        has_clone = folder is not None and folder.exists()
+        if isinstance(record, ClaimRecord) and record.run == run.id and not has_clone:
+            outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
+            return {"outcome": outcome, **({"error": None} if outcome == Outcome.PROPOSED else {})}
+        found = self._as_patch(run)
+        why = {"error": "the process was killed, and had lost its claim on the task"}
+        return found | why if found else {}
+
+    def _save_and_release(self, run: Run, task: TaskTaken, lease: Lease) -> dict[str, Any]:
+        """Save the work that the run left, release its claim, and return its result."""
+        before, proposed, claim = lease.previous, run.last(Proposed), run.last(Claimed)
+        result: dict[str, Any] = {}
+        if _was_completed(run.events):
+            outcome = str(Outcome.PROPOSED)
+            result = {"outcome": outcome, "error": None}
+            if found := load_wip(self.records, task.key):
+                drop_wip(self.records, task.key, found.commit, lease)
+        else:
+            result = self._save(run, lease)
+            asked = str(Outcome.QUESTION) if run.last(QuestionAsked) else CRASHED
+            outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
+        if proposed is not None:
+            result["pull_request"] = {
+                "number": proposed.number,
+                "title": proposed.title,
+                "url": proposed.url,
+            }
+        number = proposed.number if proposed else before.pull if before else None
+        minutes = (run.records[-1].at - run.records[0].at).total_seconds() / _SECONDS_A_MINUTE
+        total = (claim.spent_before if claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
+        # Not less than the heartbeats recorded: they include requests that broke off.
+        lease.release(outcome, number, total.at_least(before.spent) if before else total)
+        if task.number is not None:
+            with suppress(ForgeError):  # the label only shows the claim's state
+                self.forge.remove_label(task.number, WORKING_LABEL)
+        return result
+
+    def _save(self, run: Run, lease: Lease) -> dict[str, Any]:
         """Save a dead run's work on the remote; if the remote refuses it, on this machine and as a patch for people.
 
         Args:
             run: the dead run, locked by the caller.
             lease: the run's claim, taken by the caller.
-            events: the run's journal.
 
         Returns:
             The key `saved` or `patch` of a cycle's result; empty if there is nothing to save.
@@ -88,10 +185,10 @@ class DeadRunSaver:
         """
         clone = self._reopened(run)
         if clone is None:
-            return self._save_conversation(run, lease, events)
+            return self._save_conversation(run, lease)
         with clone:
             try:
-                return {"saved": self._save_on_remote(run, lease, clone, events)}
+                return {"saved": self._save_on_remote(run, lease, clone)}
             except WorkspaceError as error:
                 if self._is_temporary(error):
                     clone.leave()
@@ -99,7 +196,7 @@ class DeadRunSaver:
                 self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
                 return {"patch": self._write_patch(run, clone)}
 
-    def _save_conversation(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+    def _save_conversation(self, run: Run, lease: Lease) -> dict[str, Any]:
         """Save the conversation of a run whose files are gone: it is in the journal, and was paid for.
 
         The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
@@ -110,13 +207,13 @@ class DeadRunSaver:
         pages = read_saved(found)
         if pages and pages[0].run == run.id:  # the run had saved its work before it was killed
             return {"saved": wip_ref(key)}
-        if not any(isinstance(event, ReplyReceived) for event in events) or _reached_finish(events):
+        if not any(isinstance(event, ReplyReceived) for event in run.events) or _reached_finish(run.events):
             return {}
         with self.open_clone() as clone:
             try:
                 if found is not None and found.work is not None and pages:
                     _restore_saved_work(clone, found.work, wip_ref(key))
-                return {"saved": self._save_on_remote(run, lease, clone, events, files_lost=True)}
+                return {"saved": self._save_on_remote(run, lease, clone, files_lost=True)}
             except WorkspaceError as error:
                 if self._is_temporary(error):
                     raise
@@ -129,7 +226,7 @@ class DeadRunSaver:
         """Return whether saving may succeed at the next start."""
         return isinstance(error, RemoteUnavailableError) or self.records.remote.cancelled()
 
-    def as_patch(self, run: OpenRun) -> dict[str, Any]:
+    def _as_patch(self, run: Run) -> dict[str, Any]:
         """Save only the changes, as a patch in the run's folder.
 
         Returns:
@@ -141,16 +238,17 @@ class DeadRunSaver:
         with clone:
             return {"patch": self._write_patch(run, clone)}
 
-    def _reopened(self, run: OpenRun) -> Clone | None:
-        if not run.clone_folder:
+    def _reopened(self, run: Run) -> Clone | None:
+        folder = _clone_folder(run)
+        if folder is None:
             return None
         try:
-            return self.reopen(Path(run.clone_folder))
+            return self.reopen(folder)
         except WorkspaceError as error:
             self.emit(Warned(f"the files of run {run.id}, which was killed, cannot be used: {error}"))
             return None
 
-    def _write_patch(self, run: OpenRun, clone: Clone) -> str | None:
+    def _write_patch(self, run: Run, clone: Clone) -> str | None:
         """Write the changes to a file in the run's folder, and return its path. The clone is kept if that fails."""
         target = run.folder / PATCH_NAME
         try:
@@ -168,10 +266,9 @@ class DeadRunSaver:
 
     def _save_on_remote(
         self,
-        run: OpenRun,
+        run: Run,
         lease: Lease,
         clone: Clone,
-        events: tuple[Event, ...],
         *,
         files_lost: bool = False,
     ) -> str:
@@ -179,11 +276,12 @@ class DeadRunSaver:
         found = load_wip(self.records, key)
         before = read_saved(found)
         # The journal of a run that continued earlier work lacks the earlier conversation.
-        continued = before if run.resumed is not None and run.resumed.turns > 0 else None
-        kept = conversation(events)
+        resumed = run.last(Resumed)
+        continued = before if resumed is not None and resumed.turns > 0 else None
+        kept = conversation(run.events)
         if continued:  # the run may have saved its conversation before it was killed
             kept = [*continued[1], *(() if continued[0].run == run.id else kept)]
-        start, question = run.start, run.question
+        start, question = run.last(CycleStarted), run.last(QuestionAsked)
         state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if question else CRASHED,
@@ -195,7 +293,7 @@ class DeadRunSaver:
             question_url=(question.url or "") if question else "",
             attempts=(continued[0].attempts if continued else 0) + 1,
             files_lost=files_lost,
-            said=(*(before[0].said if before else ()), *_messages_of_person(start, events)),
+            said=(*(before[0].said if before else ()), *_messages_of_person(start, run.events)),
         )
         pages, replaces = pages_of(state, trimmed_events(kept), self.redact), found.commit if found else None
         try:
@@ -207,7 +305,7 @@ class DeadRunSaver:
                 include_commands=False,
                 expected=replaces,
                 saved_at=self.clock.now(),
-                stamp=f"{run.id} recovered by {self.run}",
+                stamp=f"{run.id} recovered by {self.own_run}",
                 find_secrets=self._secrets,
                 lease=lease,
             ).ref
@@ -232,6 +330,12 @@ class DeadRunSaver:
         return places_of_secrets(diff, self.holds_secret)
 
 
+def _clone_folder(run: Run) -> Path | None:
+    """Return the place of a run's clone, which may be gone; None if it made none."""
+    cloned = run.last(Cloned)
+    return Path(cloned.folder) if cloned is not None and cloned.folder else None
+
+
 def _restore_saved_work(clone: Clone, work: str, reference: str) -> None:
     if clone.apply_work(work, reference=reference).conflicts:
         # The saved work, without the conversation, is of more use.
@@ -248,115 +352,6 @@ def _reached_finish(events: tuple[Event, ...]) -> bool:
     """Return whether a run had reached its last phase with a proposed commit. Then it saved its work itself."""
     ended = any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
     return ended and any(isinstance(event, Proposed) and event.commit for event in events)
-
-
-_SECONDS_A_MINUTE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """Recovers the killed runs of one repository.
-
-    Attributes:
-        repository: its name in journals; runs on others are not touched.
-        temporary: the folder in which clones are made.
-    """
-
-    home: Home
-    repository: str
-    forge: Forge
-    temporary: Path
-    records: Records
-    claims: Claims
-    saver: DeadRunSaver
-    clock: Clock
-    emit: Emit
-    redact: Callable[[str], str]
-
-    def recover(self) -> list[str]:
-        """Save the work of each dead run, close its journal, and remove the clones of dead processes.
-
-        Returns:
-            The names of the runs that are known to be dead or over, whose claims are free. A run that another
-            process is recovering right now is not included: that process needs the claim to save the work.
-
-        Raises:
-            WorkspaceError: the remote refused, or nothing can be saved now. Everything stays for the next
-                start.
-        """
-        dead = [
-            run
-            for run in open_runs(self.home)
-            if run.start and same_repository(run.start.repository, self.repository)
-        ]
-        names = ended_runs(self.home)
-        for run in dead:
-            with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
-                if is_open(run.folder):
-                    self._repair(run, [run.id])
-                names.append(run.id)
-        others = [Path(run.clone_folder) for run in open_runs(self.home) if run.clone_folder]
-        over = {*names, *ended_runs(self.home)}
-        sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
-        return names
-
-    def _repair(self, run: OpenRun, dead: list[str]) -> None:
-        result: dict[str, Any] = {"outcome": str(Outcome.INTERRUPTED), "error": "the process was killed"}
-        if run.task is not None:
-            shown = self.claims.show(run.task.key)
-            is_ours = shown is not None and shown.run == run.id and shown.state == "held"
-            # Taken in the dead run's name: if this recovery is killed too, the next start can repeat it.
-            taken = self.claims.take(run.task.key, run.id, dead_runs=dead) if is_ours else shown
-            if isinstance(taken, Lease):
-                result |= self._save_and_release(run, run.task, taken)
-            else:
-                result |= self._result_without_claim(run, taken)
-        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
-        if result.get("saved") or result.get("patch"):
-            self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
-
-    def _result_without_claim(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
-        """Return the result of a run that released its claim, or lost it to another worker."""
-        # If a person released the claim, it still names this run, and the clone is still there.
-        has_clone = bool(run.clone_folder) and Path(run.clone_folder).exists()
-        if isinstance(record, ClaimRecord) and record.run == run.id and not has_clone:
-            outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
-            return {"outcome": outcome, **({"error": None} if outcome == Outcome.PROPOSED else {})}
-        found = self.saver.as_patch(run)
-        why = {"error": "the process was killed, and had lost its claim on the task"}
-        return found | why if found else {}
-
-    def _save_and_release(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
-        """Save the work that the run left, release its claim, and return its result."""
-        before, proposed = lease.previous, run.proposed
-        journal = read_run(run.folder)
-        events = journal.events
-        result: dict[str, Any] = {}
-        if _was_completed(events):
-            outcome = str(Outcome.PROPOSED)
-            result = {"outcome": outcome, "error": None}
-            if found := load_wip(self.records, task.key):
-                drop_wip(self.records, task.key, found.commit, lease)
-        else:
-            result = self.saver.save(run, lease, events)
-            asked = str(Outcome.QUESTION) if run.question else CRASHED
-            outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
-        if proposed is not None:
-            result["pull_request"] = {
-                "number": proposed.number,
-                "title": proposed.title,
-                "url": proposed.url,
-            }
-        number = proposed.number if proposed else before.pull if before else None
-        minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
-        spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds) + run.uncertain
-        total = (run.claim.spent_before if run.claim else Spent()) + spent
-        # Not less than the heartbeats recorded: they include requests that broke off.
-        lease.release(outcome, number, total.at_least(before.spent) if before else total)
-        if task.number is not None:
-            with suppress(ForgeError):  # the label only shows the claim's state
-                self.forge.remove_label(task.number, WORKING_LABEL)
-        return result
 
 
 def _was_completed(events: tuple[Event, ...]) -> bool:

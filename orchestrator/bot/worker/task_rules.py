@@ -1,21 +1,33 @@
-"""Rules for choosing tasks: who may cause work, the review limits, and which tasks are not taken again."""
+"""Rules for choosing tasks: who may cause work, what texts are shown, review limits, and which tasks are not taken again."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours
-from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
+from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Comment, Edit, Feedback, Forge, Issue, IssueHistory, PullRequest
+    from orchestrator.bot.forge.base import (
+        Check,
+        Comment,
+        Edit,
+        Feedback,
+        Forge,
+        Issue,
+        IssueHistory,
+        PullRequest,
+    )
+    from orchestrator.core.events import Event
 
 
 class TaskAuthorization:
@@ -74,7 +86,7 @@ class TaskAuthorization:
             return f"nobody is known to have put the label {label!r} on #{number}: take it off, and put it on yourself"
         remedy = f", or pass --allow-actor {shlex.quote(by)}" if by else ""
         return (
-            f"{_name(by)} put the label {label!r} on #{number} and may not write to the repository: "
+            f"{name_of_login(by)} put the label {label!r} on #{number} and may not write to the repository: "
             f"take it off, and put it on yourself{remedy}"
         )
 
@@ -84,7 +96,7 @@ class TaskAuthorization:
         if bad is None:
             return None
         return (
-            f"the {bad.what} of issue #{issue.number} was edited by {_name(bad.editor)}, "
+            f"the {bad.what} of issue #{issue.number} was edited by {name_of_login(bad.editor)}, "
             f"who may not write to the repository: {self._relabel()}"
         )
 
@@ -96,8 +108,8 @@ class TaskAuthorization:
         if bad is None:
             return None
         return (
-            f"the {bad.what} of issue #{issue.number} was edited by {_name(bad.editor)}, who may not write to "
-            f"the repository, after {_name(history.labelled_by)} labelled it: {self._relabel()}"
+            f"the {bad.what} of issue #{issue.number} was edited by {name_of_login(bad.editor)}, who may not write to "
+            f"the repository, after {name_of_login(history.labelled_by)} labelled it: {self._relabel()}"
         )
 
     def _why_untrusted_refused(self, issue: Issue, history: IssueHistory) -> str:
@@ -109,7 +121,7 @@ class TaskAuthorization:
         if _comparable(by) == _comparable(issue.author):
             why = "who put the label on and may not write to the repository"
         else:
-            why = f"{_name(by)} put the label on, and neither may write to the repository"
+            why = f"{name_of_login(by)} put the label on, and neither may write to the repository"
         return f"{_who(issue)}, {why}: {self._remedy(issue.author)}"
 
     def _first_untrusted(self, edits: Iterable[Edit]) -> Edit | None:
@@ -128,12 +140,95 @@ def _comparable(login: str) -> str:
     return login.lower() if login.isascii() else ""
 
 
-def _name(login: str | None) -> str:
+def why_untrusted(check: Check) -> str:
+    """Return why a check's text is not trusted, and what to do about it."""
+    if not check.app:
+        return "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model"
+    if check.app == ACTIONS_APP:
+        return "the pull request may have changed the workflow: look at the check yourself"
+    return (
+        f"no rule for the base branch requires it of the app {check.app}: add one, or pass "
+        f"--allow-actor {shlex.quote(f'{check.app}[bot]')}"
+    )
+
+
+def name_of_login(login: str | None) -> str:
+    """Return a login in messages."""
     return login or "an account that is gone"
 
 
 def _who(issue: Issue) -> str:
-    return f"issue #{issue.number} is by {_name(issue.author)}"
+    return f"issue #{issue.number} is by {name_of_login(issue.author)}"
+
+
+class VisibleText(NamedTuple):
+    """A text as people see it.
+
+    Attributes:
+        hidden: a line for each removed thing that people do not see.
+        kept: a line for each thing that stays in the text although people do not see it as it stands.
+    """
+
+    text: str
+    hidden: Sequence[str] = ()
+    kept: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextFilter:
+    """Removes from texts what people do not see, and records events about what was removed or refused.
+
+    Attributes:
+        clean: returns a text as people see it; `clean_name` does the same for a title or a name.
+        noticed: the recorded events.
+    """
+
+    clean: Callable[[str], VisibleText]
+    clean_name: Callable[[str], VisibleText]
+    noticed: list[Event]
+
+    def text(self, text: str, place: str) -> str:
+        """Return a text as people see it. The event about what they do not see names the place."""
+        seen = self.clean(text)
+        self.report_hidden(place, seen.hidden, seen.kept)
+        return seen.text
+
+    def line(self, text: str) -> str:
+        """Return a title or a name as people see it."""
+        seen = self.clean_name(text)
+        self.report_hidden("a title or a name", seen.hidden)
+        return seen.text
+
+    def report_hidden(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
+        """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
+        removed = "the model would have seen this; you did not"
+        shown = "the model sees this; the page does not show it as it stands"
+        for message, details in ((removed, hidden), (shown, kept)):
+            if details:
+                self._notice(Guarded(Defence.HIDDEN_TEXT, f"{place}: {message}", tuple(details)))
+
+    def refused(self, reason: str) -> None:
+        """Record that a person's request was refused."""
+        self._notice(Guarded(Defence.ADMISSION, reason))
+
+    def _notice(self, event: Guarded) -> None:
+        if event not in self.noticed:
+            self.noticed.append(event)
+
+
+def filter_answers(
+    clean: Callable[[str], VisibleText], emit: Callable[[Event], None]
+) -> Callable[[str, str], str]:
+    """Return a function of an answer and its author that emits what people do not see, and returns the rest."""
+
+    def shown(text: str, author: str) -> str:
+        noticed: list[Event] = []
+        seen = TextFilter(clean, clean, noticed).text(text, f"comment by {name_of_login(author)}")
+        for event in noticed:
+            emit(event)
+        return seen
+
+    return shown
 
 
 CommentsPolicy: TypeAlias = Literal["none", "writers", "quoted"]
@@ -174,9 +269,8 @@ def choose_remarks(
     for at, comment, trusted in wanted[:MOST_REMARKS]:
         text = clean(comment.body, comment.author).strip()
         if text and left > 0:
-            shown = text if len(text) <= left else f"{text[: left - 1]}…"
-            kept[at] = Remark(comment.author, shown, trusted)
-            left -= len(shown)
+            kept[at] = Remark(comment.author, cut(text, left), trusted)
+            left -= len(kept[at].text)
     return tuple(kept[at] for at in sorted(kept))
 
 
@@ -249,11 +343,11 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and t
         pull for pull in pulls if pull.created_at and pull.created_at.astimezone(UTC).date() == now.date()
     ]
     if len(today) + in_flight >= limits.max_prs_per_day:
-        midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+        next_day = midnight(now)
         return NotNow(
             f"{len(today)} pull requests were opened today{others}, and --max-prs-per-day is "
-            f"{limits.max_prs_per_day}: the next one may be at {midnight:%Y-%m-%d %H:%M} UTC",
-            midnight,
+            f"{limits.max_prs_per_day}: the next one may be at {next_day:%Y-%m-%d %H:%M} UTC",
+            next_day,
         )
     if len(is_open) + in_flight < limits.max_unreviewed:
         return None
@@ -301,7 +395,7 @@ def why_taken_by_others(
     for pull in linked():
         if pull.number in mine or (me is not None and pull.author.lower() == me.lower()):
             continue
-        author = pull.author or "an account that is gone"
+        author = name_of_login(pull.author)
         return f"issue #{issue.number} has an open pull request of {author}, {pull.url}"
     return None
 
@@ -366,3 +460,8 @@ def _list(pulls: Sequence[PullRequest]) -> str:
     named = ", ".join(f"#{pull.number}" for pull in pulls[:_NAMED])
     more = len(pulls) - _NAMED
     return (f"{named} and {more} more" if more > 0 else named) or "one of them"
+
+
+def cut(text: str, limit: int) -> str:
+    """Return at most so many characters of a text; an ellipsis shows that some are missing."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

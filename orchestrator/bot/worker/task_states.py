@@ -183,7 +183,7 @@ def task_state(  # noqa: PLR0913  all that is known of a task
     """
     pages = read_saved(wip)
     left = here or (pages[0] if pages else None)
-    ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
+    ours = [pull for pull in pulls if key_of(pull.branch) == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
         status = TaskStatus.WORKING
@@ -248,7 +248,7 @@ def list_states(
         and is_task_key(ref.removeprefix(WORK))
         and (wip := load_wip(records, ref.removeprefix(WORK), seen)) is not None
     }
-    keys = {*known, *works, *here, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
+    keys = {*known, *works, *here, *(key_of(pull.branch) for pull in pulls)} - {""}
     return [
         task_state(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
         for key in sorted(keys)
@@ -372,7 +372,7 @@ class TaskDecisions:
             WorkspaceError: the remote cannot be reached.
         """
         pull = self._own_pull_request(number)
-        key = (key_of(pull.branch) or ("",))[0]
+        key = key_of(pull.branch)
         state = self._present_state(key)
         if pull.state is PullRequestState.MERGED:
             return _unchanged(f"#{number} is merged: there is nothing to close", state)
@@ -481,20 +481,19 @@ class TaskDecisions:
         """Return the pull request if we opened it: on a branch of ours, and by us or with our marker."""
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         pull = next((one for one in pulls if one.number == number), None)
-        found = key_of(pull.branch) if pull is not None else None
-        if pull is None or found is None or not self._is_by_us(pull, found[0]):
+        if pull is None or not key_of(pull.branch) or not self._is_by_us(pull):
             listed = ", ".join(f"#{one.number}" for one in pulls if one.state is PullRequestState.OPEN)
             open_ones = f"open ones of ours: {listed}" if listed else "none of ours is open"
             raise ConfigurationError(f"#{number} is no pull request of Pullwright's here; {open_ones}")
         return pull
 
-    def _is_by_us(self, pull: PullRequest, key: str) -> bool:
+    def _is_by_us(self, pull: PullRequest) -> bool:
         if not pull.author and self.forge.token_kind() is TokenKind.NONE:  # a local folder knows no logins
             return True
         me = self.forge.own_login()
         if me is not None:
             return pull.author.lower() == me.lower()
-        return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
+        return pull.author.endswith("[bot]") and Task(key_of(pull.branch), "", "", "").is_marked(pull.body)
 
     def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
         """Return the key of the task of our pull request or the issue `12` or `#12`; None if this is no number."""
@@ -502,8 +501,8 @@ class TaskDecisions:
         if found is None:
             return None
         for pull in self.forge.our_pull_requests(BRANCH_FOLDERS):
-            if pull.number == int(found[1]) and (key := key_of(pull.branch)) is not None:
-                return key[0]
+            if pull.number == int(found[1]) and (key := key_of(pull.branch)):
+                return key
         key_of_issue = f"issue-{found[1]}"
         if key_of_issue not in states:
             try:

@@ -14,7 +14,7 @@ import pytest
 from lxml import html
 
 from orchestrator.app.dashboard.serving import listen, serving
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, Event, ToolCallEnded, ToolCallStarted, Warned

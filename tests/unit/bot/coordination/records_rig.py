@@ -15,7 +15,7 @@ from orchestrator.core.clock import ManualClock
 from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
@@ -135,9 +135,9 @@ class NoClaim:
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
 
-    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
         """See `Fence.push`."""
-        pushed = push_updates(git, self._remote, [update], doing=doing, objects=objects)
+        pushed = push_updates(git, self._remote, [update], doing=doing)
         with Records(git.folder, self._remote.url, self._remote.credential, sleep=Naps()) as records:
             found = records.list(update.ref).get(update.ref)
         if found != update.new and pushed.answer is not PushAnswer.MOVED:

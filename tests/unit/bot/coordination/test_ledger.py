@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.budget import REF, Caps, Granted, Refused, RepositoryLedger
+from orchestrator.bot.coordination.budget import REF, Caps, Refused, RepositoryLedger
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.messages import Spent
@@ -32,7 +32,7 @@ class Rig:
         records = opened(self.remote, self.folder)
         return RepositoryLedger(records, ManualClock(at), lambda: f"n{next(_COUNT)}")
 
-    def reserve(self, run: str, usd: float, at: datetime = NOON, cap: Caps = CAP) -> Granted | Refused:
+    def reserve(self, run: str, usd: float, at: datetime = NOON, cap: Caps = CAP) -> Caps | Refused:
         return self.ledger(at).reserve(run, cap, Caps(usd=usd), Caps())
 
     def settle(self, run: str, usd: float | None) -> None:
@@ -44,8 +44,8 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def granted(usd: float) -> Granted:
-    return Granted(Caps(usd=usd))
+def granted(usd: float) -> Caps:
+    return Caps(usd=usd)
 
 
 def test_reservations_and_what_was_spent_count(rig: Rig) -> None:
@@ -98,7 +98,7 @@ def test_old_days_are_dropped(rig: Rig) -> None:
 
 
 def test_of_many_at_once_nobody_gets_more_than_there_is(rig: Rig) -> None:
-    answers: list[Granted | Refused] = []
+    answers: list[Caps | Refused] = []
 
     def race(number: int) -> None:
         answers.append(rig.reserve(f"run-{number}", 2.0))
@@ -108,7 +108,7 @@ def test_of_many_at_once_nobody_gets_more_than_there_is(rig: Rig) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.caps.usd or 0 for one in answers if isinstance(one, Granted)) == [1.0, 2.0, 2.0]
+    assert sorted(one.usd or 0 for one in answers if isinstance(one, Caps)) == [1.0, 2.0, 2.0]
 
 
 def test_a_reservation_that_comes_in_between_is_seen(rig: Rig) -> None:

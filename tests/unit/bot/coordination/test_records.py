@@ -306,21 +306,21 @@ KINDS: tuple[IdKind, ...] = ("sha1", "sha256")
 @pytest.mark.parametrize("content", [b"", b"x", b"\0\xff\n" * 50_000], ids=["empty", "short", "long"])
 def test_a_blob_is_what_git_would_have_made(tmp_path: Path, ids: IdKind, content: bytes) -> None:
     path = bare(tmp_path, f"--object-format={ids}")
-    name = write_object(path / "objects", "blob", content, ids, doing="cannot write")
+    name = write_object(path / "objects", "blob", content, ids)
     assert name == git(path, "hash-object", "--stdin", stdin=content)
     assert int(git(path, "cat-file", "-s", name)) == len(content)
     assert git(path, "cat-file", "-t", name) == "blob"
     before = sorted(path.rglob("*"))
-    assert write_object(path / "objects", "blob", content, ids, doing="cannot write") == name
+    assert write_object(path / "objects", "blob", content, ids) == name
     assert sorted(path.rglob("*")) == before, "a second time writes nothing, and leaves nothing"
 
 
 @pytest.mark.parametrize("ids", KINDS)
 def test_a_tree_is_in_gits_order(tmp_path: Path, ids: IdKind) -> None:
     path = bare(tmp_path, f"--object-format={ids}")
-    blob = write_object(path / "objects", "blob", b"x", ids, doing="cannot write")
+    blob = write_object(path / "objects", "blob", b"x", ids)
     names = ["b", "a.txt", "a-1", "a", "a0"]
-    tree = write_tree_object(path / "objects", dict.fromkeys(names, blob), ids, doing="cannot write")
+    tree = write_tree_object(path / "objects", dict.fromkeys(names, blob), ids)
     listed = "".join(f"100644 blob {blob}\t{name}\n" for name in names)
     assert tree == git(path, "mktree", stdin=listed.encode())
 
@@ -344,4 +344,4 @@ def test_git_finds_nothing_wrong_with_a_record(tmp_path: Path, ids: IdKind) -> N
 
 def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot write a record: No such file"):
-        write_object(tmp_path / "gone", "blob", b"x", "sha1", doing="cannot write a record")
+        write_object(tmp_path / "gone", "blob", b"x", "sha1")

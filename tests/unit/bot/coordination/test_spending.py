@@ -15,7 +15,6 @@ from orchestrator.app.wiring.cycle_parts import scope_caps
 from orchestrator.bot.coordination.budget import (
     Caps,
     CycleBudget,
-    Granted,
     Refused,
     RepositoryLedger,
     ScopeCaps,
@@ -26,7 +25,7 @@ from orchestrator.bot.coordination.budget import (
     spend_lock,
 )
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
@@ -144,7 +143,7 @@ class Cycle:
         self.journal(CycleStarted(run, "o/r", "m", "native"))
         self.told: list[object] = []
 
-    async def open(self, task: Spent | None = None, needs: Caps | None = None) -> Granted | Refused:
+    async def open(self, task: Spent | None = None, needs: Caps | None = None) -> Caps | Refused:
         def emit(event: object) -> None:
             self.told.append(event)
             if isinstance(event, Reserved):
@@ -171,8 +170,8 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
     for _ in range(3):
         cycle = machine.cycle()
         answer = await cycle.open()
-        assert isinstance(answer, Granted)
-        granted.append(answer.caps.usd)
+        assert isinstance(answer, Caps)
+        granted.append(answer.usd)
         await cycle.end(2.0 if len(granted) < 3 else 1.0)
     assert granted == [2.0, 2.0, 1.0]
     refused = await machine.cycle().open()
@@ -180,7 +179,7 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
         "$5.00 of $5.00 a day are spent or set aside; free again at 00:00 UTC", "day", MIDNIGHT
     )
     machine.clock.advance((MIDNIGHT - machine.clock.now()).total_seconds())
-    assert await machine.cycle().open() == Granted(Caps(usd=2.0))
+    assert await machine.cycle().open() == Caps(usd=2.0)
 
 
 async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
@@ -217,14 +216,14 @@ async def test_who_reads_what_is_spent_is_waited_for_as_long_as_the_cycle_may_la
         opening = asyncio.create_task(patient.open())
         for _ in range(1000):
             await asyncio.sleep(0)
-    assert await opening == Granted(Caps(usd=5.0))
+    assert await opening == Caps(usd=5.0)
 
 
 async def test_cycles_at_the_same_time_never_get_more_than_the_day(tmp_path: Path) -> None:
     machine = Machine(tmp_path, day(5.0, cycle=2.0))
     cycles = [machine.cycle() for _ in range(6)]
     answers = await asyncio.gather(*(cycle.open() for cycle in cycles))
-    given = [answer.caps.usd or 0 for answer in answers if isinstance(answer, Granted)]
+    given = [answer.usd or 0 for answer in answers if isinstance(answer, Caps)]
     assert sum(given) == 5.0
     assert sum(isinstance(answer, Refused) for answer in answers) == 3
 
@@ -232,10 +231,10 @@ async def test_cycles_at_the_same_time_never_get_more_than_the_day(tmp_path: Pat
 async def test_what_was_not_spent_is_free_again(tmp_path: Path) -> None:
     machine = Machine(tmp_path, day(5.0))
     first = machine.cycle()
-    assert await first.open() == Granted(Caps(usd=5.0))
+    assert await first.open() == Caps(usd=5.0)
     assert isinstance(await machine.cycle().open(), Refused)
     await first.end(1.0)
-    assert await machine.cycle().open() == Granted(Caps(usd=4.0))
+    assert await machine.cycle().open() == Caps(usd=4.0)
 
 
 async def test_a_cycle_that_died_gives_back_what_its_journal_does_not_show(tmp_path: Path) -> None:
@@ -243,12 +242,12 @@ async def test_a_cycle_that_died_gives_back_what_its_journal_does_not_show(tmp_p
     dead = machine.cycle()
     await dead.open()
     dead.held.close()  # as the system does for a process that was killed
-    assert await machine.cycle().open() == Granted(Caps(usd=5.0))
+    assert await machine.cycle().open() == Caps(usd=5.0)
 
 
 async def test_a_task_that_cost_its_share_is_not_waited_for(tmp_path: Path) -> None:
     machine = Machine(tmp_path, ScopeCaps(cycle=Caps(usd=4.0), task=Caps(usd=3.0, rounds=9)))
-    assert await machine.cycle().open(Spent(1.0, rounds=2)) == Granted(Caps(usd=2.0, rounds=7))
+    assert await machine.cycle().open(Spent(1.0, rounds=2)) == Caps(usd=2.0, rounds=7)
     refused = await machine.cycle().open(Spent(3.0, rounds=2))
     assert refused == Refused("$3.00 of $3.00 a task are spent or set aside", "task", None)
 
@@ -267,7 +266,7 @@ async def test_without_caps_no_journal_is_read(tmp_path: Path) -> None:
     machine = Machine(tmp_path, ScopeCaps())
     (machine.home.runs / "20260102-1" / "journal.jsonl").mkdir(parents=True)
     cycle = machine.cycle()
-    assert await cycle.open() == Granted(Caps())
+    assert await cycle.open() == Caps()
     assert cycle.told == [Reserved(None, None, None, None)]
 
 
@@ -276,18 +275,18 @@ async def test_a_repository_is_shared_by_machines(tmp_path: Path) -> None:
     caps = ScopeCaps(cycle=Caps(usd=2.0), day=Caps(usd=100.0), repository=Caps(usd=3.0))
     one, other = Machine(tmp_path / "one", caps, remote), Machine(tmp_path / "other", caps, remote)
     first, second, third = one.cycle(), other.cycle(), other.cycle()
-    assert await first.open() == Granted(Caps(usd=2.0))
-    assert await second.open() == Granted(Caps(usd=1.0))
+    assert await first.open() == Caps(usd=2.0)
+    assert await second.open() == Caps(usd=1.0)
     assert [event.usd for event in second.told if isinstance(event, Reserved)] == [2.0, 1.0]
     refused = await third.open()
     words = "$3.00 of $3.00 a day for this repository are spent or set aside; free again at 00:00 UTC"
     assert refused == Refused(words, "repository", MIDNIGHT)
     assert third.told[-1] == Reserved(0.0, 0, 0.0, 0, words)
     await first.end(0.5)
-    assert await other.cycle().open() == Granted(Caps(usd=1.5))
+    assert await other.cycle().open() == Caps(usd=1.5)
 
 
 async def test_a_dry_run_takes_no_more_than_the_repository_has_for_a_day(tmp_path: Path) -> None:
     """It asks no remote, so nobody knows what others have spent."""
     machine = Machine(tmp_path, ScopeCaps(cycle=Caps(usd=2.0), repository=Caps(usd=1.0, rounds=3)))
-    assert await machine.cycle().open() == Granted(Caps(usd=1.0, rounds=3))
+    assert await machine.cycle().open() == Caps(usd=1.0, rounds=3)

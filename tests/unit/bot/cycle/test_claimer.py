@@ -147,7 +147,7 @@ def test_git_refuses_the_names_that_are_in_each_others_way(tmp_path: Path) -> No
 def test_a_branch_gets_a_name_that_is_free_and_still_the_tasks(there: list[str], branch: str) -> None:
     named = remote(*there).named(TASK)
     assert named.branch == branch
-    assert key_of(named.branch) == key_of(named.plain_branch) == ("issue-12", 12)
+    assert key_of(named.branch) == key_of(named.plain_branch) == "issue-12"
     assert remote(*reversed(there)).named(TASK) == named
 
 
@@ -433,15 +433,7 @@ def test_a_zombie_is_refused_although_its_number_is_given_again(old_claims: Plac
 def _like(lost: Lease, old_claims: Place, tmp_path: Path) -> Lease:
     """The same lease in a process that has not noticed yet."""
     other = Worker(old_claims.path, tmp_path, "y", clock=ManualClock())
-    return Lease(
-        other.records,
-        lost._commit,
-        lost.record,
-        None,
-        other.clock,
-        other.claims._times,
-        lambda: "y",
-    )
+    return Lease(other.claims, lost._commit, lost.record, None)
 
 
 def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:

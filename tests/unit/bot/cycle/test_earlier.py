@@ -64,7 +64,15 @@ def test_a_begun_proposal_that_is_not_in_form_is_not_used(odd: object) -> None:
 
 def test_a_state_is_read_as_it_was_written() -> None:
     state = UnfinishedState(
-        "r", "paused", "m", "native", "p", ("a",), tip="2" * 40, proposal=BEGUN, status_marker="x"
+        "r",
+        "paused",
+        "m",
+        "native",
+        "p",
+        ("a", "not utf-8 \udcff"),
+        tip="2" * 40,
+        proposal=BEGUN,
+        status_marker="x",
     )
     assert read_state_pages(pages_of(state, (), str)) == (state, ())
     (redacted, _) = read_state_pages(pages_of(state, (), lambda text: text.replace("subtracted", "*"))) or (

@@ -19,7 +19,7 @@ from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import find_block, report, warning_about_tests
 from orchestrator.bot.verification.verdict import judge_runs
-from orchestrator.bot.worker.upkeep import UpkeepState, read_state
+from orchestrator.bot.worker.candidates import UpkeepState, read_state
 from orchestrator.core.prompts import render
 from tests.doubles.github_page import github_page
 from tests.unit.bot.policy.test_wording import documents

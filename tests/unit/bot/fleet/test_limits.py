@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome, Stop
-from orchestrator.bot.fleet.limits import DailyCost
 from orchestrator.bot.fleet.members import Member
 from orchestrator.bot.fleet.store import FleetStore
-from orchestrator.bot.fleet.turns import Following, RepositoryTurn
+from orchestrator.bot.fleet.turns import DailyCost, Following, RepositoryTurn
 from orchestrator.bot.fleet.worker import FleetWorker
 from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.worker.schedule import make_schedule

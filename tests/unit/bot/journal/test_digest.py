@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bot.journal.digest import Digest, make_digest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (

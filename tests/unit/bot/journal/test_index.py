@@ -19,8 +19,7 @@ from orchestrator.bot.journal.index import (
     summarise,
     tasks_taken,
 )
-from orchestrator.bot.journal.open_runs import is_alive, lock_run
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import is_alive, lock_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
@@ -269,7 +268,7 @@ def test_a_journal_that_is_a_folder_is_no_money_to_spend(runs: Runs) -> None:
 
 HOLD = """
 import sys, pathlib
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 with lock_run(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import close_run, is_open, lock_run, open_runs
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import MOST_RUNS, close_run, is_open, lock_run, open_runs, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
@@ -30,7 +29,6 @@ from orchestrator.core.cycle_events import (
     Proposed,
     QuestionAsked,
     TaskTaken,
-    WorkSaved,
 )
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
@@ -93,55 +91,38 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def test_the_story_of_a_dead_run(home: Home, tmp_path: Path) -> None:
-    patch = tmp_path / "changes.patch"
-    patch.write_text(
-        "# left out: x\ndiff --git a/src/a b.py b/src/a b.py\n--- a/src/a b.py\n+++ b/src/a b.py\n"
-        "@@ -1 +1 @@\n-diff --git a/no b/no\n+x\ndiff --git a/new.bin b/new.bin\nGIT binary patch\n"
-    )
+def test_the_story_of_a_dead_run(home: Home) -> None:
     proposed = Proposed(3, "t", "u", "b", "c" * 40, created=True)
-    folder = begin(home, [*STORY, proposed, WorkSaved("/nowhere"), WorkSaved(str(patch), "refs/x")])
+    folder = begin(home, [*STORY, proposed])
     [run] = open_runs(home)
-    assert (run.id, run.folder, run.started, run.torn) == (folder.name, folder, START, False)
-    assert run.start == STORY[0]
-    assert run.task == STORY[1]
-    assert run.claim == STORY[3]
-    assert (run.clone_folder, run.base_branch, run.base_commit) == (
-        "/scratch/pullwright-abcdefgh",
-        "main",
-        "a" * 40,
-    )
-    assert [(kind, message.text) for kind, message in run.conversation] == [
-        ("message", "do it"),
-        ("reply", "first"),
-        ("message", "x"),
-        ("reply", "second"),
-    ]
-    assert run.conversation[2][1] == RESULT_MESSAGE
-    assert (run.rounds, run.usage, run.usd, run.uncertain) == (2, Usage(30, 6), 1.0, Spent())
-    assert run.proposed == proposed
-    assert run.question == QuestionAsked("which?", None)
-    assert [saved.ref for saved in run.saved] == ["", "refs/x"]
-    assert run.touched == {"src/a b.py", "new.bin"}
+    assert (run.id, run.folder) == (folder.name, folder)
+    assert run.last(CycleStarted) == STORY[0]
+    assert run.last(TaskTaken) == STORY[1]
+    assert run.last(Claimed) == STORY[3]
+    assert run.last(Cloned) == STORY[4]
+    assert run.is_about("owner/name")
+    assert not run.is_about("owner/other")
+    assert run.spent == Spent(1.0, 36, rounds=2)
+    assert run.last(Proposed) == proposed
+    assert run.last(QuestionAsked) == QuestionAsked("which?", None)
 
 
 def test_a_price_that_is_unknown_stays_unknown(home: Home) -> None:
     begin(home, [*STORY, reply("third", None)])
-    assert open_runs(home)[0].usd is None
+    assert open_runs(home)[0].spent.usd is None
 
 
 def test_what_a_killed_run_may_have_spent_without_a_reply(home: Home) -> None:
     lost = WaitStarted(1.0, "cut", 300, 0.25), SubagentEvent("s", TurnStarted(2, 200, 0.125))
     begin(home, [*STORY, TurnStarted(3, 400, 0.5), *lost])
     [run] = open_runs(home)
-    assert run.uncertain == Spent(0.875, 900)
-    assert run.usd == 1.0
+    assert run.spent == Spent(1.0 + 0.875, 36 + 900, rounds=3)
 
 
 def test_a_run_that_came_to_nothing(home: Home) -> None:
     begin(home, [])
     [run] = open_runs(home)
-    assert (run.task, run.claim, run.conversation, run.usd, run.touched) == (None, None, (), 0, frozenset())
+    assert (run.last(TaskTaken), run.last(Claimed), run.spent) == (None, None, Spent())
 
 
 @given(cut=st.integers(min_value=0))
@@ -188,7 +169,7 @@ from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
@@ -272,8 +253,9 @@ def test_damaged_and_newer_journals_are_passed_over(home: Home) -> None:
 def test_newest_first_and_not_all(home: Home) -> None:
     names = [begin(home, [], at=START + timedelta(days=day), seed=day).name for day in range(8)]
     assert [run.id for run in open_runs(home)] == names[::-1]
-    assert [run.id for run in open_runs(home, most=3)] == names[:4:-1]
-    assert [run.id for run in open_runs(home, since=START + timedelta(days=6))] == names[:5:-1]
+    for number in range(MOST_RUNS - 3):
+        create_run_folder(home, new_run_id(START + timedelta(days=9, seconds=number), random.Random(number)))  # noqa: S311
+    assert [run.id for run in open_runs(home)] == names[:4:-1]
 
 
 def test_only_the_end_of_old_journals_is_read(home: Home) -> None:
@@ -328,7 +310,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(home: Home) -> None:
     code = (
         "import resource, signal, sys\nfrom pathlib import Path\n"
         "from orchestrator.core.clock import ManualClock\nfrom orchestrator.core.errors import DiskFullError\n"
-        "from orchestrator.bot.journal.open_runs import close_run\n"
+        "from orchestrator.bot.journal.reader import close_run\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n"
         "try:\n    close_run(Path(sys.argv[1]), {'outcome': 'x'}, ManualClock())\n"

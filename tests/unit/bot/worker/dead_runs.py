@@ -15,9 +15,9 @@ from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
+from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
 from tests.doubles.memory_forge import MemoryForge
@@ -81,28 +81,21 @@ class Machine:
 
     def recovery(self, seed: int = 99) -> Recovery:
         clock = ManualClock(START)
-        remains = DeadRunSaver(
-            self.records,
-            KeptWork(self.home.unfinished),
-            lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
-            lambda: clone(self.source, self.temporary),
-            self.run_id(seed),
-            clock,
-            self.told.append,
-            str,
-            lambda _text: False,
-        )
         return Recovery(
             self.home,
             "octo/calc",
+            self.run_id(seed),
             MemoryForge("octo/calc", str(self.source), lambda _branch: None),
             self.temporary,
             self.records,
             self.claims,
-            remains,
+            KeptWork(self.home.unfinished),
+            lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
+            lambda: clone(self.source, self.temporary),
             clock,
             self.told.append,
             str,
+            lambda _text: False,
         )
 
     def patch(self, run: str) -> str:

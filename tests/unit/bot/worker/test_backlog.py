@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.bot.worker.candidates import VisibleText
+from orchestrator.bot.worker.task_rules import VisibleText
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeNotFoundError,

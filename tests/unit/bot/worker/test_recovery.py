@@ -13,7 +13,7 @@ from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.index import spent_on
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
@@ -82,7 +82,7 @@ def test_a_run_that_another_process_is_repairing_keeps_its_claim(machine: Machin
         return reopen_clone(clone_folder, str(machine.source), lambda: None, US, ManualClock(START))
 
     first = machine.recovery()
-    object.__setattr__(first.saver, "reopen", meanwhile)
+    object.__setattr__(first, "reopen", meanwhile)
     assert run in first.recover()
     assert [run in names for names in seen] == [False]
     assert load_wip(machine.records, KEY) is not None

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, issue_of, key_of
 from orchestrator.bot.forge.base import Feedback, FeedbackKind
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.bot.worker.candidates import TaskSearch, TextFilter, VisibleText
-from orchestrator.bot.worker.task_rules import ReviewLimits
-from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
+from orchestrator.bot.worker.candidates import LOOK_AGAIN, TaskSearch, UpkeepState, read_state
+from orchestrator.bot.worker.task_rules import MOST_CHARACTERS, ReviewLimits, TextFilter, VisibleText
 from orchestrator.core.events import Guarded, Warned
 from tests.doubles.github.checks import ACTIONS, check
 from tests.doubles.github.faults import Fault
@@ -531,15 +530,15 @@ def test_a_deep_marker_says_nothing() -> None:
         ("pullwright/issue-12-fix", ("issue-12", 12)),
         ("pullwright/text-0123abcd-fix", ("text-0123abcd", None)),
         ("pullwright/item-0123abcd-fix", ("item-0123abcd", None)),
-        ("pullwright/issue-012-fix", None),
-        ("pullwright/issue-12", None),
-        ("pullwright/text-0123-fix", None),
-        ("other/issue-12-fix", None),
-        ("x/pullwright/issue-12-fix", None),
+        ("pullwright/issue-012-fix", ("", None)),
+        ("pullwright/issue-12", ("", None)),
+        ("pullwright/text-0123-fix", ("", None)),
+        ("other/issue-12-fix", ("", None)),
+        ("x/pullwright/issue-12-fix", ("", None)),
     ],
 )
-def test_a_branch_tells_its_key(branch: str, found: tuple[str, int | None] | None) -> None:
-    assert key_of(branch) == found
+def test_a_branch_tells_its_key(branch: str, found: tuple[str, int | None]) -> None:
+    assert (key_of(branch), issue_of(key_of(branch))) == found
 
 
 def _comment(body: str) -> Feedback:

@@ -13,8 +13,7 @@ from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import Pause, last_pause, note_pause
-from orchestrator.bot.journal.open_runs import is_open
-from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.reader import is_open, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.worker import (
     NOTHING_SECONDS,

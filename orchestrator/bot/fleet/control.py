@@ -1,4 +1,7 @@
-"""A snapshot of a fleet's database for display: the running turns, and why the others wait."""
+"""What a person sees of a fleet, and asks of it: a snapshot of its database, and commands with results in words.
+
+Every function raises `FleetError` if the database cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.fleet.limits import DAY_CAP, daily_cap_reached
+from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.fleet.store import QUEUE
+from orchestrator.bot.fleet.turns import DAY_CAP, daily_cap_reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.fleet.limits import DailyCost
     from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState
-    from orchestrator.bot.fleet.turns import QueuedTurn
+    from orchestrator.bot.fleet.turns import DailyCost, QueuedTurn
     from orchestrator.bot.forge.base import RequestQuota
     from orchestrator.bot.journal.index import Pause
+
 
 SILENT = timedelta(minutes=5)
 COST_DAYS = 14
@@ -118,11 +122,7 @@ class FleetSnapshot:
 
 
 def read_snapshot(store: FleetStore) -> FleetSnapshot:
-    """Read a snapshot. It blocks.
-
-    Raises:
-        FleetError: the database cannot be read.
-    """
+    """Read a snapshot. It blocks."""
     limits = store.limits
     queue = store.call(lambda client: client.retrieve_queue(QUEUE))
     workers, repositories = store.workers(), store.repositories()
@@ -146,3 +146,58 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
 def _is_current(one: QueuedTurn, numbers: Mapping[str, int]) -> bool:
     """Return whether to show a turn: a running one even if it was replaced, because it takes seconds to end."""
     return one.state == "running" or one.turn.number == numbers.get(one.turn.repository)
+
+
+_UNKNOWN = "is unknown to the fleet: start a worker with pullwright fleet run"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """Whether a command had an effect, and the text that follows the name of its subject."""
+
+    is_done: bool
+    words: str
+
+
+def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
+    """Look at a repository now, or try a task there next.
+
+    Raises:
+        WorkspaceError: the task key is invalid.
+    """
+    if not task:
+        return _outcome(store.wake(repository), "is looked at now", _UNKNOWN)
+    claim_ref(task)
+    why = "has a running turn, is paused, or is unknown to the fleet: see pullwright fleet status"
+    return _outcome(store.ask(repository, task), f"tries {task} next", why)
+
+
+def pause(store: FleetStore, repository: str, reason: str) -> CommandResult:
+    """Pause a repository: no further turn starts there."""
+    return _outcome(
+        store.pause(repository, reason), "is paused; a running turn continues to its end", _UNKNOWN
+    )
+
+
+def resume(store: FleetStore, repository: str) -> CommandResult:
+    """Continue a paused repository."""
+    return _outcome(store.resume(repository), "continues", _UNKNOWN)
+
+
+def cancel(store: FleetStore, repository: str) -> CommandResult:
+    """Cancel the turn of a repository."""
+    done = "continues with another task; a running cycle ends within seconds"
+    return _outcome(store.cancel(repository), done, "has no turn")
+
+
+def drain(store: FleetStore, worker: str) -> CommandResult:
+    """Let a worker end after the current rounds of its cycles."""
+    is_done = store.drain(worker)
+    names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
+    return _outcome(
+        is_done, "ends after the current rounds of its cycles", f"is not a worker; the workers are: {names}"
+    )
+
+
+def _outcome(is_done: bool, words: str, otherwise: str) -> CommandResult:  # noqa: FBT001  the store's answer
+    return CommandResult(is_done, words if is_done else otherwise)

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.bot.coordination.saved_work import load_wip, save_wip
 from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
-from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.journal.reader import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
@@ -169,7 +169,7 @@ def test_while_nothing_can_be_cloned_the_run_stays_as_it_is(machine: Machine) ->
         raise RemoteUnavailableError("no answer")
 
     with pytest.raises(RemoteUnavailableError):
-        replace(recovery, saver=replace(recovery.saver, open_clone=away)).recover()
+        replace(recovery, open_clone=away).recover()
     assert is_open(machine.home.runs / run)
     machine.recovery().recover()
     assert left(machine)[1] == ["Fix it", "I write it."]
@@ -182,7 +182,7 @@ def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
     run = lost(machine, SAID) if are_lost else machine.killed(1, SAID)[0]
     if not are_lost:
         machine.taken(run)
-    recovery, saver, pipe = machine.recovery(), machine.recovery().saver, machine.temporary / "pipe"
+    recovery, pipe = machine.recovery(), machine.temporary / "pipe"
     os.mkfifo(pipe)
     hook = machine.source / ".git" / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -194,12 +194,12 @@ def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
         return opened
 
     interrupted = replace(
-        saver,
-        open_clone=lambda: stopped(saver.open_clone()),
-        reopen=lambda folder: stopped(saver.reopen(folder)),
+        recovery,
+        open_clone=lambda: stopped(recovery.open_clone()),
+        reopen=lambda folder: stopped(recovery.reopen(folder)),
     )
     with pytest.raises(WorkspaceError, match="interrupted"):
-        replace(recovery, saver=interrupted).recover()
+        interrupted.recover()
     assert is_open(machine.home.runs / run)
     hook.unlink()
     machine.stopping.clear()
