@@ -18,7 +18,7 @@ from orchestrator.bot.git.base import (
 )
 from orchestrator.bot.git.branches import Branches, bundle_reference, fetch_proposed
 from orchestrator.bot.git.folders import disarm
-from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, name_paths, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Trees,
     blobs_of,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.bot.git.apply import WorkApplier
     from orchestrator.bot.git.base import (
         AppliedWork,
         BranchState,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     )
     from orchestrator.bot.git.folders import Owner
     from orchestrator.bot.git.remote import Fence, Remote
+    from orchestrator.bot.git.work import WorkApplier
     from orchestrator.core.clock import Clock
 
 _MOST_CHARACTERS = 20_000
@@ -359,9 +359,7 @@ class Committer:
 
     def _unresolved(self, tree: str) -> str:
         """Return names of files with conflict markers, for a person; empty if there are none."""
-        left = with_markers(self.git, tree, self.conflicts)
-        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
-        return ", ".join(map(printable_line, left[:_MOST_SHOWN_PATHS])) + more
+        return name_paths(with_markers(self.git, tree, self.conflicts), _MOST_SHOWN_PATHS)
 
     def _require_tree(self) -> None:
         if self.tree.is_symlink() or not self.tree.is_dir():
@@ -409,7 +407,7 @@ class Clone(Committer):
 
     @cached_property
     def _applier(self) -> WorkApplier:
-        from orchestrator.bot.git.apply import WorkApplier
+        from orchestrator.bot.git.work import WorkApplier
 
         return WorkApplier(self._files, self, self.remote, self.base_commit)
 

@@ -218,6 +218,12 @@ def printable_line(text: str) -> str:
     return "".join(letter for letter in shown if letter.isprintable()).strip()
 
 
+def name_paths(paths: Sequence[str], most: int) -> str:
+    """Return the first paths for a message, and the number of the others."""
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(map(printable_line, paths[:most])) + more
+
+
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
     """Convert errors of the file system into `DiskFullError` or `WorkspaceError`."""

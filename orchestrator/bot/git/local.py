@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
-from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables
+from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
@@ -194,11 +194,10 @@ class LocalRepository:
             raise WorkspaceError(message)
         if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
-        listed = self._git.run("ls-tree", "-z", "-l", "--full-tree", commit, "--", path, doing=self._doing)
-        fields, _, found = listed.removesuffix(b"\0").partition(b"\t")
-        if found != os.fsencode(path) or not fields.startswith(b"100"):
+        listed = dict(ls_tree(self._git, "-l", commit, "--", path, doing=self._doing))
+        if path not in listed or not listed[path][0].startswith("100"):
             return None
-        _, _, blob, size = fields.decode("ascii").split()
+        _, _, blob, size = listed[path]
         if int(size) > _MOST_FILE_BYTES:
             message = f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes"
             raise WorkspaceError(message)

@@ -21,7 +21,7 @@ from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, Fil
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 DIFFERENCES = ("--no-renames", "--ignore-submodules=none")
@@ -49,6 +49,10 @@ class Difference:
     path: str
     old: TreeEntry | None
     new: TreeEntry | None
+
+    def reversed(self) -> Difference:
+        """Return the difference in the other direction."""
+        return Difference(self.path, self.new, self.old)
 
 
 def differences(git: HostGit, old: str, new: str) -> list[Difference]:
@@ -160,24 +164,26 @@ def _lines(names: Iterable[str]) -> bytes:
     return "".join(f"{name}\n" for name in names).encode("ascii")
 
 
+def ls_tree(git: HostGit, *words: str, doing: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the path of each entry that `git ls-tree` lists, with its mode, kind, object, and with `-l` its size.
+
+    The entries are in git's order, unmodified.
+    """
+    for line in decode_paths(git.run("ls-tree", "-z", "--full-tree", *words, doing=doing)):
+        # `<mode> <kind> <object>TAB<path>NUL`; with `-l` the size follows the object, `-` for a submodule
+        fields, _, path = line.partition("\t")
+        yield path, fields.split()
+
+
 def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
-    """Return mode and path of every entry that is not a folder, in git's order, unmodified."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=doing)
-    # `<mode> <kind> <object>TAB<path>NUL`
-    lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
-    return [(fields.partition(" ")[0], path) for fields, _, path in lines]
+    """Return mode and path of every entry that is not a folder, in git's order."""
+    return [(fields[0], path) for path, fields in ls_tree(git, "-r", tree, doing=doing)]
 
 
 def entries_at(git: HostGit, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
     """Return a tree's entries at these paths that are not folders."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_READING)
-    found = {}
-    for line in decode_paths(output):
-        fields, _, path = line.partition("\t")
-        if path in paths:
-            mode, _, object_id = fields.split(" ")
-            found[path] = TreeEntry(mode, object_id)
-    return found
+    listed = ls_tree(git, "-r", tree, doing=_READING)
+    return {path: TreeEntry(mode, object_id) for path, (mode, _, object_id) in listed if path in paths}
 
 
 def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
@@ -255,14 +261,8 @@ def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
     """Return the blobs of a commit's files, by path; other entries are left out."""
     if not paths:
         return {}
-    output = git.run("ls-tree", "-z", "--full-tree", commit, "--", *paths, doing="cannot look up files")
-    found = {}
-    for line in output.split(b"\0")[:-1]:
-        fields, _, path = line.partition(b"\t")
-        _, kind, name = fields.split()
-        if kind == b"blob":
-            found[os.fsdecode(path)] = name.decode("ascii")
-    return found
+    listed = ls_tree(git, commit, "--", *paths, doing="cannot look up files")
+    return {path: name for path, (_, kind, name) in listed if kind == "blob"}
 
 
 def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
@@ -431,18 +431,12 @@ class Trees:
 
     def files(self, tree: str) -> list[TrackedFile]:
         """Return every entry of a tree or commit with its size, sorted by path."""
-        output = self._git.run(
-            "ls-tree", "-r", "-z", "-l", "--full-tree", tree, doing="cannot list the files"
-        )
-        found, modes = [], {}
-        for line in decode_paths(output):
-            # `<mode> <type> <object> <size>TAB<path>`
-            fields, _, path = line.partition("\t")
-            mode, _, _, size = fields.split()
-            found.append(TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file")))
-            modes[path] = mode
-        self._listed[tree] = modes
-        return sorted(found, key=lambda file: file.path)
+        listed = sorted(ls_tree(self._git, "-r", "-l", tree, doing="cannot list the files"))
+        self._listed[tree] = {path: fields[0] for path, fields in listed}
+        return [
+            TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file"))
+            for path, (mode, _, _, size) in listed
+        ]
 
     def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
         """Return a file's text in a tree; None if it is missing, larger, or not UTF-8."""

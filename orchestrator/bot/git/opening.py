@@ -217,11 +217,7 @@ class Mirrors:
             self._fetch(git, path, remote, tip)
         # One branch, so that names which exclude each other (`a` and `a/b`) never meet.
         shutil.rmtree(path / "refs" / "heads")
-        reference = path / "refs" / "heads" / tip.branch
-        reference.parent.mkdir(parents=True)
-        reference.write_text(f"{tip.commit}\n", "ascii")
-        head = tip.branch if tip.is_default else "pullwright/no-default"
-        (path / "HEAD").write_bytes(os.fsencode(f"ref: {_HEADS}{head}\n"))
+        _write_branch(path, tip.branch, tip.commit, "" if tip.is_default else "pullwright/no-default")
         write_state(path, tip.commit, self._clock.now().timestamp())
 
     def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: Tip) -> None:
@@ -264,6 +260,14 @@ def _verify(folder: Path, base: tuple[str, str], tip: Tip) -> None:
         raise WorkspaceError(message)
     git = HostGit(folder, folder / "host.git")
     git.run("rev-list", "--objects", "--quiet", tip.commit, "--", doing="the clone is not complete")
+
+
+def _write_branch(git_dir: Path, branch: str, commit: str, head: str = "") -> None:
+    """Write a branch into a git directory, and name it in HEAD, or another one."""
+    reference = git_dir / "refs" / "heads" / branch
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text(f"{commit}\n", "ascii")
+    (git_dir / "HEAD").write_bytes(os.fsencode(f"ref: {_HEADS}{head or branch}\n"))
 
 
 def _is_ours(path: Path) -> bool:
@@ -321,10 +325,7 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
     for name in ("index", "shallow"):
         if (host / name).exists():
             shutil.copyfile(host / name, own / name)
-    reference = own / "refs" / "heads" / branch
-    reference.parent.mkdir(parents=True)
-    reference.write_text(f"{commit}\n", "ascii")
-    (own / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
+    _write_branch(own, branch, commit)
     text = _configuration(
         _MODEL_CONFIGURATION, commit, name=_quoted(identity.name), email=_quoted(identity.email)
     )
@@ -553,10 +554,7 @@ def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
         path.unlink(missing_ok=True)
     for path in _damaged_objects(host / "objects", len(commit)):
         path.unlink(missing_ok=True)
-    reference = host / "refs" / "heads" / branch
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(f"{commit}\n", "ascii")
-    (host / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
+    _write_branch(host, branch, commit)
     _configure(host, commit)
     git = HostGit(folder, host)
     whole = git.attempt("rev-list", "--objects", "--quiet", commit, "--", doing=doing)

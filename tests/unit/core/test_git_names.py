@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.apply import invalid_entries
+from orchestrator.bot.git.work import invalid_entries
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
