@@ -1,6 +1,7 @@
 """Past changes of a repository as candidates for a backtest: commits, and merged pull requests with their issues.
 
 The task of a pull request is the text of its issue at the time when the change was begun, without hints at the solution.
+Functions that read or write commits raise `WorkspaceError` if git failed.
 """
 
 from __future__ import annotations
@@ -276,11 +277,7 @@ class UnfitChange:
 
 
 def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> Iterator[PastChange]:
-    """Yield the commits that change code and tests together, newest first.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Yield the commits that change code and tests together, newest first."""
     for found in history.commits(start, MOST_LOOKED_AT):
         if len(found.parents) != 1:  # the first commit, the end of a shallow clone, or a merge
             continue
@@ -320,7 +317,6 @@ def from_pull_requests(
 
     Raises:
         ForgeError: the forge cannot be reached.
-        WorkspaceError: git failed.
     """
     for pull in forge.merged_pull_requests():
         if pull.issues:
@@ -452,11 +448,7 @@ class Case:
 def take_out(
     change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles
 ) -> Case | UnfitChange:
-    """Copy the trees of a change from the history into a store, and build its task.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Copy the trees of a change from the history into a store, and build its task."""
 
     def unfit(reason: str) -> UnfitChange:
         return UnfitChange(change.id, change.title, reason)
@@ -500,7 +492,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
     """Create a repository with one commit, the code before the change, and nothing else of the history.
 
     Raises:
-        WorkspaceError: git failed, or the repository contains something else.
+        WorkspaceError: the repository contains something else.
     """
     store = RepositoryHistory(_git(case.store))
     repository = create_store(path, store.object_format())
@@ -510,11 +502,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
 
 
 def copy_proposal(repository: Path, commit: str, store: Path) -> str:
-    """Copy the tree that a try proposes into a store, and return its id.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Copy the tree that a try proposes into a store, and return its id."""
     history = RepositoryHistory(_git(repository))
     tree = Trees(history.git).tree_of(commit)
     history.copy_tree(tree, create_store(store))
@@ -522,11 +510,7 @@ def copy_proposal(repository: Path, commit: str, store: Path) -> str:
 
 
 def patch_between(store: Path, old: str, new: str) -> str:
-    """Return the diff of two trees of a store.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return the diff of two trees of a store."""
     options = ("-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
     diff = _git(store).run("diff-tree", *options, old, new, doing="cannot show a change")
     return diff.decode("utf-8", "replace")

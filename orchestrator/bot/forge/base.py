@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
-
-from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,10 +17,7 @@ class Credential:
 
     host: str
     username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +118,8 @@ class AttachmentPlace:
 
     url: str
     hosts: frozenset[str]
-    credential: str = ""
+    credential: str = field(default="", repr=False)
     private: frozenset[str] = frozenset()
-
-    def __repr__(self) -> str:
-        return f"AttachmentPlace(url={self.url!r}, hosts={sorted(self.hosts)!r}, credential={REPLACEMENT!r})"
 
 
 class PullRequestState(StrEnum):

@@ -30,7 +30,7 @@ from orchestrator.bot.git.objects import (
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
 from orchestrator.bot.git.work import ChangeMaker
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.changes import LINK_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_git_name
 
@@ -90,6 +90,8 @@ class Restored:
 class Checkpoints:
     """Records what tools change in a folder, and restores it.
 
+    Every method that reads or writes files may raise `WorkspaceError`: git failed.
+
     Args:
         folder: the person's folder.
         store: the place of the git directory, for exclusive use.
@@ -146,11 +148,7 @@ class Checkpoints:
                 await asyncio.shield(asyncio.to_thread(self._note, self._before))
 
     def undo(self) -> Restored:
-        """Undo the last turn.
-
-        Raises:
-            WorkspaceError: there is none, or git failed.
-        """
+        """Undo the last turn; raise `WorkspaceError` if there is none."""
         self.end_turn()
         if not self.done:
             raise WorkspaceError(
@@ -162,11 +160,7 @@ class Checkpoints:
         return restored
 
     def redo(self) -> Restored:
-        """Redo the turn that was undone last.
-
-        Raises:
-            WorkspaceError: there is none, or git failed.
-        """
+        """Redo the turn that was undone last; raise `WorkspaceError` if there is none."""
         if not self.undone:
             raise WorkspaceError("there is nothing to redo")
         restored = self._apply(self.undone[-1])
@@ -175,11 +169,7 @@ class Checkpoints:
         return restored
 
     def preview(self, *, redo: bool = False) -> str:
-        """Return what `undo` or `redo` would change now, as a diff; empty if nothing.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Return what `undo` or `redo` would change now, as a diff; empty if nothing."""
         self.end_turn()
         turns = self.undone if redo else self.done
         if not turns:
@@ -188,11 +178,7 @@ class Checkpoints:
         return self._diff(self._applicable(turn)[0])
 
     def changed(self) -> str:
-        """Return the remaining changes of the model in the whole conversation, as a diff.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Return the remaining changes of the model in the whole conversation, as a diff."""
         whole = TurnChanges()
         for turn in (*self.done, self._turn):
             whole.add(turn.changes.values())
@@ -205,8 +191,7 @@ class Checkpoints:
             everything: whether to include other changes in the folder since the base.
 
         Raises:
-            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git
-                failed.
+            WorkspaceError: there is nothing to propose, or tools and people changed the same lines.
         """
         if self._is_off and not everything:
             raise WorkspaceError(
@@ -291,11 +276,7 @@ class Checkpoints:
         after = self._try_snapshot()
         if after and after != before:
             found = differences(self._repository(), before, after)
-            self._turn.add(
-                one
-                for one in found
-                if not any(entry and entry.mode == SUBMODULE_MODE for entry in (one.old, one.new))
-            )
+            self._turn.add(one for one in found if not one.has_submodule)
 
     def _snapshot(self) -> str:
         git, index = self._repository(), self._store / "index"

@@ -283,15 +283,12 @@ class RepositoryHistory:
         """Return the commit of a branch, a tag or an id."""
         return commit_at(self.git, name, doing=_READING)
 
-    def commits(self, start: str, most: int, *, with_merges: bool = False) -> Iterator[PastCommit]:
+    def commits(self, start: str, most: int) -> Iterator[PastCommit]:
         """Yield a commit and its ancestors, newest first, at most so many. Merges are left out."""
         for skipped in range(0, most, _AT_ONCE):
             options = (f"--skip={skipped}", f"--max-count={min(_AT_ONCE, most - skipped)}")
-            merges = () if with_merges else ("--no-merges",)
-            output = self.git.run(
-                *("log", *merges, *options, "--encoding=UTF-8", f"--format={_COMMIT_FORM}", start, "--"),
-                doing=_READING,
-            )
+            words = ("log", "--no-merges", "--encoding=UTF-8", f"--format={_COMMIT_FORM}", *options)
+            output = self.git.run(*words, start, "--", doing=_READING)
             entries = output.decode("utf-8", "replace").split("\0\x1e\n")[:-1]
             yield from map(_past_commit, entries)
             if len(entries) < _AT_ONCE:

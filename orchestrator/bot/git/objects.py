@@ -50,6 +50,11 @@ class Difference:
     old: TreeEntry | None
     new: TreeEntry | None
 
+    @property
+    def has_submodule(self) -> bool:
+        """Whether one of the two entries is a submodule."""
+        return any(entry is not None and entry.mode == SUBMODULE_MODE for entry in (self.old, self.new))
+
     def reversed(self) -> Difference:
         """Return the difference in the other direction."""
         return Difference(self.path, self.new, self.old)

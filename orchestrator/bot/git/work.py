@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from orchestrator.bot.git.branches import Branches
-    from orchestrator.bot.git.clone import Committer
-    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.clone import Clone
 
 _PROPOSING = "cannot read the change to propose"
 _MESSAGE = "What was changed in a conversation"
@@ -220,9 +219,7 @@ class ChangeMaker:
 
     def _is_same_but_line_ends(self, git: HostGit, one: Difference) -> bool:
         """Return whether the new file differs from the old one only by CRLF line ends."""
-        if one.old is None or one.new is None or one.old.object_id == one.new.object_id:
-            return False
-        if any(entry.mode == SUBMODULE_MODE for entry in (one.old, one.new)):
+        if one.old is None or one.new is None or one.has_submodule or one.old.object_id == one.new.object_id:
             return False
         old, new = read_objects(git, [one.old.object_id, one.new.object_id], doing=_PROPOSING)
         return b"\r\n" not in old and new.replace(b"\r\n", b"\n") == old
@@ -285,14 +282,13 @@ def change_letter(found: Difference) -> str:
 _READING = "cannot read what changed"
 
 
-def require_valid(git: HostGit, old: str, new: Iterable[str], *, doing: str, remedy: str = "") -> None:
+def _require_valid(git: HostGit, old: str, new: Iterable[str], remedy: str) -> None:
     """Refuse trees with invalid entries that the present tree does not have.
 
     Args:
         old: the tree whose files are on disk.
         new: the tree whose files will be on disk, and those that it is made from: a merge may hide an invalid
             entry.
-        doing: beginning of the message.
         remedy: end of the message.
 
     Raises:
@@ -306,7 +302,7 @@ def require_valid(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
-        message = f"{doing}: {printable_line(path)!r} {reason}{remedy}"
+        message = f"{_RESTORING}: {printable_line(path)!r} {reason}{remedy}"
         raise WorkspaceError(message)
 
 
@@ -379,17 +375,12 @@ _DEPTH_COMMITS = 3
 class WorkApplier:
     """Applies changes to the files of a clone that nobody has changed yet."""
 
-    def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
-        self._files = files
-        self._git = files.without_tree()
-        self._committer = committer
-        self._remote = remote
-        self._base = base
-        self._tree = files.work_tree
-        self._stager = Stager(files, files.work_tree)
+    def __init__(self, clone: Clone) -> None:
+        self._clone, self._git = clone, clone.git
+        self._stager = Stager(clone.files, clone.tree)
         # The tree whose files were written here, if any, and its index.
         self._written: str | None = None
-        self._index = committer.index
+        self._index = clone.index
 
     def apply_work(self, commit: str, reference: str | None, packed: Packed | None = None) -> AppliedWork:
         """Apply a commit's change: see `Clone.apply_work`."""
@@ -405,16 +396,16 @@ class WorkApplier:
         old, ours = tree_of(self._git, above[0]), self._present_tree()
         theirs = tree_of(self._git, commit)
         remedy = self._remedy(reference)
-        require_valid(self._git, ours, [theirs], doing=_RESTORING, remedy=remedy)
+        _require_valid(self._git, ours, [theirs], remedy)
         merged = merge_trees(self._git, old, ours, theirs, ("base", "work"))
         tree, submodules = self._without_submodules(ours, merged.tree)
         self._write_files(tree, remedy)
-        paths = {difference.path for difference in differences(self._git, self._committer.head, tree)}
+        paths = {difference.path for difference in differences(self._git, self._clone.head, tree)}
         # Work may be saved with conflicts in it, which then are no conflict of this merge.
         marked = with_markers(self._git, tree, paths)
         conflicts = sorted({*merged.conflicts, *submodules, *marked})
-        self._committer.conflicts.update(set(merged.conflicts) | set(marked))
-        self._committer.applied |= paths
+        self._clone.conflicts.update(set(merged.conflicts) | set(marked))
+        self._clone.applied |= paths
         return AppliedWork(paths, conflicts, base_moved=old != ours)
 
     def continue_branch(self, branch: str, branches: Branches) -> AppliedWork:
@@ -424,30 +415,30 @@ class WorkApplier:
             message = f"{_RESTORING}: a branch must be continued before other work is applied"
             raise WorkspaceError(message)
         tip, start = branches.beginning(branch)
-        base = self._base
+        base = self._clone.base_commit
         if start == tip:
             merged = Merged(tree_of(self._git, base), [])
         else:
             old, ours, theirs = (tree_of(self._git, name) for name in (start, tip, base))
             remedy = self._remedy(f"refs/heads/{branch}")
-            require_valid(self._git, theirs, [ours], doing=_RESTORING, remedy=remedy)
+            _require_valid(self._git, theirs, [ours], remedy)
             merged = merge_trees(self._git, old, ours, theirs, ("branch", "base"))
         above = [tip, base] if start not in {tip, base} else [base if start == tip else tip]
         self._write_files(merged.tree, self._remedy(f"refs/heads/{branch}"))
         with storage_errors(_RESTORING):
-            index = self._committer.index.with_name("index.join")
+            index = self._clone.index.with_name("index.join")
             shutil.copy2(self._index, index)
-        self._committer.join(tip, above, merged.tree, index)
-        self._committer.conflicts.update(merged.conflicts)
+        self._clone.join(tip, above, merged.tree, index)
+        self._clone.conflicts.update(merged.conflicts)
         return AppliedWork(set(merged.conflicts), merged.conflicts, base_moved=start != base, tip=tip)
 
     def _require_fresh(self) -> None:
-        if not self._committer.fresh:
+        if not self._clone.fresh:
             message = f"{_RESTORING}: something was committed here already"
             raise WorkspaceError(message)
 
     def _present_tree(self) -> str:
-        return self._written or tree_of(self._git, self._base)
+        return self._written or tree_of(self._git, self._clone.base_commit)
 
     def _fetch(self, commit: str, reference: str | None) -> None:
         """Fetch the commit and its parent.
@@ -495,19 +486,15 @@ class WorkApplier:
             return ""
         if not reference.startswith(HIDDEN):
             return f"; a person has to repair {reference}"
-        return f"; to begin without it: git push {quote(self._remote.shown)} {quote(f':{reference}')}"
+        return f"; to begin without it: git push {quote(self._clone.remote.shown)} {quote(f':{reference}')}"
 
     def _fetch_as(self, wanted: str) -> bool:
-        return fetch(self._git, self._remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_RESTORING)
+        return fetch(self._git, self._clone.remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_RESTORING)
 
     def _without_submodules(self, ours: str, tree: str) -> tuple[str, list[str]]:
         """Return the tree with our submodules, and the paths at which it had others, whose files we do not have."""
-        other = [
-            difference
-            for difference in differences(self._git, ours, tree)
-            if difference.new is not None
-            and SUBMODULE_MODE in {entry.mode for entry in (difference.old, difference.new) if entry}
-        ]
+        changed = differences(self._git, ours, tree)
+        other = [found for found in changed if found.new is not None and found.has_submodule]
         if not other:
             return tree, []
         index = self._index.with_name("index.submodules")
@@ -522,7 +509,7 @@ class WorkApplier:
             WorkspaceError: the tree is invalid, or somebody changed a file in the way.
         """
         old = self._present_tree()
-        require_valid(self._git, old, [tree], doing=_RESTORING, remedy=remedy)
+        _require_valid(self._git, old, [tree], remedy)
         index = self._index.with_name("index.apply")
         with storage_errors(_RESTORING):
             shutil.copy2(self._index, index)
@@ -540,9 +527,13 @@ class WorkApplier:
 
     def _replace(self, old: str, new: str, index: Path) -> None:
         """Replace the files by git, which writes no path outside of the tree and overwrites no unknown file."""
-        self._files.run("read-tree", "-m", "-u", old, new, doing=_RESTORING, index=index)
+        self._clone.files.run("read-tree", "-m", "-u", old, new, doing=_RESTORING, index=index)
 
     def _links_out(self, tree: str) -> set[str]:
         """Return the links of a tree that, on disk, lead out of the working tree or into `.git`."""
         listed = list_entries(self._git, tree, doing=_RESTORING)
-        return {path for mode, path in listed if mode == LINK_MODE and not link_ends_inside(self._tree, path)}
+        return {
+            path
+            for mode, path in listed
+            if mode == LINK_MODE and not link_ends_inside(self._clone.tree, path)
+        }

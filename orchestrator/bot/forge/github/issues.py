@@ -206,7 +206,8 @@ class RestIssues(RestRepository):
         if wanted:
             self._updated(first, number, compose_comment(wanted, key))
         for comment in others if wanted else (first, *others):
-            self._delete(comment, number)
+            place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
+            self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
         return first.url if wanted else self._thread_url(number)
 
     def ensure_label(self, number: int, label: str) -> None:
@@ -310,10 +311,6 @@ class RestIssues(RestRepository):
             return comment
         place, doing = f"/issues/comments/{comment.id}", f"update the comment on #{number}"
         return self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
-
-    def _delete(self, comment: Comment, number: int) -> None:
-        place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
-        self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
 
     def _thread_url(self, number: int) -> str:
         return f"{self._url}/issues/{number}"

@@ -448,11 +448,12 @@ class RestRepository:
         return [changing for _, changing in found]
 
     def _head(self) -> str | None:
-        """Return the default branch and its commit; None if there is no branch of this name."""
+        """Return the default branch and its commit, or `no commit`; None if there is no branch of this name."""
         if not self._is_resolved:
             self.repository()
         if self._default_branch is None:
-            return self._first_commit()
+            # GitHub's answer for an empty repository has no ETag, so this request counts against the rate limit.
+            return "no commit" if self.repository().default_branch is None else self._head()
         place = f"/git/ref/heads/{quote(self._default_branch)}"
         request = self._request("GET", place, "read the default branch")
         reply = self._calls.get(request, accept=_NONE)
@@ -469,14 +470,6 @@ class RestRepository:
         if head != self._head_seen[0]:
             self._head_seen = head, now
         return head if now - self._head_seen[1] > SETTLED_SECONDS else None
-
-    def _first_commit(self) -> str | None:
-        """Return the head of a repository that was empty, or `no commit` while it still is.
-
-        GitHub's answer for an empty repository has no ETag, so this request counts against the rate limit.
-        """
-        branch = self.repository().default_branch
-        return "no commit" if branch is None else self._head()
 
     def _is_ours(self, url: str) -> bool:
         return f"/repos/{self._name}/".lower() in url.lower()
