@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import RepositoryHistory, commit_tree, create_store
@@ -21,7 +21,7 @@ from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -110,11 +110,7 @@ class RealChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskText:
-    """A task as a person could have written it.
-
-    Attributes:
-        removed: number of removed places, by kind of hint.
-    """
+    """A task as a person could have written it. `removed` counts the removed places, by kind of hint."""
 
     title: str
     body: str
@@ -296,15 +292,8 @@ def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> It
             )
 
 
-class FetchCommits(Protocol):
-    """Fetches commits of the repository into a history."""
-
-    def __call__(self, commit: str, depth: int) -> RepositoryHistory:
-        """Fetch a commit and `depth` ancestors.
-
-        Raises:
-            WorkspaceError: the server no longer has it, or cannot be reached.
-        """
+FetchCommits: TypeAlias = "Callable[[str, int], RepositoryHistory]"
+"""Fetches a commit and so many ancestors into a history; `WorkspaceError` if the server has lost it, or is away."""
 
 
 def from_pull_requests(

@@ -416,11 +416,7 @@ class Forge(Protocol):
         """Return the open issues with this label, oldest first, without pull requests. Empty if issues are disabled."""
 
     def issue(self, number: int) -> Issue:
-        """Return one issue.
-
-        Raises:
-            ForgeNotFoundError: no issue has this number, or it is a pull request.
-        """
+        """Return one issue. Raise `ForgeNotFoundError` if no issue has this number, or it is a pull request."""
 
     def permission(self, login: str) -> Permission:
         """Return the permission of a person or bot, which may be cached. `NONE` if the forge does not know the login.
@@ -478,11 +474,7 @@ class Forge(Protocol):
         """
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close a pull request without merging it.
-
-        Raises:
-            ForgeError: it is merged.
-        """
+        """Close a pull request without merging it. Raise `ForgeError` if it is merged."""
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
         """Publish a question for people, once per key: as a comment on the issue.

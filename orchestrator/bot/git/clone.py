@@ -154,8 +154,9 @@ class Clone:
             return
         below = self.git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
         if below.status != 0:
-            message = f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
-            raise PushRejectedError(message)
+            raise PushRejectedError(
+                f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
+            )
 
     def _use_equal(self, other: str) -> None:
         """Use a fetched commit in place of the last one made here, if both have the same files and parents.
@@ -444,11 +445,7 @@ class Clone:
         return self.trees.files(self.base_commit)
 
     def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
-        """Return the blobs of existing files, by path.
-
-        Args:
-            commit: empty is the base commit.
-        """
+        """Return the blobs of existing files, by path. An empty `commit` is the base commit."""
         return blobs_of(self.git, commit or self.base_commit, paths)
 
     def recent_commits(self, count: int) -> list[CommitLine]:

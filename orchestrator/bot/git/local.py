@@ -113,8 +113,7 @@ class LocalRepository:
         self.path = path
         folder = path.resolve()
         if not folder.is_dir():
-            message = f"{path} is not a folder" if folder.exists() else f"{path} does not exist"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{path} is not a folder" if folder.exists() else f"{path} does not exist")
         # The ceiling keeps git from finding a repository further up.
         found = HostGit(folder).attempt(
             *("rev-parse", "--absolute-git-dir"),
@@ -122,13 +121,13 @@ class LocalRepository:
             variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)},
         )
         if found.status != 0 and "dubious ownership" in found.stderr:
-            message = f"{path} belongs to another user, so git does not trust it; run as its owner"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{path} belongs to another user, so git does not trust it; run as its owner"
+            )
         if found.status != 0:
-            message = (
+            raise WorkspaceError(
                 f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
             )
-            raise WorkspaceError(message)
         self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()
@@ -190,8 +189,7 @@ class LocalRepository:
             WorkspaceError: it is larger than 5 MB, the commit does not exist, or git failed.
         """
         if not is_commit_id(commit):
-            message = f"{self._doing}: {commit!r} is not the id of a commit"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{self._doing}: {commit!r} is not the id of a commit")
         if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
         listed = dict(ls_tree(self._git, "-l", commit, "--", path, doing=self._doing))
@@ -199,8 +197,7 @@ class LocalRepository:
             return None
         _, _, blob, size = listed[path]
         if int(size) > _MOST_FILE_BYTES:
-            message = f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes")
         return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
 
     def merged(self, commits: Collection[str], into: str) -> frozenset[str]:

@@ -97,8 +97,7 @@ class Contents:
         blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE} | set(links))
         known = look_up(git, blobs, doing=_READING)
         if any(blob not in known or known[blob].kind != "blob" for blob in blobs):
-            message = f"{_READING}: a file's content is missing"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_READING}: a file's content is missing")
         self._sizes = {blob: header.size for blob, header in known.items()}
         wanted = _within_limits(self._sizes)
         self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
@@ -329,11 +328,7 @@ def tree_of(git: HostGit, name: str) -> str:
 
 
 def commit_at(git: HostGit, name: str, *, doing: str) -> str:
-    """Return the commit of a ref, a tag or an id.
-
-    Raises:
-        WorkspaceError: there is none.
-    """
+    """Return the commit of a ref, a tag or an id. Raise `WorkspaceError` if there is none."""
     return _resolve(git, f"{name}^{{commit}}", doing)
 
 
@@ -376,8 +371,9 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     )
     if result.status == _USAGE:
         version = git.run("version", doing=_MERGING).decode("utf-8", "replace").strip()
-        message = f"{_MERGING}: this is {printable_line(version)}, which is too old for it; {INSTALL_GIT}"
-        raise WorkspaceError(message)
+        raise WorkspaceError(
+            f"{_MERGING}: this is {printable_line(version)}, which is too old for it; {INSTALL_GIT}"
+        )
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _MERGING)
     merged, _, paths = result.stdout.partition(b"\0")

@@ -61,11 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Sorts changed paths into a `Selection`.
-
-    Attributes:
-        index: modes of the tracked paths.
-    """
+    """Sorts changed paths into a `Selection`. `index` has the modes of the tracked paths."""
 
     tree: Path
     index: Mapping[str, str]
@@ -270,11 +266,7 @@ class Stager:
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
     def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all changed ones.
-
-        Returns:
-            What was not staged, sorted by path.
-        """
+        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged."""
         by_commands = self.changed(index) if include_commands else set[str]()
         tracked = self._tracked(index)
         with storage_errors(COMMITTING):
@@ -415,8 +407,9 @@ class Screening:
             new = differences(self.git, self.tip, tree)
             whole = self._since_base(tree, new)
             if any(difference.path in held for difference in new):
-                message = f"{COMMITTING}: what needs a person's approval could not be removed from the change"
-                raise WorkspaceError(message)
+                raise WorkspaceError(
+                    f"{COMMITTING}: what needs a person's approval could not be removed from the change"
+                )
         changes = tuple(contents.change(difference) for difference in whole)
         waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
         files = [difference.path for difference in new]

@@ -302,8 +302,7 @@ def _require_valid(git: HostGit, old: str, new: Iterable[str], remedy: str) -> N
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
-        message = f"{_RESTORING}: {printable_line(path)!r} {reason}{remedy}"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{_RESTORING}: {printable_line(path)!r} {reason}{remedy}")
 
 
 def invalid_entries(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -412,8 +411,7 @@ class WorkApplier:
         """Continue a branch: see `Clone.continue_branch`."""
         self._require_fresh()
         if self._written is not None:
-            message = f"{_RESTORING}: a branch must be continued before other work is applied"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_RESTORING}: a branch must be continued before other work is applied")
         tip, start = branches.beginning(branch)
         base = self._clone.base_commit
         if start == tip:
@@ -434,40 +432,32 @@ class WorkApplier:
 
     def _require_fresh(self) -> None:
         if not self._clone.fresh:
-            message = f"{_RESTORING}: something was committed here already"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_RESTORING}: something was committed here already")
 
     def _present_tree(self) -> str:
         return self._written or tree_of(self._git, self._clone.base_commit)
 
     def _fetch(self, commit: str, reference: str | None) -> None:
-        """Fetch the commit and its parent.
-
-        Raises:
-            WorkspaceError: the ref does not lead to it.
-        """
+        """Fetch the commit and its parent. Raise `WorkspaceError` if the ref does not lead to it."""
         if not is_commit_id(commit):
-            message = f"{_RESTORING}: {printable_line(commit)!r} is not a commit id"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_RESTORING}: {printable_line(commit)!r} is not a commit id")
         if reference is None:
             # Not every server gives a commit by its id.
             if not is_here(self._git, commit, doing=_RESTORING) and not self._fetch_as(commit):
-                message = (
+                raise WorkspaceError(
                     f"{_RESTORING}: the server does not serve {commit} by its id; name a ref that contains it"
                 )
-                raise WorkspaceError(message)
             return
         is_full = reference.startswith("refs/")
         if not is_full or self._git.attempt("check-ref-format", reference, doing=_RESTORING).status != 0:
-            message = f"{_RESTORING}: {printable_line(reference)!r} cannot be the name of a reference"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{_RESTORING}: {printable_line(reference)!r} cannot be the name of a reference"
+            )
         if not self._fetch_as(reference):
-            message = f"{_RESTORING}: {reference} does not exist any more{_RUN_AGAIN}"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_RESTORING}: {reference} does not exist any more{_RUN_AGAIN}")
         tip = commit_at(self._git, _FETCHED, doing=_RESTORING)
         if commit not in {tip, *parents(self._git, tip, doing=_RESTORING)}:
-            message = f"{_RESTORING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_RESTORING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}")
 
     def _unpack(self, packed: Packed) -> None:
         """Store the objects of earlier work, and fetch the commit that it is based on.
@@ -476,8 +466,9 @@ class WorkApplier:
             WorkspaceError: the server does not serve that commit, or the pack is damaged.
         """
         if not is_here(self._git, packed.onto, doing=_RESTORING) and not self._fetch_as(packed.onto):
-            message = f"{_RESTORING}: the server does not have the commit {packed.onto} any more, which it is based on"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{_RESTORING}: the server does not have the commit {packed.onto} any more, which it is based on"
+            )
         self._git.run("unpack-objects", "-q", doing=_RESTORING, stdin=packed.pack)
 
     def _remedy(self, reference: str | None) -> str:
@@ -518,8 +509,9 @@ class WorkApplier:
         self._replace(old, tree, index)
         if bad := self._links_out(tree) - before:
             self._replace(tree, old, index)
-            message = f"{_RESTORING}: {printable_line(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{_RESTORING}: {printable_line(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
+            )
         written = index.with_name("index.written")
         with storage_errors(_RESTORING):
             index.replace(written)

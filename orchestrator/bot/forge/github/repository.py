@@ -283,11 +283,7 @@ class RestRepository:
         return self._calls.read_cached(request, lambda data: _to_facts(data, branch))
 
     def try_reading(self, part: str) -> None:
-        """Read the first of the `issues` or `pulls`.
-
-        Raises:
-            ForgePermissionError: the token may not read them.
-        """
+        """Read the first of the `issues` or `pulls`. Raise `ForgePermissionError` if the token may not read them."""
         query = {"per_page": "1", "state": "all"}
         self._calls.call(
             self._request("GET", f"/{part}", f"read the {part}", query=query), accept=(HTTPStatus.GONE,)

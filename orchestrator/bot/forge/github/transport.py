@@ -418,11 +418,7 @@ def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> 
 
 
 def _app_signer(app: GitHubApp) -> Auth.AppAuth:
-    """Return PyGithub's signer, after trying it once.
-
-    Raises:
-        ForgeAuthenticationError: the key cannot sign.
-    """
+    """Return PyGithub's signer, after trying it once. Raise `ForgeAuthenticationError` if the key cannot sign."""
     from github import Auth
     from jwt import PyJWTError
 
