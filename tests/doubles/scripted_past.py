@@ -10,7 +10,7 @@ import subprocess
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.bot.evidence.task_text import is_prose
+from orchestrator.bot.evidence.past_changes import is_prose
 from orchestrator.core.changes import is_test_path
 from tests.doubles.model_server import ModelServer, fail, plan
 

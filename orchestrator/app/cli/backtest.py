@@ -24,20 +24,12 @@ from orchestrator.app.words import (
     money,
     short_line,
 )
+from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.evidence.cases import Judged
+from orchestrator.bot.evidence.cases import Judged, only_process
 from orchestrator.bot.evidence.past_changes import UnfitChange
-from orchestrator.bot.evidence.record import only_process
 from orchestrator.bot.evidence.summary import BacktestResult, sum_up
-from orchestrator.bot.evidence.trials import (
-    Progress,
-    TotalCaps,
-    Totals,
-    TryRecord,
-    known_before,
-    make_tries,
-    planned,
-)
+from orchestrator.bot.evidence.trials import Progress, Totals, TryRecord, known_before, make_tries, planned
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ReplyReceived
@@ -122,7 +114,8 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     record = TryRecord(made.folder / "tries.jsonl")
     attempts = CycleAttempts(made, view.of_try)
     wanted = planned(found.ready, made.arms, options.tries)
-    totals = Totals(TotalCaps(options.max_usd_total, options.max_minutes_total), SystemClock(), options.jobs)
+    caps = Caps(usd=options.max_usd_total, minutes=options.max_minutes_total)
+    totals = Totals(caps, SystemClock(), options.jobs)
     totals.spent = await asyncio.to_thread(known_before, wanted, attempts, record)
     view.begin(wanted, record.done)
     ended: list[str] = []

@@ -37,7 +37,8 @@ from orchestrator.app.wiring.repository import (
     parse_place,
 )
 from orchestrator.app.words import clean, counted, environment_redactor, short_line
-from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
+from orchestrator.bot.verification.base import hosts_of
+from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.messages import Usage
 from orchestrator.core.repositories import PROGRAM

@@ -525,8 +525,9 @@ class FleetActions:
         self._seen = None
 
     def _steer(self, name: str, fields: Mapping[str, str]) -> CommandResult:
-
         store, (subject, *task) = self._opened(), _fleet_subject(name, fields)
+        from orchestrator.bot.fleet import control
+
         match name:
             case "add":
                 return control.add(store, subject, *task)

@@ -17,7 +17,7 @@ from orchestrator.app.doctor.findings import (
     warned,
 )
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
+from orchestrator.bot.forge.github.transport import TOKEN_VARIABLE
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import HostCredential
     from orchestrator.bot.forge.github.forge import GitHubForge
-    from orchestrator.bot.forge.github.token import TokenFacts, TokenView
+    from orchestrator.bot.forge.github.repository import TokenFacts, TokenView
 
 
 PERMISSIONS = {

@@ -42,8 +42,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, push_error
-from orchestrator.bot.verification.base import CaseStatus
-from orchestrator.bot.verification.suggest import hosts_of, names_each_test
+from orchestrator.bot.verification.base import CaseStatus, hosts_of, names_each_test
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 

@@ -44,8 +44,8 @@ from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.checkpoints import Checkpoints
-from orchestrator.bot.git.folder_change import find_base
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.work import find_base
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.verification.page import report

@@ -26,7 +26,7 @@ from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, pa
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import checklist
-from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, judge
+from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, digest_of, judge
 from orchestrator.bot.evidence.past_changes import (
     MOST_LOOKED_AT,
     copy_proposal,
@@ -35,7 +35,6 @@ from orchestrator.bot.evidence.past_changes import (
     from_pull_requests,
     patch_between,
 )
-from orchestrator.bot.evidence.record import digest_of
 from orchestrator.bot.evidence.summary import OpenBacklog
 from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
 from orchestrator.bot.git.folders import address_key, remove_folder

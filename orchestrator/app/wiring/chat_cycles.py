@@ -14,7 +14,7 @@ from orchestrator.app.wiring.repository import choose_site, commands_for, place_
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.chat.operators import FolderOperator, TaskOperator
 from orchestrator.bot.cycle.parts import Outcome, Stop
-from orchestrator.bot.git.folder_change import ChangeBase, find_base
+from orchestrator.bot.git.work import ChangeBase, find_base
 from orchestrator.bot.journal.reader import find_run, is_alive, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Operator
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.folder_change import FolderChange
+    from orchestrator.bot.git.work import FolderChange
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Emit
     from orchestrator.engine.session.session import Session

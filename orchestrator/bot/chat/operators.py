@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
 from orchestrator.bot.cycle.parts import Outcome, shown_path
-from orchestrator.bot.git.folder_change import change_letter
 from orchestrator.bot.git.objects import differences
 from orchestrator.bot.git.staging import diff
+from orchestrator.bot.git.work import change_letter
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import fenced, one_line, render
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.chat.conversation import Conversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, ProposeChange
-    from orchestrator.bot.git.folder_change import FolderChange
+    from orchestrator.bot.git.work import FolderChange
     from orchestrator.core.events import Event
     from orchestrator.engine.session.session import Session
 

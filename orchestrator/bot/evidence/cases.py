@@ -1,23 +1,30 @@
-"""Cases for a backtest: past changes whose tests, hidden from the author of another change, can judge it."""
+"""Cases for a backtest: past changes whose tests, hidden from the author of another change, can judge it.
+
+Results are in files to which lines are only appended, so that a process that dies loses at most the last line.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.bot.evidence.past_changes import Case, UnfitChange, take_out
-from orchestrator.bot.evidence.record import JsonLines, digest_of
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
+from orchestrator.bot.journal.folders import is_full
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, ToolError
+from orchestrator.core.files import try_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -26,6 +33,82 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import RunOptions, RunResult
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.trees import TestFiles
+
+_DIGITS = 16
+_VERSION = 1
+"""Version of a line; lines of other versions are ignored."""
+
+
+def digest_of(*facts: object) -> str:
+    """Return a short digest that is equal for equal values."""
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+class JsonLines:
+    """A file with one JSON object per line.
+
+    Raises:
+        JournalError: it cannot be read or written.
+        DiskFullError: the disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return all complete lines in order. An incomplete line, which a process left when it died, is ignored."""
+        try:
+            raw = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise JournalError(f"cannot read {self._path}: {error.strerror}") from error
+        return [found for line in raw if (found := _object(line)) is not None]
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Append a line, and wait until it is on the disk."""
+        line = json.dumps({"form": _VERSION, **values}).encode("ascii")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._path.open("ab+") as file:
+                size = file.seek(0, os.SEEK_END)
+                # End an incomplete line first, so that this one is separate.
+                file.seek(max(size - 1, 0))
+                is_incomplete = size > 0 and file.read(1) != b"\n"
+                file.write(b"\n" * is_incomplete + line + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if is_full(error):
+                raise DiskFullError(f"cannot write {self._path}: no space is left on the disk") from error
+            raise JournalError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.pop("form", None) == _VERSION else None
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that no other process works in it.
+
+    Raises:
+        ConfigurationError: another process holds the lock.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if not try_lock(handle):
+            raise ConfigurationError(f"another process works in {folder}: wait for it, or end it")
+        yield
+    finally:
+        os.close(handle)
+
 
 OpenRuns: TypeAlias = "Callable[[Trees, str], AbstractAsyncContextManager[HostRuns]]"
 """A context manager that creates test runs with one tree of a store as the base."""
@@ -70,15 +153,11 @@ class Judged(StrEnum):
 class Judgement:
     """The result of the hidden tests for a change.
 
-    Attributes:
-        failed: number of `must_pass` tests that do not pass.
-        broken: number of `must_still_pass` tests that do not pass.
-        detail: one line: the first of them with its message, or why the run is invalid. Untrusted text.
+    `detail` is one line of untrusted text: the first test that does not pass, with its message, or why the run is
+    invalid.
     """
 
     judged: Judged
-    failed: int = 0
-    broken: int = 0
     detail: str = ""
 
 
@@ -153,15 +232,14 @@ async def judge(case: Case, hidden: HiddenTests, tree: str, open_runs: OpenRuns)
 def _judged(hidden: HiddenTests, before: RunResult, kept: RunResult) -> Judgement:
     if kept.problem or not kept.cases:
         problem = kept.problem or f"it wrote no test report and ended with {kept.exit}"
-        return Judgement(Judged.INVALID, len(hidden.must_pass), 0, _one_line(problem))
+        return Judgement(Judged.INVALID, _one_line(problem))
     if hidden.exit == 0 and kept.exit != 0 and not kept.failures:
-        problem = f"no test failed, but the command ended with {kept.exit}"
-        return Judgement(Judged.INVALID, len(hidden.must_pass), 0, problem)
+        return Judgement(Judged.INVALID, f"no test failed, but the command ended with {kept.exit}")
     failed = [name for name in hidden.must_pass if not _passes(kept, name)]
     steady = [name for name in hidden.must_still_pass if name not in before.flaky]
     broken = [name for name in steady if not _passes(kept, name)]
     judged = Judged.WRONG if failed else Judged.BROKEN if broken else Judged.SOLVED
-    return Judgement(judged, len(failed), len(broken), _detail(kept, failed or broken))
+    return Judgement(judged, _detail(kept, failed or broken))
 
 
 def _passes(run: RunResult, name: str) -> bool:

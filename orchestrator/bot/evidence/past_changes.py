@@ -1,28 +1,228 @@
 """Past changes of a repository as candidates for a backtest: commits, and merged pull requests with their issues.
 
-The task of a pull request is the text of its issue at the time when the change was begun.
+The task of a pull request is the text of its issue at the time when the change was begun, without hints at the solution.
+Functions that read or write commits raise `WorkspaceError` if git failed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.bot.evidence.task_text import Hint, RealChange, TaskText, is_prose, task_text
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import RepositoryHistory, commit_tree, create_store
 from orchestrator.bot.git.objects import Trees, differences
+from orchestrator.bot.policy.incoming import clean_name, clean_words
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from orchestrator.bot.forge.base import MergedPullRequest, PastForge, PastIssue
     from orchestrator.bot.verification.trees import TestFiles
+    from orchestrator.core.changes import FileChange, FileVersion
+
+MOST_TASK_CHARS = 12_000
+_LEAST_CODE_CHARS = 15
+"""Shorter lines of code, such as `return None`, may appear in any text, and are not hints."""
+_LEAST_ID_DIGITS = 7
+_MOST_LINES = 20_000
+_PROSE = (".md", ".rst", ".txt", ".adoc", ".org")
+_REMOVED = "(removed)"
+
+_LINK = re.compile(r"\bhttps?://[^\s<>()\[\]\"'`]+/(?:pull|pulls|commit|commits|compare)/[^\s<>()\[\]\"'`]*")
+_HEXADECIMAL = re.compile(rf"\b[0-9a-f]{{{_LEAST_ID_DIGITS},64}}\b")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$")
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+_PATCH = re.compile(r"(?:diff --git |Index: \S|--- (?:a/|\S+\t)|\+\+\+ (?:b/|\S+\t))")
+_IN_PATCH = re.compile(
+    r"[+\-\\]|@@ |diff |index |--- |\+\+\+ |(?:new|deleted) file mode|similarity |rename | "
+)
+_TRAILER = re.compile(
+    r"(?:(?:co-authored|signed-off|reviewed|acked|tested|reported|assisted|suggested)-by|change-id|cc)[ \t]*:",
+    re.IGNORECASE,
+)
+_CLOSES = re.compile(r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t]*:?[ \t]+\S*#\d+[.,;]?", re.IGNORECASE)
+_MERGED = re.compile(r"\s*\(#\d+\)\s*$")
+"""GitHub's suffix to the title of a squashed pull request."""
+_BULLET = re.compile(r"[ \t]*(?:[*+>-]|\d+[.)])?[ \t]*`*")
+
+
+def is_prose(path: str) -> bool:
+    """Return whether a file is documentation and not code, judged by its name."""
+    return path.lower().endswith(_PROSE)
+
+
+class Hint(StrEnum):
+    """The kinds of hints that are removed from a text."""
+
+    PATCH = "patch"
+    LINK = "link"
+    CODE = "line of the real change"
+    FILE = "line about a changed file"
+    TRAILER = "trailer"
+    LATER = "text of a later time"
+
+
+@dataclass(frozen=True, slots=True)
+class RealChange:
+    """The parts of a real change that could appear in the text of its task.
+
+    Attributes:
+        pull: number of its pull request; None without one.
+        commits: ids of its commits.
+        code: lines of code that it adds, stripped.
+        paths: files of code that it changes.
+    """
+
+    pull: int | None
+    commits: frozenset[str]
+    code: frozenset[str]
+    paths: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        changes: Iterable[FileChange],
+        *,
+        pull: int | None,
+        commits: Iterable[str],
+        tests: Collection[str],
+    ) -> RealChange:
+        """Collect the lines and paths of a change, without those of tests and documentation."""
+        code: set[str] = set()
+        paths: set[str] = set()
+        for change in changes:
+            if change.path in tests or is_prose(change.path):
+                continue
+            paths.add(change.path)
+            code |= _lines(change.new) - _lines(change.old)
+        wanted = {line for line in code if len(line) >= _LEAST_CODE_CHARS}
+        return cls(pull, frozenset(commits), frozenset(sorted(wanted)[:_MOST_LINES]), frozenset(paths))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskText:
+    """A task as a person could have written it. `removed` counts the removed places, by kind of hint."""
+
+    title: str
+    body: str
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> str:
+        """The title as the first line, then the rest."""
+        return f"{self.title}\n\n{self.body}".strip()
+
+
+def task_text(title: str, body: str, real: RealChange, *, is_commit: bool = False) -> TaskText:
+    """Return the text of a task without patches, links to the real change, and lines that quote it.
+
+    Args:
+        is_commit: whether it is a commit message, which describes the solution: its trailers, and lines that
+            begin with a file of the change, are removed as well.
+    """
+    removed: Counter[str] = Counter()
+    title, count = _MERGED.subn("", clean_name(title).text)
+    removed.update({Hint.LINK: count} if count else {})
+    title = _without_references(title, real, removed).strip()
+    text = _without_patches(clean_words(body.replace("\r\n", "\n")).text, removed)
+    lines = []
+    for line in text.split("\n"):
+        kind = _hint_in(line, real, is_commit=is_commit)
+        if kind:
+            removed[kind] += 1
+        else:
+            lines.append(_without_references(line, real, removed))
+    body = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    return TaskText(title, body[:MOST_TASK_CHARS], dict(removed))
+
+
+def _lines(version: FileVersion | None) -> set[str]:
+    content = version.content if version else None
+    if not content or b"\0" in content:
+        return set()
+    return {_plain(line) for line in content.decode("utf-8", "replace").split("\n")}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _hint_in(line: str, real: RealChange, *, is_commit: bool) -> str:
+    """Return why a line of the text must not be shown; empty if it may."""
+    plain = _plain(line)
+    if len(plain) >= _LEAST_CODE_CHARS and any(code in plain for code in real.code):
+        return Hint.CODE
+    if not is_commit:
+        return ""
+    if _TRAILER.match(plain):
+        return Hint.TRAILER
+    begins = _BULLET.sub("", line, count=1)
+    return Hint.FILE if any(begins.startswith(path) for path in real.paths) else ""
+
+
+def _without_references(line: str, real: RealChange, removed: Counter[str]) -> str:
+    """Remove links to changes, and the number and ids of the real change, from a line."""
+
+    def cut(pattern: re.Pattern[str], text: str, kind: str) -> str:
+        text, count = pattern.subn(_REMOVED, text)
+        if count:
+            removed[kind] += count
+        return text
+
+    line = cut(_LINK, line, Hint.LINK)
+    if real.pull is not None:
+        line = cut(re.compile(rf"(?<![\w/])(?:GH-|#){real.pull}\b"), line, Hint.LINK)
+    line, count = _CLOSES.subn("", line)
+    removed.update({Hint.LINK: count} if count else {})
+    for found in set(_HEXADECIMAL.findall(line)):
+        if any(commit.startswith(found) for commit in real.commits):
+            line = line.replace(found, _REMOVED)
+            removed[Hint.LINK] += 1
+    return line
+
+
+def _without_patches(text: str, removed: Counter[str]) -> str:
+    """Remove everything that `git apply` or `patch` accepts, inside and outside of code blocks."""
+    kept: list[str] = []
+    block: list[str] = []
+    fence = ""
+    in_patch = False
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if fence:
+            block.append(line)
+            if found and found[1].startswith(fence) and not found[2].strip():
+                kept += _unless_patch(block, removed)
+                fence, block = "", []
+            continue
+        if found:
+            fence, block, in_patch = found[1], [line], False
+        elif _PATCH.match(line) or _HUNK.match(line):
+            removed[Hint.PATCH] += not in_patch
+            in_patch = True
+        elif not (in_patch and _IN_PATCH.match(line)):
+            in_patch = False
+            kept.append(line)
+    return "\n".join(kept + _unless_patch(block, removed))
+
+
+def _unless_patch(block: list[str], removed: Counter[str]) -> list[str]:
+    """Return a block of code, or nothing if it is a patch."""
+    named = bool(block) and block[0].strip().lstrip("`~ ").lower() in {"diff", "patch"}
+    if named or any(_HUNK.match(line.lstrip()) or _PATCH.match(line.lstrip()) for line in block):
+        removed[Hint.PATCH] += 1
+        return []
+    return block
+
 
 _MOST_COMMITS = 50
 """Most commits of a pull request that GitHub lists."""
@@ -73,11 +273,7 @@ class UnfitChange:
 
 
 def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> Iterator[PastChange]:
-    """Yield the commits that change code and tests together, newest first.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Yield the commits that change code and tests together, newest first."""
     for found in history.commits(start, MOST_LOOKED_AT):
         if len(found.parents) != 1:  # the first commit, the end of a shallow clone, or a merge
             continue
@@ -96,15 +292,8 @@ def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> It
             )
 
 
-class FetchCommits(Protocol):
-    """Fetches commits of the repository into a history."""
-
-    def __call__(self, commit: str, depth: int) -> RepositoryHistory:
-        """Fetch a commit and `depth` ancestors.
-
-        Raises:
-            WorkspaceError: the server no longer has it, or cannot be reached.
-        """
+FetchCommits: TypeAlias = "Callable[[str, int], RepositoryHistory]"
+"""Fetches a commit and so many ancestors into a history; `WorkspaceError` if the server has lost it, or is away."""
 
 
 def from_pull_requests(
@@ -117,7 +306,6 @@ def from_pull_requests(
 
     Raises:
         ForgeError: the forge cannot be reached.
-        WorkspaceError: git failed.
     """
     for pull in forge.merged_pull_requests():
         if pull.issues:
@@ -139,18 +327,19 @@ def _change(
     base = _base_of(pull, history)
     if base is None:
         return unfit("its commits on the base branch cannot be identified")
-    text = text_at(issue, forge.title_at(issue, pull.began_at), pull, with_comments=with_comments)
+    title = forge.title_at(issue, pull.began_at)
+    body, left_out = text_at(issue, title, pull, with_comments=with_comments)
     return PastChange(
         f"pull-{pull.number}",
         base,
         pull.merge_commit,
-        text.title,
-        text.body,
+        title,
+        body,
         pull.created_at.isoformat(),
         pull.url,
         pull.number,
         (*pull.commits, pull.merge_commit),
-        text.left_out,
+        left_out,
     )
 
 
@@ -172,17 +361,15 @@ def _base_of(pull: MergedPullRequest, history: RepositoryHistory) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class IssueText:
-    """The text of an issue at one time. `left_out` counts the texts that are, or may be, newer."""
+def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comments: bool) -> tuple[str, int]:
+    """Return the text of an issue when its change was begun, without later comments and edits.
 
-    title: str
-    body: str
-    left_out: int
+    Args:
+        title: the title that it had then.
 
-
-def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comments: bool) -> IssueText:
-    """Return the text of an issue when its change was begun, without later comments and edits."""
+    Returns:
+        The text, and how many texts are left out because they are, or may be, newer.
+    """
     left_out = int(title != issue.title)
     body = body_at(issue, pull.began_at)
     if body is None:
@@ -203,7 +390,7 @@ def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comme
             parts.append(
                 f"Comment by {comment.author or 'a deleted account'}:\n{comment.body[:_MOST_COMMENT_CHARS]}"
             )
-    return IssueText(title, "\n\n".join(filter(None, parts)), left_out)
+    return "\n\n".join(filter(None, parts)), left_out
 
 
 def body_at(issue: PastIssue, moment: datetime) -> str | None:
@@ -216,13 +403,9 @@ def body_at(issue: PastIssue, moment: datetime) -> str | None:
         return issue.body
     versions = sorted(issue.versions, key=lambda one: one.at)
     earlier = [one.text for one in versions if one.at < moment]
-    if not earlier or _without_layout(versions[-1].text) != _without_layout(issue.body):
+    if not earlier or _plain(versions[-1].text) != _plain(issue.body):
         return None
     return earlier[-1]
-
-
-def _without_layout(text: str) -> str:
-    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +437,7 @@ class Case:
 def take_out(
     change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles
 ) -> Case | UnfitChange:
-    """Copy the trees of a change from the history into a store, and build its task.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Copy the trees of a change from the history into a store, and build its task."""
 
     def unfit(reason: str) -> UnfitChange:
         return UnfitChange(change.id, change.title, reason)
@@ -289,7 +468,7 @@ def take_out(
     real = RealChange.of(changes, pull=change.pull, commits=change.commits, tests=given)
     text = task_text(change.title, change.body, real, is_commit=change.is_commit)
     if change.removed:
-        text = TaskText(text.title, text.body, {**text.removed, Hint.LATER: change.removed})
+        text = replace(text, removed={**text.removed, Hint.LATER: change.removed})
     if not text.title:
         return unfit("its title has only hints at the solution")
     return Case(change, store, base, head, tests, tuple(sorted({*given, *merged})), text)
@@ -302,7 +481,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
     """Create a repository with one commit, the code before the change, and nothing else of the history.
 
     Raises:
-        WorkspaceError: git failed, or the repository contains something else.
+        WorkspaceError: the repository contains something else.
     """
     store = RepositoryHistory(_git(case.store))
     repository = create_store(path, store.object_format())
@@ -312,11 +491,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
 
 
 def copy_proposal(repository: Path, commit: str, store: Path) -> str:
-    """Copy the tree that a try proposes into a store, and return its id.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Copy the tree that a try proposes into a store, and return its id."""
     history = RepositoryHistory(_git(repository))
     tree = Trees(history.git).tree_of(commit)
     history.copy_tree(tree, create_store(store))
@@ -324,11 +499,7 @@ def copy_proposal(repository: Path, commit: str, store: Path) -> str:
 
 
 def patch_between(store: Path, old: str, new: str) -> str:
-    """Return the diff of two trees of a store.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return the diff of two trees of a store."""
     options = ("-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
     diff = _git(store).run("diff-tree", *options, old, new, doing="cannot show a change")
     return diff.decode("utf-8", "replace")

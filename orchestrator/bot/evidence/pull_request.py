@@ -224,18 +224,19 @@ class _PullRequestVerification:
         clone = await open_in_thread(self.parts.open_clone)
         with clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
-            trees = await asyncio.to_thread(self._trees, clone, commits)
-            files = await asyncio.to_thread(clone.trees.changes, *trees)
+            base = await asyncio.to_thread(clone.trees.tree_of, commits.start)
+            head = await asyncio.to_thread(clone.trees.tree_of, commits.head)
+            files = await asyncio.to_thread(clone.trees.changes, base, head)
             self.parts.emit(Cloned(commits.head, self.change.name, len(files)))
             if commits.is_merged:
                 found = f"{self.change.onto} contains it already, so it is compared with the commit before it"
                 self.add(EvidenceLevel.FRESH, "merged", Standing.NOTED, found=found)
             if self.claims is not None:
                 self.lines += lines_of_commits(self.claims, commits)
-                self.lines += lines_of_digests(self.claims, trees[1], trees[0])
+                self.lines += lines_of_digests(self.claims, head, base)
             self.parts.emit(PhaseEntered(Phase.VERIFY))
             named = "\n".join(self.claims.named_tests) if self.claims else ""
-            change = Change(commits.start, trees[1], files, named)
+            change = Change(commits.start, head, files, named)
             self.verdict = await self._judge(clone, change)
             if self.verdict is not None:
                 await self._compare(clone, change, self.verdict)
@@ -263,10 +264,6 @@ class _PullRequestVerification:
                 "it is being pushed to; run again"
             )
         return commits
-
-    @staticmethod
-    def _trees(clone: Clone, commits: ProposedCommits) -> tuple[str, str]:
-        return clone.trees.tree_of(commits.start), clone.trees.tree_of(commits.head)
 
     async def _judge(self, clone: Clone, change: Change) -> ChangeVerdict | None:
         """Run the tests and return the verdict; None without a test command."""
@@ -324,9 +321,8 @@ class _PullRequestVerification:
         try:
             now = await asyncio.to_thread(self.parts.read)
         except PullwrightError as error:
-            line = EvidenceLine(
-                level, "at the end", Standing.UNKNOWN, found=one_line(str(error), limit=_LINE_CHARS)
-            )
+            found = one_line(str(error), limit=_LINE_CHARS)
+            line = EvidenceLine(level, "at the end", Standing.UNKNOWN, found=found)
         else:
             is_stale = now != self.change
             line = _changed(self.change, now)
@@ -353,17 +349,8 @@ def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
         return EvidenceLine(
             EvidenceLevel.FRESH, "at the end", Standing.HOLDS, found="nothing changed meanwhile"
         )
-    what = [
-        words
-        for words, name in (
-            ("head", "commit"),
-            ("text", "text"),
-            ("title", "title"),
-            ("state", "state"),
-            ("base", "onto"),
-        )
-        if getattr(now, name) != getattr(before, name)
-    ]
+    parts = {"head": "commit", "text": "text", "title": "title", "state": "state", "base": "onto"}
+    what = [words for words, name in parts.items() if getattr(now, name) != getattr(before, name)]
     found = (
         f"its {', '.join(what) or 'base'} changed meanwhile, so this is about an earlier version: run again"
     )

@@ -9,12 +9,11 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from operator import attrgetter
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
     from orchestrator.bot.evidence.trials import Arm, Try, TryResult
@@ -178,18 +177,18 @@ def sum_up(
     return BacktestSummary(summaries, compared, chosen, reasons, _outlook(summaries, chosen, backlog))
 
 
-def _by_task(results: Iterable[TryResult], value: Callable[[TryResult], float | None]) -> dict[str, float]:
-    """Return the mean over each task's tries. Tasks with an unknown value are left out."""
+def _by_task(results: Iterable[TryResult], name: str) -> dict[str, float]:
+    """Return the mean of an attribute over each task's tries. Tasks with an unknown value are left out."""
     values: defaultdict[str, list[float | None]] = defaultdict(list)
     for one in results:
-        values[one.case].append(value(one))
+        values[one.case].append(getattr(one, name))
     known = {task: [one for one in found if one is not None] for task, found in values.items()}
     return {task: fmean(found) for task, found in known.items() if found and len(found) == len(values[task])}
 
 
 def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
-    def over(value: Callable[[TryResult], float | None]) -> Estimate | None:
-        return estimate(list(_by_task(results, value).values()))
+    def over(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
+        return estimate(list(_by_task(results, name).values()), bounds)
 
     costs = [one.usd for one in results]
     known = [cost for cost in costs if cost is not None]
@@ -199,30 +198,22 @@ def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
         len(results),
         planned,
         dict(Counter(one.judged for one in results)),
-        estimate(list(_by_task(results, attrgetter("is_solved")).values()), _SHARE),
-        over(attrgetter("usd")),
-        over(attrgetter("minutes")),
-        over(attrgetter("rounds")),
-        over(attrgetter("tokens")),
+        over("is_solved", _SHARE),
+        over("usd"),
+        over("minutes"),
+        over("rounds"),
+        over("tokens"),
         sum(known) / solved if solved and len(known) == len(costs) else None,
     )
 
 
 def _compare(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) -> ArmComparison:
-    def difference(
-        value: Callable[[TryResult], float | None], bounds: tuple[float, float] | None = None
-    ) -> Estimate | None:
-        return paired_difference(
-            _by_task(results[one.name], value), _by_task(results[other.name], value), bounds
-        )
+    def difference(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
+        ours, theirs = (_by_task(results[arm.name], name) for arm in (one, other))
+        return paired_difference(ours, theirs, bounds)
 
-    return ArmComparison(
-        one.name,
-        other.name,
-        difference(attrgetter("is_solved"), _SHARE),
-        difference(attrgetter("usd")),
-        difference(attrgetter("minutes")),
-    )
+    solved = difference("is_solved", _SHARE)
+    return ArmComparison(one.name, other.name, solved, difference("usd"), difference("minutes"))
 
 
 def _choice(
@@ -237,10 +228,9 @@ def _choice(
         return "", ["No try has a result, so nothing is known."]
     best = ranked[0]
     assert best.solved is not None  # noqa: S101  for the type checker
-    few = best.solved.tasks < _FEW_TASKS
-    caution = (
-        [f"With {_counted(best.solved.tasks, 'case')} only large differences can be seen."] if few else []
-    )
+    caution = []
+    if best.solved.tasks < _FEW_TASKS:
+        caution = [f"With {_counted(best.solved.tasks, 'case')} only large differences can be seen."]
     if best.solved.mean == 0:
         return "", ["No arm solved a case, so none is recommended.", *caution]
     if len(ranked) == 1:
@@ -340,7 +330,7 @@ class BacktestResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object. `docs/evidence.md` documents its fields."""
-        summaries = self.summary
+        summary = self.summary
         return {
             "format": FORMAT,
             "repository": self.repository,
@@ -348,11 +338,11 @@ class BacktestResult:
             "isolated": self.is_held,
             "cases": [_case(one) for one in self.found.ready],
             "left_out": [asdict(one) for one in self.found.unfit],
-            "arms": [_arm_to_json(one) for one in summaries.arms],
-            "comparisons": [asdict(one) for one in summaries.comparisons],
-            "chosen": summaries.chosen or None,
-            "reasons": list(summaries.reasons),
-            "outlook": list(summaries.outlook),
+            "arms": [_arm_to_json(one) for one in summary.arms],
+            "comparisons": [asdict(one) for one in summary.comparisons],
+            "chosen": summary.chosen or None,
+            "reasons": list(summary.reasons),
+            "outlook": list(summary.outlook),
             "tries": [asdict(self.done[one.key]) for one in self.wanted if one.key in self.done],
         }
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.coordination.budget import Caps
-from orchestrator.bot.evidence.cases import Judged
-from orchestrator.bot.evidence.record import JsonLines, digest_of
+from orchestrator.bot.evidence.cases import JsonLines, Judged, digest_of
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -114,14 +113,6 @@ class TryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TotalCaps:
-    """Limits for all tries together. `minutes` count from the start of the command."""
-
-    usd: float | None = None
-    minutes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Attempted:
     """A try that has ended, with or without a result.
 
@@ -156,11 +147,12 @@ class Totals:
     """The cost of all tries, and reservations for the running ones.
 
     Attributes:
+        caps: the limits for all tries together, in dollars and in minutes since the start.
         spent: cost of completed and of interrupted tries.
         began: monotonic time of the start, in seconds.
     """
 
-    caps: TotalCaps
+    caps: Caps
     clock: Clock
     jobs: int
     spent: Spent = field(default_factory=Spent)

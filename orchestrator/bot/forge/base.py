@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
-
-from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,10 +17,7 @@ class Credential:
 
     host: str
     username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +118,8 @@ class AttachmentPlace:
 
     url: str
     hosts: frozenset[str]
-    credential: str = ""
+    credential: str = field(default="", repr=False)
     private: frozenset[str] = frozenset()
-
-    def __repr__(self) -> str:
-        return f"AttachmentPlace(url={self.url!r}, hosts={sorted(self.hosts)!r}, credential={REPLACEMENT!r})"
 
 
 class PullRequestState(StrEnum):
@@ -424,11 +416,7 @@ class Forge(Protocol):
         """Return the open issues with this label, oldest first, without pull requests. Empty if issues are disabled."""
 
     def issue(self, number: int) -> Issue:
-        """Return one issue.
-
-        Raises:
-            ForgeNotFoundError: no issue has this number, or it is a pull request.
-        """
+        """Return one issue. Raise `ForgeNotFoundError` if no issue has this number, or it is a pull request."""
 
     def permission(self, login: str) -> Permission:
         """Return the permission of a person or bot, which may be cached. `NONE` if the forge does not know the login.
@@ -486,11 +474,7 @@ class Forge(Protocol):
         """
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close a pull request without merging it.
-
-        Raises:
-            ForgeError: it is merged.
-        """
+        """Close a pull request without merging it. Raise `ForgeError` if it is merged."""
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
         """Publish a question for people, once per key: as a comment on the issue.

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime  # noqa: TC003  pydantic reads the annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -60,8 +60,9 @@ class StoredModel(BaseModel):
 
 
 class LocalRecord(StoredModel):
-    """The fields of every file. `schema_version` grows when an older program could misread the file."""
+    """The fields of every `<folder>/<number>.json`. `schema_version` grows when an older program could misread it."""
 
+    folder: ClassVar[str]
     schema_version: Literal[1] = 1
     number: int
     created_at: datetime
@@ -76,8 +77,9 @@ class CommentRecord(StoredModel):
 
 
 class PullRecord(LocalRecord):
-    """`pulls/<number>.json`. `commit` is the branch's head when the pull request was last written."""
+    """A pull request. `commit` is the branch's head when it was last written."""
 
+    folder = "pulls"
     title: str
     body: str
     branch: str
@@ -90,8 +92,9 @@ class PullRecord(LocalRecord):
 
 
 class QuestionRecord(LocalRecord):
-    """`questions/<number>.json`."""
+    """A question to a person."""
 
+    folder = "questions"
     key: str
     body: str
 
@@ -117,8 +120,9 @@ def _read(path: Path, form: type[M]) -> M:
         raise ForgeError(f"{path} is damaged ({problem}): repair it or remove it") from None
 
 
-def _read_all(folder: Path, form: type[R]) -> list[R]:
-    """Read every `<number>.json` of a folder, newest first, except empty ones, which only reserve a number."""
+def _read_all(root: Path, form: type[R]) -> list[R]:
+    """Read all records of a kind, newest first, except empty ones, which only reserve a number."""
+    folder = root / form.folder
     if not folder.is_dir():
         return []
     with _file_errors("read", folder):
@@ -178,107 +182,6 @@ def places(state: Path) -> dict[Path, Path]:
     """
     found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
     return {file.parent: Path(_read(file, PlaceRecord).path) for file in found}
-
-
-class LocalRecords:
-    """The records of one repository.
-
-    Args:
-        root: the folder; created with the first record.
-        repository_path: the repository that the records belong to.
-        clock: gives the times in the files.
-    """
-
-    def __init__(self, root: Path, repository_path: Path, clock: Clock) -> None:
-        self._root = root
-        self._repository_path = repository_path
-        self._clock = clock
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold a lock against other processes, so that reading and writing are one step.
-
-        The lock is released when the process ends.
-
-        Raises:
-            ForgeUnavailableError: another process held it for ten minutes.
-        """
-        with _file_errors("write", self._root):
-            self._root.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
-                raise ForgeUnavailableError(
-                    f"cannot write {self._root}: {explain_lock(handle, self._root / 'lock')}"
-                )
-            yield
-        finally:
-            os.close(handle)
-
-    def pulls(self) -> list[PullRecord]:
-        """Return all pull requests, newest first."""
-        return _read_all(self._root / "pulls", PullRecord)
-
-    def pull(self, number: int) -> PullRecord:
-        """Return the pull request with this number; raise `ForgeNotFoundError` if there is none."""
-        record = next((record for record in self.pulls() if record.number == number), None)
-        if record is None:
-            raise ForgeNotFoundError(f"no pull request #{number} of {self._repository_path}")
-        return record
-
-    def new_pull(self, proposal: Proposal, commit: str) -> PullRecord:
-        """Write a new pull request."""
-        self._write_place()
-        now = self._clock.now()
-        record = PullRecord(
-            number=take_number(self._root / "pulls"),
-            created_at=now,
-            updated_at=now,
-            commit=commit,
-            **asdict(proposal),
-        )
-        save_record(self._file("pulls", record.number), record)
-        return record
-
-    def change_pull(self, record: PullRecord, **changes: object) -> PullRecord:
-        """Change fields of a pull request, and write it if they differ."""
-        changed = record.model_copy(update=changes)
-        if changed == record:
-            return record
-        changed = changed.model_copy(update={"updated_at": self._clock.now()})
-        save_record(self._file("pulls", record.number), changed)
-        return changed
-
-    def questions(self) -> list[QuestionRecord]:
-        """Return all questions, newest first."""
-        return _read_all(self._root / "questions", QuestionRecord)
-
-    def put_question(self, key: str, body: str) -> QuestionRecord:
-        """Write a question: a new one, or a new body for the one with this key."""
-        self._write_place()
-        now = self._clock.now()
-        record = next((record for record in self.questions() if record.key == key), None)
-        if record is None:
-            number = take_number(self._root / "questions")
-            record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
-        else:
-            record = record.model_copy(update={"body": body, "updated_at": now})
-        save_record(self._file("questions", record.number), record)
-        return record
-
-    def url(self, record: PullRecord | QuestionRecord) -> str:
-        """Return the address of a record's file."""
-        kind = "pulls" if isinstance(record, PullRecord) else "questions"
-        return self._file(kind, record.number).as_uri()
-
-    def _file(self, kind: str, number: int) -> Path:
-        return (self._root / kind / f"{number}.json").absolute()
-
-    def _write_place(self) -> None:
-        """Record which repository the folder belongs to, for `places`."""
-        file = self._root / PLACE_FILE
-        if not file.exists():
-            save_record(file, PlaceRecord(path=str(self._repository_path)))
 
 
 class Git(Protocol):
@@ -344,10 +247,8 @@ class LocalForge:
     def __init__(
         self, root: Path, repository_path: Path, git: Git, *, base: str | None = None, clock: Clock
     ) -> None:
-        self._path = repository_path.resolve()
-        self._git = git
-        self._base = base
-        self._records = LocalRecords(root, self._path, clock)
+        self._root, self._path = root, repository_path.resolve()
+        self._git, self._base, self._clock = git, base, clock
 
     def repository(self) -> Repository:
         """Return the repository itself."""
@@ -357,7 +258,7 @@ class LocalForge:
 
     def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  the same for every label
         """Return None: a local repository does not record who adds labels."""
-        self._records.pull(number)
+        self._pull(number)
 
     def attachment(self, url: str) -> AttachmentPlace | None:
         """Return None: a local repository has no attachments."""
@@ -373,28 +274,26 @@ class LocalForge:
 
     def pull_requests(self) -> list[PullRequest]:
         """Return all pull requests, newest first."""
-        return self._as_pull_requests(self._records.pulls())
+        return self._as_pull_requests(self._pulls())
 
     def questions(self) -> list[Question]:
         """Return all questions, newest first."""
         return [
-            Question(one.number, one.key, one.body, self._records.url(one), one.created_at)
-            for one in self._records.questions()
+            Question(one.number, one.key, one.body, self._url(one), one.created_at)
+            for one in _read_all(self._root, QuestionRecord)
         ]
 
     def pull_request(self, number: int) -> PullRequest:
         """Return one pull request, read now."""
         heads = self._heads()
-        [found] = self._as_pull_requests([self._records.pull(number)], heads)
+        [found] = self._as_pull_requests([self._pull(number)], heads)
         # The last commit of a deleted branch can be fetched until git's garbage collection.
         reference = f"refs/heads/{found.branch}" if found.branch in heads.commits else found.commit
         return replace(found, reference=reference)
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return the pull requests whose branch has this prefix, newest first."""
-        return self._as_pull_requests(
-            [one for one in self._records.pulls() if one.branch.startswith(branch_prefix)]
-        )
+        return self._as_pull_requests([one for one in self._pulls() if one.branch.startswith(branch_prefix)])
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  a local repository has no rules
         """Return None: what the repository's hooks refuse shows only in a push."""
@@ -410,38 +309,43 @@ class LocalForge:
         if commit in self._merged([commit], heads):
             reason = f"no commits between {proposal.base} and {proposal.branch}"
             raise ForgeError(f"cannot open a pull request: {reason}")
-        with self._records.lock():
-            there = (one for one in self._records.pulls() if one.branch == proposal.branch)
+        with self._lock():
+            there = (one for one in self._pulls() if one.branch == proposal.branch)
             known = next((one for one in there if not one.is_closed), None)
             if known is None:
-                record = self._records.new_pull(proposal, commit)
+                record = self._new_pull(proposal, commit)
             else:
-                record = self._records.change_pull(
-                    known, title=proposal.title, body=proposal.body, commit=commit
-                )
+                record = self._change(known, title=proposal.title, body=proposal.body, commit=commit)
         return self._pull_request(record, commit, PullRequestState.OPEN), known is None
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:  # noqa: ARG002  no issues here
         """Write a question to a file, or replace the one with this key. Returns the file's URI."""
-        with self._records.lock():
-            return self._records.url(self._records.put_question(key, body))
+        with self._lock():
+            self._write_place()
+            now = self._clock.now()
+            known = next((one for one in _read_all(self._root, QuestionRecord) if one.key == key), None)
+            number = known.number if known else take_number(self._root / QuestionRecord.folder)
+            created = known.created_at if known else now
+            record = QuestionRecord(number=number, created_at=created, updated_at=now, key=key, body=body)
+            save_record(self._file(record), record)
+        return self._url(record)
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         """Store a comment in the pull request's file, or replace the one with this key; an empty one removes it."""
-        with self._records.lock():
-            record = self._records.pull(number)
+        with self._lock():
+            record = self._pull(number)
             made = CommentRecord(key=key, body=body)
             there = tuple(made if old.key == key else old for old in record.comments)
             comments = there if made in there else (*there, made)
-            self._records.change_pull(record, comments=tuple(one for one in comments if one.body.strip()))
-        return f"{self._records.url(record)}#{quote(key, safe='')}"
+            self._change(record, comments=tuple(one for one in comments if one.body.strip()))
+        return f"{self._url(record)}#{quote(key, safe='')}"
 
     def ensure_label(self, number: int, label: str) -> None:
         """Add a label to the pull request's file unless it is there."""
-        with self._records.lock():
-            record = self._records.pull(number)
+        with self._lock():
+            record = self._pull(number)
             if label.lower() not in {name.lower() for name in record.labels}:
-                self._records.change_pull(record, labels=(*record.labels, label))
+                self._change(record, labels=(*record.labels, label))
 
     def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  labels are only words in files
         """Return False: labels exist only as words in the files of pull requests."""
@@ -449,31 +353,32 @@ class LocalForge:
 
     def remove_label(self, number: int, label: str) -> None:
         """Remove a label from the pull request's file if it is there."""
-        with self._records.lock():
-            record = self._records.pull(number)
+        with self._lock():
+            record = self._pull(number)
             kept = tuple(name for name in record.labels if name.lower() != label.lower())
-            self._records.change_pull(record, labels=kept)
+            self._change(record, labels=kept)
 
     def feedback(self, number: int) -> list[Feedback]:
         """Return no feedback: there are no reviews and comments of people here."""
-        self._records.pull(number)
+        self._pull(number)
         return []
 
     def fingerprint(self) -> str:
         """Return a text that stays the same while no record, no branch of ours and no default branch changes."""
-        heads, pulls = self._heads(), self._records.pulls()
+        heads, pulls = self._heads(), self._pulls()
         branch = heads.default, heads.at(heads.default)
-        state = (branch, pulls, self._as_pull_requests(pulls, heads), self._records.questions())
+        questions = _read_all(self._root, QuestionRecord)
+        state = (branch, pulls, self._as_pull_requests(pulls, heads), questions)
         return hashlib.sha256(repr(state).encode()).hexdigest()
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again."""
-        with self._records.lock():
-            record = self._records.pull(number)
+        with self._lock():
+            record = self._pull(number)
             [pull] = self._as_pull_requests([record])
             if pull.state is PullRequestState.MERGED:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
-            self._records.change_pull(record, is_closed=True)
+            self._change(record, is_closed=True)
             return replace(pull, state=PullRequestState.CLOSED)
 
     # A local repository has no issues, people, checks or server.
@@ -542,6 +447,65 @@ class LocalForge:
         """Return `TokenKind.NONE`: there are no tokens here."""
         return TokenKind.NONE
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Hold a lock against other processes, so that reading and writing are one step.
+
+        The lock is released when the process ends.
+
+        Raises:
+            ForgeUnavailableError: another process held it for ten minutes.
+        """
+        with _file_errors("write", self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
+                raise ForgeUnavailableError(
+                    f"cannot write {self._root}: {explain_lock(handle, self._root / 'lock')}"
+                )
+            yield
+        finally:
+            os.close(handle)
+
+    def _pulls(self) -> list[PullRecord]:
+        return _read_all(self._root, PullRecord)
+
+    def _pull(self, number: int) -> PullRecord:
+        record = next((record for record in self._pulls() if record.number == number), None)
+        if record is None:
+            raise ForgeNotFoundError(f"no pull request #{number} of {self._path}")
+        return record
+
+    def _new_pull(self, proposal: Proposal, commit: str) -> PullRecord:
+        self._write_place()
+        now, number = self._clock.now(), take_number(self._root / PullRecord.folder)
+        facts = asdict(proposal)
+        record = PullRecord(number=number, created_at=now, updated_at=now, commit=commit, **facts)
+        save_record(self._file(record), record)
+        return record
+
+    def _change(self, record: PullRecord, **changes: object) -> PullRecord:
+        """Change fields of a pull request, and write it if they differ."""
+        changed = record.model_copy(update=changes)
+        if changed == record:
+            return record
+        changed = changed.model_copy(update={"updated_at": self._clock.now()})
+        save_record(self._file(record), changed)
+        return changed
+
+    def _url(self, record: LocalRecord) -> str:
+        return self._file(record).as_uri()
+
+    def _file(self, record: LocalRecord) -> Path:
+        return (self._root / record.folder / f"{record.number}.json").absolute()
+
+    def _write_place(self) -> None:
+        """Record which repository the folder belongs to, for `places`."""
+        file = self._root / PLACE_FILE
+        if not file.exists():
+            save_record(file, PlaceRecord(path=str(self._path)))
+
     def _heads(self) -> _Heads:
         named, commits = self._git.heads()
         default = named or self._base
@@ -573,7 +537,7 @@ class LocalForge:
             number=record.number,
             title=record.title,
             body=record.body,
-            url=self._records.url(record),
+            url=self._url(record),
             draft=record.draft,
             state=state,
             branch=record.branch,

@@ -76,8 +76,7 @@ def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
     """
     size = git.run("cat-file", "-s", commit, doing=doing)
     if int(size) > _MOST_COMMIT_BYTES:
-        message = f"{doing}: the commit {commit} is too large"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{doing}: the commit {commit} is too large")
     head, _, _ = git.run("cat-file", "commit", commit, doing=doing).partition(b"\n\n")
     lines = [line.split(b" ") for line in head.split(b"\n")]
     return [line[1].decode("ascii") for line in lines if line[0] == b"parent"]
@@ -154,12 +153,12 @@ class Branches:
         state = self.state(branch, "", ())
         doing = f"cannot continue branch {branch} of {self._remote.shown}"
         if state is None:
-            message = f"{doing}: there is no such branch"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{doing}: there is no such branch")
         start = merge_base(self._git, state.tip, self._base, doing) if state.complete else None
         if start is None:
-            message = f"{doing}: its last commits and those of {self._base_branch} have no common ancestor"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{doing}: its last commits and those of {self._base_branch} have no common ancestor"
+            )
         return state.tip, start
 
     def message(self, commit: str) -> str:
@@ -193,12 +192,12 @@ class Branches:
         """Push a commit: see `Clone.push`."""
         plain_branch(branch)
         if branch == self._base_branch:
-            message = f"the change needs its own branch: it is never pushed to {branch}, its base"
-            raise PushRejectedError(message)
+            raise PushRejectedError(
+                f"the change needs its own branch: it is never pushed to {branch}, its base"
+            )
         old = expected if expected is not None else self._pushed.get(branch, "")
         if old and not is_commit_id(old):
-            message = f"{printable_line(old)!r} is not a commit id"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{printable_line(old)!r} is not a commit id")
         doing = f"cannot push {branch} to {self._remote.shown}"
         update = Update(f"refs/heads/{branch}", old or None, commit)
         if lease is None:
@@ -206,8 +205,7 @@ class Branches:
         else:
             found = lease.push(self._git, update, doing=doing)
         if found != commit:
-            message = f"{doing}: the remote has {found or 'nothing'} instead of {commit}"
-            raise PushRejectedError(message)
+            raise PushRejectedError(f"{doing}: the remote has {found or 'nothing'} instead of {commit}")
         self._pushed[branch] = commit
         return commit
 
@@ -292,8 +290,9 @@ def fetch_proposed(
     wanted = {onto: _ONTO} if bundle else {onto: _ONTO, reference: _PROPOSED}
     for depth in _DEEPER_COMMITS:
         if not fetch(git, remote, wanted, depth, doing=doing):
-            message = f"{doing}: the remote does not have it, or does not have {printable_line(onto)}"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{doing}: the remote does not have it, or does not have {printable_line(onto)}"
+            )
         is_last = depth == _WHOLE
         if bundle and not _unbundle(git, bundle, reference, doing, is_last=is_last):
             continue
@@ -301,8 +300,7 @@ def fetch_proposed(
         start = merge_base(git, head, base, doing)
         if start is not None and (is_last or _is_known(git, (head, base), start, doing)):
             return _as_merged(git, head, base, doing) if start == head else ProposedCommits(head, base, start)
-    message = f"{doing}: it has no commit in common with {printable_line(onto)}"
-    raise WorkspaceError(message)
+    raise WorkspaceError(f"{doing}: it has no commit in common with {printable_line(onto)}")
 
 
 def bundle_reference(git: HostGit, bundle: Remote) -> str:
@@ -314,8 +312,7 @@ def bundle_reference(git: HostGit, bundle: Remote) -> str:
     doing = f"cannot read {bundle.shown}"
     listed = git.attempt("bundle", "list-heads", str(bundle.folder), doing=doing)
     if listed.status != 0:
-        message = f"{doing}: it is not a bundle of git"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{doing}: it is not a bundle of git")
     lines = listed.stdout.decode("utf-8", "surrogateescape").split("\n")
     names = [line.partition(" ")[2] for line in lines if line]
     branches = [name for name in names if name.startswith("refs/heads/")] or [
@@ -323,8 +320,9 @@ def bundle_reference(git: HostGit, bundle: Remote) -> str:
     ]
     if len(branches) == 1:
         return branches[0]
-    message = f"{doing}: it has {len(branches)} branches; create one with a single branch: git bundle create FILE main..BRANCH"
-    raise WorkspaceError(message)
+    raise WorkspaceError(
+        f"{doing}: it has {len(branches)} branches; create one with a single branch: git bundle create FILE main..BRANCH"
+    )
 
 
 def _unbundle(git: HostGit, bundle: Remote, reference: str, doing: str, *, is_last: bool) -> bool:
@@ -360,7 +358,6 @@ def _as_merged(git: HostGit, head: str, base: str, doing: str) -> ProposedCommit
     is_merge = len(merge) > 1 and merge[0] != head
     before = merge[:1] if is_merge else parents(git, head, doing=doing)[:1]
     if not before or not is_here(git, before[0], doing=doing):
-        message = f"{doing}: it is merged already, and has no parent to compare it with"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{doing}: it is merged already, and has no parent to compare it with")
     start = merge_base(git, head, before[0], doing) if is_merge else before[0]
     return ProposedCommits(head, base, start or before[0], is_merged=True)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.git.folder_change import ChangeMaker
-from orchestrator.bot.git.folders import folder_size, remove_folder
+from orchestrator.bot.git.folders import file_size, folder_size, remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
@@ -31,14 +29,15 @@ from orchestrator.bot.git.objects import (
 )
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.bot.git.work import ChangeMaker
+from orchestrator.core.changes import LINK_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from orchestrator.bot.git.folder_change import ChangeBase, FolderChange
+    from orchestrator.bot.git.work import ChangeBase, FolderChange
 
 MOST_FILE_BYTES = 10_000_000
 """Largest file in a checkpoint."""
@@ -72,7 +71,7 @@ class TurnChanges:
 
     def reversed(self) -> TurnChanges:
         """Return the changes that undo these."""
-        return TurnChanges({path: Change(path, one.new, one.old) for path, one in self.changes.items()})
+        return TurnChanges({path: one.reversed() for path, one in self.changes.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,8 @@ class Restored:
 
 class Checkpoints:
     """Records what tools change in a folder, and restores it.
+
+    Every method that reads or writes files may raise `WorkspaceError`: git failed.
 
     Args:
         folder: the person's folder.
@@ -147,44 +148,28 @@ class Checkpoints:
                 await asyncio.shield(asyncio.to_thread(self._note, self._before))
 
     def undo(self) -> Restored:
-        """Undo the last turn.
-
-        Raises:
-            WorkspaceError: there is none, or git failed.
-        """
+        """Undo the last turn; raise `WorkspaceError` if there is none."""
         self.end_turn()
         if not self.done:
             raise WorkspaceError(
                 "there is nothing to undo: the model has changed no file in this conversation"
             )
-        turn = self.done[-1]
-        restored = self._apply(turn.reversed())
-        self.done.pop()
-        self.undone.append(turn)
+        restored = self._apply(self.done[-1].reversed())
+        self.undone.append(self.done.pop())
         self._write()
         return restored
 
     def redo(self) -> Restored:
-        """Redo the turn that was undone last.
-
-        Raises:
-            WorkspaceError: there is none, or git failed.
-        """
+        """Redo the turn that was undone last; raise `WorkspaceError` if there is none."""
         if not self.undone:
             raise WorkspaceError("there is nothing to redo")
-        turn = self.undone[-1]
-        restored = self._apply(turn)
-        self.undone.pop()
-        self.done.append(turn)
+        restored = self._apply(self.undone[-1])
+        self.done.append(self.undone.pop())
         self._write()
         return restored
 
     def preview(self, *, redo: bool = False) -> str:
-        """Return what `undo` or `redo` would change now, as a diff; empty if nothing.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Return what `undo` or `redo` would change now, as a diff; empty if nothing."""
         self.end_turn()
         turns = self.undone if redo else self.done
         if not turns:
@@ -193,11 +178,7 @@ class Checkpoints:
         return self._diff(self._applicable(turn)[0])
 
     def changed(self) -> str:
-        """Return the remaining changes of the model in the whole conversation, as a diff.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Return the remaining changes of the model in the whole conversation, as a diff."""
         whole = TurnChanges()
         for turn in (*self.done, self._turn):
             whole.add(turn.changes.values())
@@ -210,8 +191,7 @@ class Checkpoints:
             everything: whether to include other changes in the folder since the base.
 
         Raises:
-            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git
-                failed.
+            WorkspaceError: there is nothing to propose, or tools and people changed the same lines.
         """
         if self._is_off and not everything:
             raise WorkspaceError(
@@ -296,17 +276,15 @@ class Checkpoints:
         after = self._try_snapshot()
         if after and after != before:
             found = differences(self._repository(), before, after)
-            self._turn.add(
-                one
-                for one in found
-                if not any(entry and entry.mode == SUBMODULE_MODE for entry in (one.old, one.new))
-            )
+            self._turn.add(one for one in found if not one.has_submodule)
 
     def _snapshot(self) -> str:
         git, index = self._repository(), self._store / "index"
         listing = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
         listed = decode_paths(git.run(*listing, doing=_DOING, index=index))
-        sizes = {path: size for path in dict.fromkeys(listed) if (size := self._size(path)) is not None}
+        # Anything else, such as a repository, is left out.
+        found = ((path, file_size(self._folder / path)) for path in dict.fromkeys(listed))
+        sizes = {path: size for path, size in found if size is not None}
         large = {path for path, size in sizes.items() if size > MOST_FILE_BYTES}
         if news := sorted(large - self._left_out):
             self._left_out |= large
@@ -320,15 +298,6 @@ class Checkpoints:
         removed = [path for path in listed if path not in sizes]
         update_index(git, index, wanted, [*removed, *large], doing=_DOING)
         return write_tree(git, index, doing=_DOING)
-
-    def _size(self, path: str) -> int | None:
-        """Return the size of a file or link; None for anything else, such as a repository, or if it is missing."""
-        try:
-            found = os.lstat(self._folder / path)
-        except OSError:
-            return None
-        is_kept = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-        return found.st_size if is_kept else None
 
     # -- undo and redo --------------------------------------------------------------------------------------------
 

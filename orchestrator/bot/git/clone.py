@@ -18,7 +18,7 @@ from orchestrator.bot.git.base import (
 )
 from orchestrator.bot.git.branches import Branches, bundle_reference, fetch_proposed
 from orchestrator.bot.git.folders import disarm
-from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, name_paths, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Trees,
     blobs_of,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.bot.git.apply import WorkApplier
     from orchestrator.bot.git.base import (
         AppliedWork,
         BranchState,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     )
     from orchestrator.bot.git.folders import Owner
     from orchestrator.bot.git.remote import Fence, Remote
+    from orchestrator.bot.git.work import WorkApplier
     from orchestrator.core.clock import Clock
 
 _MOST_CHARACTERS = 20_000
@@ -84,12 +84,14 @@ _STAGED = "index.commit"
 _MOST_SEARCHED = 1000
 
 
-class Committer:
-    """The head of the commits made here, and the operations that move it.
+class Clone:
+    """A shallow clone in a temporary folder, removed at the end of the `with` block.
 
-    Every method may raise `WorkspaceError`: git failed, or the working tree is gone.
+    The model's tools see only `tree`. Git is run only by this program, on a git directory beside it. It is
+    not thread-safe. Every method may raise `WorkspaceError`: git failed, or the working tree is gone.
 
     Attributes:
+        trees: the trees of its objects, for test runs.
         tip: the last commit made here, or the base, or the head of the joined branch.
         head: the commit or tree that the next commit's files are compared with.
         start: the commit that all work here is based on; for a joined branch an artificial one.
@@ -101,15 +103,24 @@ class Committer:
         fresh: whether nothing was committed here yet.
     """
 
-    def __init__(self, files: HostGit, base: str, identity: Identity, clock: Clock) -> None:
-        self.tip = self.head = self.start = base
-        self.parents = [base]
+    def __init__(
+        self, owner: Owner, base: tuple[str, str], identity: Identity, clock: Clock, remote: Remote
+    ) -> None:
+        self.folder, self._owner, self._kept = owner.folder, owner, owner.kept
+        self.files = files = HostGit(owner.folder, owner.folder / "host.git", owner.folder / "tree")
+        self.git, self.trees = files.without_tree(), Trees(files)
+        self.tree, self.index = files.work_tree, files.git_dir / "index"
+        self.base_branch, self.base_commit = base
+        self.remote, self._branches = remote, Branches(self.git, remote, base)
+        self._identity, self._clock = identity, clock
+        self._stager = Stager(files, files.work_tree)
+        self.tip = self.head = self.start = self.base_commit
+        self.parents = [self.base_commit]
         self.joined: str | None = None
         self.pushed: str | None = None
         self.conflicts: set[str] = set()
         self.applied: set[str] = set()
         self.fresh = True
-        self._base = base
         # The paths that were to be committed and are the same in the head; and the head's diff, if it was made.
         self._settled: set[str] = set()
         self._shown: tuple[str, bytes] | None = None
@@ -117,12 +128,6 @@ class Committer:
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
         # The head's tree with all that it changes since the base, once something was committed here.
         self._screened: tuple[str, tuple[FileChange, ...]] | None = None
-        self.git = files.without_tree()
-        self._stager = Stager(files, files.work_tree)
-        self._identity = identity
-        self._clock = clock
-        self.tree = files.work_tree
-        self.index = files.git_dir / "index"
 
     def join(self, tip: str, parents: list[str], tree: str, index: Path) -> None:
         """Continue a branch: the next commit has these parents, and is compared with this tree.
@@ -149,8 +154,9 @@ class Committer:
             return
         below = self.git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
         if below.status != 0:
-            message = f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
-            raise PushRejectedError(message)
+            raise PushRejectedError(
+                f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
+            )
 
     def _use_equal(self, other: str) -> None:
         """Use a fetched commit in place of the last one made here, if both have the same files and parents.
@@ -202,7 +208,7 @@ class Committer:
         wanted = touched | self.conflicts
         left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
-        screening = Screening(self.git, self._stager, self._base, self.head, screen, self._screened)
+        screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
         if outcome.refused is None and (left := self._unresolved(found.tree)):
@@ -237,7 +243,7 @@ class Committer:
         """Return the commits since the base as a unified diff. Invalid UTF-8 becomes U+FFFD."""
         if self._shown is not None and self._shown[0] == self.head:
             return self._shown[1].decode("utf-8", "replace")
-        return diff(self.git, self._base, self.head).decode("utf-8", "replace")
+        return diff(self.git, self.base_commit, self.head).decode("utf-8", "replace")
 
     def pending_patch(
         self,
@@ -258,7 +264,7 @@ class Committer:
             pushed: whether pushed changes count as saved; if not, they are in the patch as well.
             changed: a recent result of `changed_paths`; None to compute it.
         """
-        since = (self.pushed if pushed else None) or self.joined or self._base
+        since = (self.pushed if pushed else None) or self.joined or self.base_commit
         self._require_tree()
         # With nothing to stage and nothing to leave out the patch is empty.
         wanted = touched | self.conflicts | self.applied
@@ -359,9 +365,7 @@ class Committer:
 
     def _unresolved(self, tree: str) -> str:
         """Return names of files with conflict markers, for a person; empty if there are none."""
-        left = with_markers(self.git, tree, self.conflicts)
-        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
-        return ", ".join(map(printable_line, left[:_MOST_SHOWN_PATHS])) + more
+        return name_paths(with_markers(self.git, tree, self.conflicts), _MOST_SHOWN_PATHS)
 
     def _require_tree(self) -> None:
         if self.tree.is_symlink() or not self.tree.is_dir():
@@ -382,36 +386,11 @@ class Committer:
         made = self.git.run("commit-tree", tree, *parents, doing=COMMITTING, stdin=stdin, variables=variables)
         return made.decode("ascii").strip()
 
-
-class Clone(Committer):
-    """A shallow clone in a temporary folder, removed at the end of the `with` block.
-
-    The model's tools see only `tree`. Git is run only by this program, on a git directory beside it. It is
-    not thread-safe.
-
-    Attributes:
-        trees: the trees of its objects, for test runs.
-    """
-
-    def __init__(
-        self, owner: Owner, base: tuple[str, str], identity: Identity, clock: Clock, remote: Remote
-    ) -> None:
-        folder = self.folder = owner.folder
-        files = HostGit(folder, folder / "host.git", folder / "tree")
-        self.base_branch, self.base_commit = base
-        super().__init__(files, self.base_commit, identity, clock)
-        self._owner = owner
-        self._kept = owner.kept
-        self.remote = remote
-        self.trees = Trees(files)
-        self._branches = Branches(self.git, remote, base)
-        self._files = files
-
     @cached_property
     def _applier(self) -> WorkApplier:
-        from orchestrator.bot.git.apply import WorkApplier
+        from orchestrator.bot.git.work import WorkApplier
 
-        return WorkApplier(self._files, self, self.remote, self.base_commit)
+        return WorkApplier(self)
 
     def __enter__(self) -> Self:
         return self
@@ -466,11 +445,7 @@ class Clone(Committer):
         return self.trees.files(self.base_commit)
 
     def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
-        """Return the blobs of existing files, by path.
-
-        Args:
-            commit: empty is the base commit.
-        """
+        """Return the blobs of existing files, by path. An empty `commit` is the base commit."""
         return blobs_of(self.git, commit or self.base_commit, paths)
 
     def recent_commits(self, count: int) -> list[CommitLine]:

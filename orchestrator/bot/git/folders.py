@@ -49,8 +49,9 @@ def remove_folder(folder: Path) -> None:
                 _make_removable(folder)
         if not os.path.lexists(folder):
             return
-    message = f"the clone in {folder} could not be removed ({failure}); remove it by hand"
-    raise WorkspaceError(message) from failure
+    raise WorkspaceError(
+        f"the clone in {folder} could not be removed ({failure}); remove it by hand"
+    ) from failure
 
 
 def folder_size(folder: Path) -> int:
@@ -61,6 +62,15 @@ def folder_size(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  many files
     return total
+
+
+def file_size(path: Path) -> int | None:
+    """Return the size of a file or link; None for anything else, such as a folder, or if it is missing."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
 
 
 def _make_removable(folder: Path) -> None:
@@ -126,11 +136,7 @@ class Owner:
             os.write(self._handle, _line({"branch": branch, "commit": commit}))
 
     def keep(self) -> None:
-        """Mark the folder so that it is never swept.
-
-        Raises:
-            WorkspaceError: it cannot be marked.
-        """
+        """Mark the folder so that it is never swept. Raise `WorkspaceError` if it cannot be marked."""
         if not self.kept:
             with storage_errors("cannot mark the kept clone"):
                 (self.folder / OWNER_FILE).rename(self.folder / KEPT_FILE)
@@ -163,11 +169,7 @@ class Owner:
 
 
 def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
-    """Create a folder that only this user can enter, and lock it.
-
-    Raises:
-        OSError: it cannot be created.
-    """
+    """Create a folder that only this user can enter, and lock it. Raise `OSError` if it cannot be created."""
     folder, handle = lock_new_folder(parent)
     try:
         os.write(handle, _line({"run": run, "address": address}))

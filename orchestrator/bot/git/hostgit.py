@@ -218,6 +218,12 @@ def printable_line(text: str) -> str:
     return "".join(letter for letter in shown if letter.isprintable()).strip()
 
 
+def name_paths(paths: Sequence[str], most: int) -> str:
+    """Return the first paths for a message, and the number of the others."""
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(map(printable_line, paths[:most])) + more
+
+
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
     """Convert errors of the file system into `DiskFullError` or `WorkspaceError`."""
@@ -355,22 +361,14 @@ class HostGit:
 
     @property
     def git_dir(self) -> Path:
-        """The git directory.
-
-        Raises:
-            WorkspaceError: there is none yet.
-        """
+        """The git directory. Raises `WorkspaceError` if there is none yet."""
         if self._git_dir is None:
             raise WorkspaceError("git has no repository here")
         return self._git_dir
 
     @property
     def work_tree(self) -> Path:
-        """The working tree.
-
-        Raises:
-            WorkspaceError: there is none.
-        """
+        """The working tree. Raises `WorkspaceError` if there is none."""
         if self._work_tree is None:
             raise WorkspaceError("git has no files here")
         return self._work_tree
@@ -498,12 +496,10 @@ def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool])
             output: tuple[bytes, bytes] = process.communicate(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             if cancelled():
-                message = f"{doing}: interrupted"
-                raise WorkspaceError(message) from None
+                raise WorkspaceError(f"{doing}: interrupted") from None
             continue
         return output
-    message = f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s"
-    raise WorkspaceError(message)
+    raise WorkspaceError(f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s")
 
 
 @functools.cache

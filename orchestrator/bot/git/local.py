@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
-from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables
+from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
@@ -113,8 +113,7 @@ class LocalRepository:
         self.path = path
         folder = path.resolve()
         if not folder.is_dir():
-            message = f"{path} is not a folder" if folder.exists() else f"{path} does not exist"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{path} is not a folder" if folder.exists() else f"{path} does not exist")
         # The ceiling keeps git from finding a repository further up.
         found = HostGit(folder).attempt(
             *("rev-parse", "--absolute-git-dir"),
@@ -122,13 +121,13 @@ class LocalRepository:
             variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)},
         )
         if found.status != 0 and "dubious ownership" in found.stderr:
-            message = f"{path} belongs to another user, so git does not trust it; run as its owner"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"{path} belongs to another user, so git does not trust it; run as its owner"
+            )
         if found.status != 0:
-            message = (
+            raise WorkspaceError(
                 f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
             )
-            raise WorkspaceError(message)
         self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()
@@ -190,18 +189,15 @@ class LocalRepository:
             WorkspaceError: it is larger than 5 MB, the commit does not exist, or git failed.
         """
         if not is_commit_id(commit):
-            message = f"{self._doing}: {commit!r} is not the id of a commit"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{self._doing}: {commit!r} is not the id of a commit")
         if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
-        listed = self._git.run("ls-tree", "-z", "-l", "--full-tree", commit, "--", path, doing=self._doing)
-        fields, _, found = listed.removesuffix(b"\0").partition(b"\t")
-        if found != os.fsencode(path) or not fields.startswith(b"100"):
+        listed = dict(ls_tree(self._git, "-l", commit, "--", path, doing=self._doing))
+        if path not in listed or not listed[path][0].startswith("100"):
             return None
-        _, _, blob, size = fields.decode("ascii").split()
+        _, _, blob, size = listed[path]
         if int(size) > _MOST_FILE_BYTES:
-            message = f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes")
         return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
 
     def merged(self, commits: Collection[str], into: str) -> frozenset[str]:
@@ -284,15 +280,12 @@ class RepositoryHistory:
         """Return the commit of a branch, a tag or an id."""
         return commit_at(self.git, name, doing=_READING)
 
-    def commits(self, start: str, most: int, *, with_merges: bool = False) -> Iterator[PastCommit]:
+    def commits(self, start: str, most: int) -> Iterator[PastCommit]:
         """Yield a commit and its ancestors, newest first, at most so many. Merges are left out."""
         for skipped in range(0, most, _AT_ONCE):
             options = (f"--skip={skipped}", f"--max-count={min(_AT_ONCE, most - skipped)}")
-            merges = () if with_merges else ("--no-merges",)
-            output = self.git.run(
-                *("log", *merges, *options, "--encoding=UTF-8", f"--format={_COMMIT_FORM}", start, "--"),
-                doing=_READING,
-            )
+            words = ("log", "--no-merges", "--encoding=UTF-8", f"--format={_COMMIT_FORM}", *options)
+            output = self.git.run(*words, start, "--", doing=_READING)
             entries = output.decode("utf-8", "replace").split("\0\x1e\n")[:-1]
             yield from map(_past_commit, entries)
             if len(entries) < _AT_ONCE:

@@ -21,7 +21,7 @@ from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, Fil
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 DIFFERENCES = ("--no-renames", "--ignore-submodules=none")
@@ -49,6 +49,15 @@ class Difference:
     path: str
     old: TreeEntry | None
     new: TreeEntry | None
+
+    @property
+    def has_submodule(self) -> bool:
+        """Whether one of the two entries is a submodule."""
+        return any(entry is not None and entry.mode == SUBMODULE_MODE for entry in (self.old, self.new))
+
+    def reversed(self) -> Difference:
+        """Return the difference in the other direction."""
+        return Difference(self.path, self.new, self.old)
 
 
 def differences(git: HostGit, old: str, new: str) -> list[Difference]:
@@ -88,8 +97,7 @@ class Contents:
         blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE} | set(links))
         known = look_up(git, blobs, doing=_READING)
         if any(blob not in known or known[blob].kind != "blob" for blob in blobs):
-            message = f"{_READING}: a file's content is missing"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{_READING}: a file's content is missing")
         self._sizes = {blob: header.size for blob, header in known.items()}
         wanted = _within_limits(self._sizes)
         self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
@@ -160,24 +168,26 @@ def _lines(names: Iterable[str]) -> bytes:
     return "".join(f"{name}\n" for name in names).encode("ascii")
 
 
+def ls_tree(git: HostGit, *words: str, doing: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the path of each entry that `git ls-tree` lists, with its mode, kind, object, and with `-l` its size.
+
+    The entries are in git's order, unmodified.
+    """
+    for line in decode_paths(git.run("ls-tree", "-z", "--full-tree", *words, doing=doing)):
+        # `<mode> <kind> <object>TAB<path>NUL`; with `-l` the size follows the object, `-` for a submodule
+        fields, _, path = line.partition("\t")
+        yield path, fields.split()
+
+
 def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
-    """Return mode and path of every entry that is not a folder, in git's order, unmodified."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=doing)
-    # `<mode> <kind> <object>TAB<path>NUL`
-    lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
-    return [(fields.partition(" ")[0], path) for fields, _, path in lines]
+    """Return mode and path of every entry that is not a folder, in git's order."""
+    return [(fields[0], path) for path, fields in ls_tree(git, "-r", tree, doing=doing)]
 
 
 def entries_at(git: HostGit, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
     """Return a tree's entries at these paths that are not folders."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_READING)
-    found = {}
-    for line in decode_paths(output):
-        fields, _, path = line.partition("\t")
-        if path in paths:
-            mode, _, object_id = fields.split(" ")
-            found[path] = TreeEntry(mode, object_id)
-    return found
+    listed = ls_tree(git, "-r", tree, doing=_READING)
+    return {path: TreeEntry(mode, object_id) for path, (mode, _, object_id) in listed if path in paths}
 
 
 def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
@@ -255,14 +265,8 @@ def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
     """Return the blobs of a commit's files, by path; other entries are left out."""
     if not paths:
         return {}
-    output = git.run("ls-tree", "-z", "--full-tree", commit, "--", *paths, doing="cannot look up files")
-    found = {}
-    for line in output.split(b"\0")[:-1]:
-        fields, _, path = line.partition(b"\t")
-        _, kind, name = fields.split()
-        if kind == b"blob":
-            found[os.fsdecode(path)] = name.decode("ascii")
-    return found
+    listed = ls_tree(git, commit, "--", *paths, doing="cannot look up files")
+    return {path: name for path, (_, kind, name) in listed if kind == "blob"}
 
 
 def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
@@ -324,11 +328,7 @@ def tree_of(git: HostGit, name: str) -> str:
 
 
 def commit_at(git: HostGit, name: str, *, doing: str) -> str:
-    """Return the commit of a ref, a tag or an id.
-
-    Raises:
-        WorkspaceError: there is none.
-    """
+    """Return the commit of a ref, a tag or an id. Raise `WorkspaceError` if there is none."""
     return _resolve(git, f"{name}^{{commit}}", doing)
 
 
@@ -371,8 +371,9 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     )
     if result.status == _USAGE:
         version = git.run("version", doing=_MERGING).decode("utf-8", "replace").strip()
-        message = f"{_MERGING}: this is {printable_line(version)}, which is too old for it; {INSTALL_GIT}"
-        raise WorkspaceError(message)
+        raise WorkspaceError(
+            f"{_MERGING}: this is {printable_line(version)}, which is too old for it; {INSTALL_GIT}"
+        )
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _MERGING)
     merged, _, paths = result.stdout.partition(b"\0")
@@ -431,18 +432,12 @@ class Trees:
 
     def files(self, tree: str) -> list[TrackedFile]:
         """Return every entry of a tree or commit with its size, sorted by path."""
-        output = self._git.run(
-            "ls-tree", "-r", "-z", "-l", "--full-tree", tree, doing="cannot list the files"
-        )
-        found, modes = [], {}
-        for line in decode_paths(output):
-            # `<mode> <type> <object> <size>TAB<path>`
-            fields, _, path = line.partition("\t")
-            mode, _, _, size = fields.split()
-            found.append(TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file")))
-            modes[path] = mode
-        self._listed[tree] = modes
-        return sorted(found, key=lambda file: file.path)
+        listed = sorted(ls_tree(self._git, "-r", "-l", tree, doing="cannot list the files"))
+        self._listed[tree] = {path: fields[0] for path, fields in listed}
+        return [
+            TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file"))
+            for path, (mode, _, _, size) in listed
+        ]
 
     def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
         """Return a file's text in a tree; None if it is missing, larger, or not UTF-8."""

@@ -217,11 +217,7 @@ class Mirrors:
             self._fetch(git, path, remote, tip)
         # One branch, so that names which exclude each other (`a` and `a/b`) never meet.
         shutil.rmtree(path / "refs" / "heads")
-        reference = path / "refs" / "heads" / tip.branch
-        reference.parent.mkdir(parents=True)
-        reference.write_text(f"{tip.commit}\n", "ascii")
-        head = tip.branch if tip.is_default else "pullwright/no-default"
-        (path / "HEAD").write_bytes(os.fsencode(f"ref: {_HEADS}{head}\n"))
+        _write_branch(path, tip.branch, tip.commit, "" if tip.is_default else "pullwright/no-default")
         write_state(path, tip.commit, self._clock.now().timestamp())
 
     def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: Tip) -> None:
@@ -260,10 +256,17 @@ class Mirrors:
 def _verify(folder: Path, base: tuple[str, str], tip: Tip) -> None:
     """Check that the clone is at the commit that the remote named, and complete."""
     if base != (tip.branch, tip.commit):
-        message = f"it has {base[1]} instead of {tip.commit}"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"it has {base[1]} instead of {tip.commit}")
     git = HostGit(folder, folder / "host.git")
     git.run("rev-list", "--objects", "--quiet", tip.commit, "--", doing="the clone is not complete")
+
+
+def _write_branch(git_dir: Path, branch: str, commit: str, head: str = "") -> None:
+    """Write a branch into a git directory, and name it in HEAD, or another one."""
+    reference = git_dir / "refs" / "heads" / branch
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text(f"{commit}\n", "ascii")
+    (git_dir / "HEAD").write_bytes(os.fsencode(f"ref: {_HEADS}{head or branch}\n"))
 
 
 def _is_ours(path: Path) -> bool:
@@ -321,10 +324,7 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
     for name in ("index", "shallow"):
         if (host / name).exists():
             shutil.copyfile(host / name, own / name)
-    reference = own / "refs" / "heads" / branch
-    reference.parent.mkdir(parents=True)
-    reference.write_text(f"{commit}\n", "ascii")
-    (own / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
+    _write_branch(own, branch, commit)
     text = _configuration(
         _MODEL_CONFIGURATION, commit, name=_quoted(identity.name), email=_quoted(identity.email)
     )
@@ -382,8 +382,7 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
     if result.status != 0:
         if branch is not None and "not found in upstream" in result.stderr:
             _refuse_empty(git, remote, doing)
-            message = f"{doing}: it has no branch {branch!r}"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{doing}: it has no branch {branch!r}")
         raise error_for(result.stderr, doing)
     # It names the git directory, which tools must not find.
     (tree / ".git").unlink()
@@ -394,17 +393,16 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
     if found != head and reference.is_file() and not is_guessed:
         return found, reference.read_text("ascii").strip()
     if branch is not None:
-        message = f"{doing}: {branch!r} is a tag; name a branch"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{doing}: {branch!r} is a tag; name a branch")
     _refuse_empty(git, remote, doing)
-    message = f"{doing}: it has no default branch (its HEAD is detached or names none); pass --base BRANCH"
-    raise WorkspaceError(message)
+    raise WorkspaceError(
+        f"{doing}: it has no default branch (its HEAD is detached or names none); pass --base BRANCH"
+    )
 
 
 def _refuse_empty(git: HostGit, remote: Remote, doing: str) -> None:
     if not git.run("ls-remote", "--heads", "--", remote.url, doing=doing, remote=remote):
-        message = f"{remote.shown} is empty; push a first commit and run again"
-        raise EmptyRepositoryError(message)
+        raise EmptyRepositoryError(f"{remote.shown} is empty; push a first commit and run again")
 
 
 def _configure(host: Path, commit: str) -> None:
@@ -526,19 +524,15 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         folder = folder.absolute()
         owner = lock_abandoned_folder(folder)
         if owner is None:
-            message = f"{doing}: another process uses it, or it is not a clone of this user"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{doing}: another process uses it, or it is not a clone of this user")
         undo.callback(owner.release)
         if owner.facts.address != address_key(remote.url):
-            message = f"{doing}: it is a clone of another repository"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{doing}: it is a clone of another repository")
         if not owner.facts.commit:
-            message = f"{doing}: it is not complete, so nothing was changed in it"
-            raise WorkspaceError(message)
+            raise WorkspaceError(f"{doing}: it is not complete, so nothing was changed in it")
         for name in ("host.git", "tree"):
             if (folder / name).is_symlink() or not (folder / name).is_dir():
-                message = f"{doing}: it cannot be repaired, its {name} is missing"
-                raise WorkspaceError(message)
+                raise WorkspaceError(f"{doing}: it cannot be repaired, its {name} is missing")
         base = (owner.facts.branch, owner.facts.commit)
         _repair(folder, *base, doing)
         clone = Clone(owner, base, identity, clock, remote)
@@ -553,18 +547,14 @@ def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
         path.unlink(missing_ok=True)
     for path in _damaged_objects(host / "objects", len(commit)):
         path.unlink(missing_ok=True)
-    reference = host / "refs" / "heads" / branch
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(f"{commit}\n", "ascii")
-    (host / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{branch}\n"))
+    _write_branch(host, branch, commit)
     _configure(host, commit)
     git = HostGit(folder, host)
     whole = git.attempt("rev-list", "--objects", "--quiet", commit, "--", doing=doing)
     if whole.status != 0:
-        message = (
+        raise WorkspaceError(
             f"{doing}: it cannot be repaired, objects of the base are missing ({main_line(whole.stderr)})"
         )
-        raise WorkspaceError(message)
     # A new index: the old one may be damaged, or show what was committed on the base as unchanged.
     scratch = host / "index.new"
     git.run("read-tree", commit, doing=doing, index=scratch)

@@ -6,7 +6,7 @@ import base64
 import enum
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit
@@ -69,14 +69,9 @@ def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str 
 
 
 def plain_branch(text: str) -> str:
-    """Return the name if it is valid for a branch.
-
-    Raises:
-        WorkspaceError: it is not.
-    """
+    """Return the name if it is valid for a branch. Raise `WorkspaceError` if it is not."""
     if not is_branch_name(text):
-        message = f"{printable_line(text)!r} cannot be the name of a branch"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{printable_line(text)!r} cannot be the name of a branch")
     return text
 
 
@@ -87,8 +82,9 @@ def plain_key(text: str) -> str:
         WorkspaceError: it is not.
     """
     if not is_task_key(text):
-        message = f"{printable_line(text)[:_MOST_SHOWN]!r} is not the key of a task, such as issue-12"
-        raise WorkspaceError(message)
+        raise WorkspaceError(
+            f"{printable_line(text)[:_MOST_SHOWN]!r} is not the key of a task, such as issue-12"
+        )
     return text
 
 
@@ -102,10 +98,7 @@ class GitCredential:
 
     host: str
     username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"GitCredential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
+    password: str = field(repr=False)
 
     def suits(self, authority: str) -> bool:
         """Return whether this is for the server `name` or `name:port` of a URL."""
@@ -120,8 +113,9 @@ class GitCredential:
             WorkspaceError: the user name or the password has a control character.
         """
         if any(ord(letter) < 32 or ord(letter) == 127 for letter in self.username + self.password):  # noqa: PLR2004  ASCII control
-            message = f"the credential for {self.host} contains a control character, such as a line break"
-            raise WorkspaceError(message)
+            raise WorkspaceError(
+                f"the credential for {self.host} contains a control character, such as a line break"
+            )
         # The wording of both questions: https://github.com/git/git/blob/master/credential.c
         user = quote(self.username, safe="")
         return {
@@ -191,8 +185,7 @@ def parse_remote(text: str, credential: Callable[[], GitCredential | None]) -> R
         WorkspaceError: the scheme is not accepted, the URL has a password, or the path does not exist.
     """
     if not text or any(ord(letter) < 32 for letter in text):  # noqa: PLR2004  ASCII control characters
-        message = f"{text!r} is not the address of a repository"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{text!r} is not the address of a repository")
     if "://" in text:
         return _from_url(text, credential)
     if not Path(text).exists() and _SHORT_SSH.fullmatch(text) and not text.startswith("-"):
@@ -207,10 +200,9 @@ def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remo
         parts = urlsplit("")
     scheme = parts.scheme.lower()
     if scheme not in _SCHEMES:
-        message = (
+        raise WorkspaceError(
             f"the address begins with {text.partition('://')[0]!r}; use https, http, ssh, file or a path"
         )
-        raise WorkspaceError(message)
     if scheme == "file":
         from urllib.request import url2pathname
 
@@ -224,15 +216,13 @@ def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remo
             "the address holds a user name or a token; leave it out and set the token instead"
         )
     if not parts.netloc:
-        message = f"{text!r} names no server"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{text!r} names no server")
     return Remote(text, text, scheme, parts.netloc, credential)
 
 
 def _from_path(text: str, path: Path, credential: Callable[[], GitCredential | None]) -> Remote:
     if not path.exists():
-        message = f"{text} does not exist"
-        raise WorkspaceError(message)
+        raise WorkspaceError(f"{text} does not exist")
     # A file URL and not the path: git takes a plain path as a wish for a full copy and ignores the depth.
     return Remote(path.resolve().as_uri(), text, "file", "", credential, path.resolve())
 

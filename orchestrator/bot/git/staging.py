@@ -16,9 +16,9 @@ from orchestrator.bot.git.objects import (
     DIFFERENCES,
     IGNORING,
     Contents,
-    Difference,
     change_index,
     differences,
+    update_index,
     write_tree,
 )
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import CommitScreen
     from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.objects import Difference
     from orchestrator.core.changes import FileChange
 
 # GitHub refuses larger files: https://docs.github.com/en/repositories/working-with-files/managing-large-files
@@ -60,11 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Sorts changed paths into a `Selection`.
-
-    Attributes:
-        index: modes of the tracked paths.
-    """
+    """Sorts changed paths into a `Selection`. `index` has the modes of the tracked paths."""
 
     tree: Path
     index: Mapping[str, str]
@@ -269,11 +266,7 @@ class Stager:
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
     def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all changed ones.
-
-        Returns:
-            What was not staged, sorted by path.
-        """
+        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged."""
         by_commands = self.changed(index) if include_commands else set[str]()
         tracked = self._tracked(index)
         with storage_errors(COMMITTING):
@@ -282,7 +275,7 @@ class Stager:
         ignored = self._ignored([path for path in selection.add if path not in tracked], index)
         selection.add = [path for path in selection.add if path not in ignored]
         selection.left_out += [LeftOut(path, "ignored by .gitignore") for path in ignored]
-        self._remove(selection, index)
+        update_index(self._files, index, [], selection.remove, doing=COMMITTING)
         refused = self._add(selection, index)
         self.taken = {*tracked, *selection.add} - {*selection.remove, *(item.path for item in refused)}
         return sorted(selection.left_out + refused, key=lambda item: item.path)
@@ -295,8 +288,7 @@ class Stager:
         """
         # With the files, as for every write of an index: git then checks files again that changed at the time of
         # the write.
-        before = [Difference(found.path, found.new, found.old) for found in listed]
-        change_index(self._files, index, before, doing=COMMITTING)
+        change_index(self._files, index, [found.reversed() for found in listed], doing=COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
         """Return the modes of the index's paths, from lines `<mode> <object> <stage>TAB<path>`."""
@@ -324,15 +316,6 @@ class Stager:
         if result.status not in {0, none_is_ignored}:
             raise error_for(result.stderr, COMMITTING)
         return {path.removeprefix("./") for path in decode_paths(result.stdout)}
-
-    def _remove(self, selection: Selection, index: Path) -> None:
-        if selection.remove:
-            self._files.run(
-                *("update-index", "-z", "--force-remove", "--stdin"),
-                doing=COMMITTING,
-                stdin=encode_paths(selection.remove),
-                index=index,
-            )
 
     def _add(self, selection: Selection, index: Path) -> list[LeftOut]:
         refused: list[LeftOut] = []
@@ -424,8 +407,9 @@ class Screening:
             new = differences(self.git, self.tip, tree)
             whole = self._since_base(tree, new)
             if any(difference.path in held for difference in new):
-                message = f"{COMMITTING}: what needs a person's approval could not be removed from the change"
-                raise WorkspaceError(message)
+                raise WorkspaceError(
+                    f"{COMMITTING}: what needs a person's approval could not be removed from the change"
+                )
         changes = tuple(contents.change(difference) for difference in whole)
         waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
         files = [difference.path for difference in new]

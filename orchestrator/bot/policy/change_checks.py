@@ -192,14 +192,14 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
     try:
         spec = GitIgnoreSpec.from_lines(patterns)
     except ValueError as error:
-        message = f"not a pattern for paths, as in .gitignore: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"not a pattern for paths, as in .gitignore: {error}") from error
     # It skips empty lines, and makes a pattern that matches nothing of a comment.
     found = iter(spec.patterns)
     for line in patterns:
         if not line or next(found).include is None:
-            message = f"{line!r} matches no path; write a pattern as in .gitignore, such as docs/**"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"{line!r} matches no path; write a pattern as in .gitignore, such as docs/**"
+            )
     return spec
 
 

@@ -264,11 +264,7 @@ def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class PythonTest:
-    """A test function in a Python file.
-
-    Attributes:
-        classes: the classes that contain it, the outermost first.
-    """
+    """A test function in a Python file. `classes` are those that contain it, the outermost first."""
 
     node: _Function
     classes: tuple[ast.ClassDef, ...] = ()

@@ -199,11 +199,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Page:
-    """One pass over a text.
-
-    Attributes:
-        words: the readable text, in order.
-    """
+    """One pass over a text. `words` is the readable text, in order."""
 
     hosts: Hosts
     change: Callable[[str], str]

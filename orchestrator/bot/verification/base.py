@@ -188,6 +188,34 @@ class RunOptions:
     conditions: str = ""
 
 
+def names_each_test(command: str, report: str) -> bool:
+    """Return whether a command is known to report every test; if not, only its exit code is known."""
+    return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
+
+
+_HOSTS_BY_INSTALLER = (
+    (r"pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch", "pypi.org *.pythonhosted.org"),
+    (r"npm|pnpm|npx|bun", "registry.npmjs.org"),
+    (r"yarn", "registry.yarnpkg.com registry.npmjs.org"),
+    (r"cargo", "index.crates.io static.crates.io"),
+    (r"go (?:mod|get|install)", "proxy.golang.org sum.golang.org"),
+    (r"mvnw?", "repo.maven.apache.org"),
+    (
+        r"gradlew?",
+        "services.gradle.org plugins.gradle.org github.com *.githubusercontent.com repo.maven.apache.org",
+    ),
+    (r"bundle|gem", "rubygems.org index.rubygems.org"),
+    (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
+)
+"""Installers with their default hosts."""
+
+
+def hosts_of(setup: str) -> tuple[str, ...]:
+    """Return the hosts that a set-up command may need, judged by the installers that it names."""
+    reached = (hosts for names, hosts in _HOSTS_BY_INSTALLER if re.search(rf"\b(?:{names})\b", setup))
+    return tuple(dict.fromkeys(" ".join(reached).split()))
+
+
 class Verifier(Protocol):
     """Runs the tests of one clone, each time in a fresh tree. Results are cached by tree."""
 

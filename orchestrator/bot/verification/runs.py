@@ -134,7 +134,20 @@ class HostRuns:
             WorkspaceError: git failed.
         """
         async with self._one_at_a_time:
-            return await self._kept_alone(change, repeat=repeat)
+            before = await self._before()
+            self._changes[change.tree] = change.files
+            tree, restored = await _in_thread(self._kept_tree, change)
+            kept = await self._run_all(RunKind.KEPT, tree)
+            if repeat and not (before.problem or kept.problem):
+                before, kept = [
+                    replace(one, flaky=await self._flaky_tests(one, one.cases.keys()))
+                    for one in (before, kept)
+                ]
+            else:
+                before, (kept, _) = await self._repeat_failures(before, (kept, kept))
+            if not kept.problem:
+                kept = await self._check_copies(before, kept, change.files)
+            return replace(self._runs_of(change), before=before, kept=kept, restored=restored)
 
     async def close(self) -> None:
         """Stop and clean up: see `Verifier`."""
@@ -170,21 +183,6 @@ class HostRuns:
         return replace(
             self._runs_of(change), before=before, kept=kept, after=after, new=new, restored=restored
         )
-
-    async def _kept_alone(self, change: Change, *, repeat: bool) -> Runs:
-        before = await self._before()
-        self._changes[change.tree] = change.files
-        tree, restored = await _in_thread(self._kept_tree, change)
-        kept = await self._run_all(RunKind.KEPT, tree)
-        if repeat and not (before.problem or kept.problem):
-            before, kept = [
-                replace(one, flaky=await self._flaky_tests(one, one.cases.keys())) for one in (before, kept)
-            ]
-        else:
-            before, (kept, _) = await self._repeat_failures(before, (kept, kept))
-        if not kept.problem:
-            kept = await self._check_copies(before, kept, change.files)
-        return replace(self._runs_of(change), before=before, kept=kept, restored=restored)
 
     def _kept_tree(self, change: Change) -> tuple[str, tuple[str, ...]]:
         """Return the tree of the change's code with the base's tests, and the paths restored from the base."""

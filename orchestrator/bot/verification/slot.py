@@ -110,11 +110,7 @@ class Slot:
             self._handle = -1
 
     def empty(self) -> None:
-        """Make `tree` an empty folder.
-
-        Raises:
-            ToolError: it cannot be created.
-        """
+        """Make `tree` an empty folder. Raise `ToolError` if it cannot be created."""
         try:
             self._lent.take_back(self.tree)
             _remove(self.tree)
@@ -430,11 +426,7 @@ class _ReusedFolders:
 
 
 def _copy(sources: list[Path], folder: Path) -> None:
-    """Copy files, folders and links unchanged.
-
-    Raises:
-        ToolError: copying failed.
-    """
+    """Copy files, folders and links unchanged. Raise `ToolError` if copying failed."""
     copying = subprocess.run(  # noqa: S603  a copy of our own
         [*_COPY, "--", *map(str, sources), f"{folder}/"],
         stdin=subprocess.DEVNULL,

@@ -15,7 +15,6 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.verification.copied_commands import VENV, copied_commands
 from orchestrator.core.changes import is_test_path
 
 if TYPE_CHECKING:
@@ -69,42 +68,12 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Sug
         read: returns a file's text; None if it is missing or not text.
     """
     files = _Files(paths, read)
-    found = [
-        (one, files.tests_in(suffixes)) for suggester, suffixes in _SUGGESTERS for one in suggester(files)
-    ]
+    found = [(one, files.tests_in(ends)) for suggester, ends in _SUGGESTERS for one in suggester(files)]
     found.sort(key=lambda pair: (pair[0].confidence, pair[1]), reverse=True)
     best: dict[str, SuggestedCommand] = {}
     for suggestion, _ in found:
         best.setdefault(suggestion.command, suggestion)
     return list(best.values())
-
-
-def names_each_test(command: str, report: str) -> bool:
-    """Return whether a command is known to report every test; if not, only its exit code is known."""
-    return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
-
-
-_HOSTS_BY_INSTALLER = (
-    (r"pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch", "pypi.org *.pythonhosted.org"),
-    (r"npm|pnpm|npx|bun", "registry.npmjs.org"),
-    (r"yarn", "registry.yarnpkg.com registry.npmjs.org"),
-    (r"cargo", "index.crates.io static.crates.io"),
-    (r"go (?:mod|get|install)", "proxy.golang.org sum.golang.org"),
-    (r"mvnw?", "repo.maven.apache.org"),
-    (
-        r"gradlew?",
-        "services.gradle.org plugins.gradle.org github.com *.githubusercontent.com repo.maven.apache.org",
-    ),
-    (r"bundle|gem", "rubygems.org index.rubygems.org"),
-    (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
-)
-"""Installers with their default hosts."""
-
-
-def hosts_of(setup: str) -> tuple[str, ...]:
-    """Return the hosts that a set-up command may need, judged by the installers that it names."""
-    reached = (hosts for names, hosts in _HOSTS_BY_INSTALLER if re.search(rf"\b(?:{names})\b", setup))
-    return tuple(dict.fromkeys(" ".join(reached).split()))
 
 
 class _Files:
@@ -175,6 +144,8 @@ _TEST_REQUIREMENTS = (
     "requirements_dev.txt", "test-requirements.txt", "dev-requirements.txt", "requirements/test.txt",
     "requirements/tests.txt", "requirements/testing.txt", "requirements/dev.txt", "tests/requirements.txt",
 )  # fmt: skip
+_VENV = "python3 -m venv .venv"
+"""Creates the environment into which suggested set-ups install."""
 _PYTEST = ".venv/bin/python -m pytest"
 _INSTALL = ".venv/bin/python -m pip install -q"
 _TOOLS = "python3 -m venv .tools && .tools/bin/python -m pip install -q"
@@ -225,7 +196,7 @@ class _Python:
                 return f"[{section}] in {path}"
         if path := files.has("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py"):
             return path
-        for path in (
+        named = (
             "pyproject.toml",
             *self.requirements,
             "setup.py",
@@ -233,7 +204,8 @@ class _Python:
             "tox.ini",
             "noxfile.py",
             "Pipfile",
-        ):
+        )
+        for path in named:
             if _NAMES_PYTEST.search(files.text(path)):
                 return f"pytest in {path}"
         tests = [path for path in files.tests if path.endswith(".py")][:_MOST_TESTS_READ]
@@ -276,7 +248,7 @@ class _Python:
             steps.insert(0, f"{_INSTALL} --upgrade pip")  # groups need pip 25.1
         if words:
             steps.append(" ".join((_INSTALL, *words)))
-        return " && ".join((VENV, *steps)) if steps else ""
+        return " && ".join((_VENV, *steps)) if steps else ""
 
 
 def _python(files: _Files) -> Iterator[SuggestedCommand]:
@@ -308,24 +280,19 @@ def _environment_tools(files: _Files, python: _Python) -> Iterator[SuggestedComm
     if is_tox or "tox" in python.tool or files.has("tox.toml"):
         setup_command = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
         where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
-        yield SuggestedCommand(
-            ".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, setup_command
-        )
+        command = ".tox/py/bin/python -m pytest"
+        yield SuggestedCommand(command, f"tox in {where}", Confidence.SURE, setup_command)
     if session := _NOX_SESSION.search(files.text("noxfile.py")):
         program = f".nox/{session[1]}/bin/python -m"
         editable = f" && {program} pip install -q -e ." if python.is_installable else ""
         setup_command = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{editable}"
         yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.SURE, setup_command)
     if environments := _table(python.tool, "hatch", "envs"):
-        hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
-        scripts = _table(environments, "default", "scripts")
-        run, setup_command = (
-            ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
-        )
-        source = "[tool.hatch.envs] in pyproject.toml"
-        yield SuggestedCommand(
-            f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {setup_command}"
-        )
+        hatch, source = "HATCH_DATA_DIR=.hatch .tools/bin/hatch", "[tool.hatch.envs] in pyproject.toml"
+        has_script = "test" in _table(environments, "default", "scripts")
+        run, create = ("run test", "run python -V") if has_script else ("test", "test -- --version")
+        setup_command = f"{_TOOLS} hatch && {hatch} {create}"
+        yield SuggestedCommand(f"{hatch} {run}", source, Confidence.SURE, setup_command)
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
@@ -334,9 +301,8 @@ def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
     program = ".venv/bin/python" if setup else "python3"
     names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
     pattern = "" if any(name.startswith("test") for name in names) else ' -p "*_test.py"'
-    folder = next(
-        (name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.tests)), ""
-    )
+    tops = {path.partition("/")[0] for path in files.tests if "/" in path}
+    folder = next((name for name in ("tests", "test") if name in tops), "")
     start = f" -s {folder}" if folder else ""
     if files.has(f"{folder}/__init__.py"):
         start += " -t ."
@@ -429,14 +395,10 @@ def _rust(files: _Files) -> Iterator[SuggestedCommand]:
         return
     locked = " --locked" if files.has("Cargo.lock") else ""
     cargo = "CARGO_HOME=.cargo-home cargo"
-    nextest = files.toml(".config/nextest.toml")
-    profiles = _table(nextest, "profile")
-    profile = next(
-        (name for name in ("ci", "default") if isinstance(_table(profiles, name, "junit").get("path"), str)),
-        "",
-    )
-    path = _table(profiles, profile, "junit").get("path", "")
-    if profile and re.fullmatch(r"[\w-]{1,60}\.xml", path):
+    profiles = _table(files.toml(".config/nextest.toml"), "profile")
+    reports = {name: _table(profiles, name, "junit").get("path") for name in ("ci", "default")}
+    profile, path = next(((name, path) for name, path in reports.items() if isinstance(path, str)), ("", ""))
+    if re.fullmatch(r"[\w-]{1,60}\.xml", path):
         command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
         setup = f"{cargo} nextest run{locked} --no-run"
         report = f"target/nextest/{profile}/{path}"
@@ -506,9 +468,121 @@ def _make(files: _Files) -> Iterator[SuggestedCommand]:
             return
 
 
+# Commands that stand in instructions or workflows. A command is copied only as one plain line.
+
+_MOST_COPIED_CHARS = 200
+_MOST_WORKFLOWS = 30
+_MOST_STEPS = 4
+_INSTRUCTIONS = (
+    *("AGENTS.md", "CLAUDE.md", "GEMINI.md"),
+    *("CONTRIBUTING.md", ".github/CONTRIBUTING.md", "CONTRIBUTING.rst"),
+)
+_ARGUMENTS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
+_TEST_COMMAND = re.compile(
+    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
+    r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
+    r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
+    r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
+    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
+    r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
+    rf"){_ARGUMENTS}"
+)
+_SETUP_COMMAND = re.compile(
+    r"(?:(?:python3? -m )?pip3? install|uv (?:sync|pip install)|poetry install|pdm install|npm (?:ci|install|i)|pnpm (?:install|i)"
+    r"|yarn(?: install)?|bun install|bundle install|composer install|go mod download|cargo fetch)"
+    rf"{_ARGUMENTS}"
+)
+_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
+
+
 def _copied(files: _Files) -> Iterator[SuggestedCommand]:
-    for command, setup, path in copied_commands(files.paths, files.text):
-        yield SuggestedCommand(command, path, Confidence.LIKELY, setup, copied=True)
+    """Suggest the test command of the first instructions that have one, and that of the first workflow."""
+    for path in _INSTRUCTIONS:
+        # The shortest one: longer commands run only some of the tests, or print more.
+        if command := min(_test_commands(_code_lines(files.text(path))), key=len, default=""):
+            yield SuggestedCommand(command, path, Confidence.LIKELY, copied=True)
+            break
+    workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
+    workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
+    for path in workflows[:_MOST_WORKFLOWS]:
+        if found := _command_in_workflow(files.text(path)):
+            command, steps = found
+            if any("pip" in step for step in steps):
+                # A workflow installs into the runner's Python, which a sandbox cannot write to.
+                pip = r"^(?:python3? -m )?pip3?\b"
+                steps = [_VENV, *(re.sub(pip, ".venv/bin/python -m pip", step) for step in steps)]
+                command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
+            setup = " && ".join(steps[:_MOST_STEPS])
+            yield SuggestedCommand(command, path, Confidence.LIKELY, setup, copied=True)
+            break
+
+
+def _command_in_workflow(text: str) -> tuple[str, list[str]] | None:
+    """Return the first test command in a workflow's steps, and the job's earlier install commands; None without one."""
+    for job in _run_steps_by_job(text):
+        for number, line in enumerate(job):
+            if commands := _test_commands([line]):
+                setup = [step for step in job[:number] if _is_plain(step) and _SETUP_COMMAND.fullmatch(step)]
+                return commands[0], setup
+    return None
+
+
+def _test_commands(lines: Iterable[str]) -> list[str]:
+    """Return the lines that consist of a call of a test runner."""
+    plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
+    return [
+        line
+        for line in plain
+        if _is_plain(line) and _TEST_COMMAND.fullmatch(line) and not _EXAMPLE.search(line)
+    ]
+
+
+def _is_plain(line: str) -> bool:
+    """Return whether a line is short and printable, so that a person sees everything that it does."""
+    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
+
+
+def _code_lines(text: str) -> Iterator[str]:
+    """Yield the lines of code blocks, and the inline code, of a Markdown text."""
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif fenced or line.startswith(("    ", "\t")):
+            yield line
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
+_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
+
+
+def _run_steps_by_job(text: str) -> Iterator[list[str]]:
+    """Yield the lines of the `run` steps of each job of a workflow.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. Steps in
+    an unusual layout are skipped.
+    """
+    commands: list[str] = []
+    block_indent = -1  # how far the `run` of a block is indented
+    for line in text.replace("\\\n", " ").splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        if block_indent >= 0 and (not line.strip() or indent > block_indent):
+            commands.append(" ".join(line.split()))
+            continue
+        block_indent = -1
+        if step := _STEP.match(line):
+            rest = step["rest"].strip()
+            if re.fullmatch(r"[|>][-+0-9]*", rest):
+                block_indent = line.index("run:")
+            else:
+                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
+                commands.append("".join(quoted.groups("")) if quoted else rest)
+        elif _JOB.match(line) and commands:
+            yield commands
+            commands = []
+    yield commands
 
 
 _SUGGESTERS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, ...]], ...] = (

@@ -506,7 +506,9 @@ def _words(finding: RunFinding) -> str:
         run = "this change" if finding.kind is FindingKind.INVALID else "the base's tests and settings"
         return f"The run with {run} is invalid: {in_markdown(finding.words, _WORDS_CHARS)}."
     number = len(finding.tests)
-    phrase = _PHRASES[finding.kind] if number == 1 else _plural(_PHRASES[finding.kind])
+    phrase = _PHRASES[finding.kind]
+    if number != 1:
+        phrase = re.sub(r"\w+", lambda word: _PLURALS.get(word[0], word[0]), phrase)
     tests = _shown([f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests])
     causes = _failures_in_words(finding) if finding.kind in _DOUBTFUL_IF_ASSERTED else ""
     changed = f" Changed: {_shown(finding.files)}." if finding.files else ""
@@ -536,10 +538,6 @@ _PLURALS = {
     "it": "they",
     "its": "their",
 }
-
-
-def _plural(words: str) -> str:
-    return re.sub(r"\w+", lambda word: _PLURALS.get(word[0], word[0]), words)
 
 
 def what_went_wrong(output: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.apply import invalid_entries
+from orchestrator.bot.git.work import invalid_entries
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.repositories import MODULES_FILE, folded_name, install_command, is_git_name

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.bot.forge.base import RequestQuota, Traffic
-from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -113,9 +112,7 @@ class Reply:
                 yield str(error)
 
 
-def error_of_reply(
-    reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str = TOKEN_VARIABLE
-) -> ForgeError:
+def error_of_reply(reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str) -> ForgeError:
     """Return the error for a reply of status 300 or more.
 
     Args:

@@ -19,15 +19,6 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.bot.forge.github.address import (
-    DEFAULT_API_URL,
-    STORES,
-    TOKEN_VARIABLE,
-    git_host_of,
-    is_attachment,
-    is_githubs_own,
-)
-from orchestrator.bot.forge.github.calls import ApiRequest
 from orchestrator.bot.forge.github.parsing import (
     to_datetime,
     to_datetime_or_none,
@@ -37,15 +28,21 @@ from orchestrator.bot.forge.github.parsing import (
     to_text,
 )
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
-from orchestrator.bot.forge.github.token import token_kind_of
+from orchestrator.bot.forge.github.repository import token_kind_of
 from orchestrator.bot.forge.github.transport import (
+    DEFAULT_API_URL,
+    STORES,
+    TOKEN_VARIABLE,
     AppTransport,
     GitHubApp,
     GitHubAuth,
     GitHubToken,
+    git_host_of,
+    is_attachment,
+    is_githubs_own,
     open_transport,
 )
-from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError
+from orchestrator.core.errors import ConfigurationError, ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,20 +94,11 @@ class RestPast(RestPullRequests):
 
     def merged_pull_requests(self) -> Iterator[MergedPullRequest]:
         """Yield merged pull requests, the newest first, a page at a time; only those with a known merge commit."""
-        self._need_token("read merged pull requests")
-        if not self._is_resolved:
-            self.repository()
-        owner, name = self._name.split("/")
+        doing = "read merged pull requests"
+        self._need_token(doing)
         before: str | None = None
         for _ in range(MOST_PAST_PAGES):
-            variables = {"owner": owner, "name": name, "before": before}
-            body = {"query": PAST_PULL_REQUESTS, "variables": variables}
-            doing = f"read merged pull requests of {self._name}"
-            request = ApiRequest("POST", "", doing, body=body, is_graphql=True)
-            page = self._calls.read(request, _to_page)
-            if page is None:
-                raise ForgeNotFoundError(f"cannot {doing}: there is no such repository")
-            found, before = page
+            found, before = self._query(PAST_PULL_REQUESTS, "", doing, _to_page, before=before)
             yield from reversed(found)
             if before is None:
                 return
@@ -120,7 +108,7 @@ class RestPast(RestPullRequests):
         request = self._request(
             "GET", f"/issues/{issue.number}/events", f"read the history of #{issue.number}"
         )
-        events, _ = self._calls.first_pages(request, _to_old_title, most=5)
+        events = self._calls.pages(request, _to_old_title, most=5)
         later = sorted(event for event in events if event is not None and event[0] > moment)
         return later[0][1] if later else issue.title
 
@@ -128,7 +116,7 @@ class RestPast(RestPullRequests):
         """Return how many issues a month were opened, from the newest hundred entries; None for too few issues."""
         query = {"state": "all", "sort": "created", "direction": "desc", "per_page": "100"}
         request = self._request("GET", "/issues", "list the newest issues", query=query)
-        found, _ = self._calls.first_pages(request, to_issue, most=1)
+        found = self._calls.pages(request, to_issue, most=1)
         times = sorted(issue.created_at for issue in found if issue is not None)
         if len(times) < _LEAST_ISSUES:
             return None
@@ -213,14 +201,13 @@ class GitHubForge(RestPast):
         if not is_attachment(url, self._api_url, self._name):
             return None
         own, place = git_host_of(self._api_url), urlsplit(url)
-        at_server = place.netloc.lower() == own.lower()
-        credential = self.credential() if at_server else None
+        credential = self.credential() if place.netloc.lower() == own.lower() else None
+        password = credential.password if credential else ""
         if is_githubs_own(self._api_url):
-            return AttachmentPlace(url, STORES | {own}, credential.password if credential else "")
+            return AttachmentPlace(url, STORES | {own}, password)
         port = place.port or (443 if place.scheme == "https" else 80)
         trusted = frozenset({f"{place.hostname}:{port}"})
-        host = place.hostname or ""
-        return AttachmentPlace(url, frozenset({host}), credential.password if credential else "", trusted)
+        return AttachmentPlace(url, frozenset({place.hostname or ""}), password, trusted)
 
     def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
         """Find an image in GitHub's HTML of an issue, which has signed addresses.
@@ -253,11 +240,8 @@ class GitHubForge(RestPast):
         return self._calls.parsed(reply, request.doing, to_text)
 
 
-def _to_page(data: Mapping[str, Any]) -> tuple[list[MergedPullRequest], str | None] | None:
-    """Return a page, and the cursor of the page before it; None if there is no such repository."""
-    repository = data["data"]["repository"]
-    if repository is None:
-        return None
+def _to_page(repository: Mapping[str, Any]) -> tuple[list[MergedPullRequest], str | None]:
+    """Return a page, and the cursor of the page before it."""
     listed = repository["pullRequests"]
     page = listed["pageInfo"]
     found = [to_merged_pull_request(node) for node in listed["nodes"] if node and node["mergeCommit"]]

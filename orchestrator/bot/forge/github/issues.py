@@ -21,8 +21,7 @@ from orchestrator.bot.forge.github.parsing import (
     to_login,
     to_permission,
 )
-from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
-from orchestrator.bot.forge.github.token import RestToken
+from orchestrator.bot.forge.github.repository import SETTLED_SECONDS, RestRepository
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class _KnownEdits:
     is_complete: bool
 
 
-class RestIssues(RestToken):
+class RestIssues(RestRepository):
     """Issues, their comments, labels and history. Pull requests share their numbers, comments and labels."""
 
     def __init__(
@@ -174,14 +173,10 @@ class RestIssues(RestToken):
         text = f"{body[: LONGEST_COMMENT - len(marker) - 2]}\n\n{marker}"
 
         def ours() -> Comment | None:
-            return next(
-                iter(
-                    self._own_comments_like(
-                        issue, lambda said: normalized(said).rpartition("\n")[2] == marker
-                    )
-                ),
-                None,
+            found = self._own_comments_like(
+                issue, lambda said: normalized(said).rpartition("\n")[2] == marker
             )
+            return found[0] if found else None
 
         comment, _ = self._ensure(ours, lambda: self._comment(issue, text))
         return self._updated(comment, issue, text).url
@@ -211,15 +206,15 @@ class RestIssues(RestToken):
         if wanted:
             self._updated(first, number, compose_comment(wanted, key))
         for comment in others if wanted else (first, *others):
-            self._delete(comment, number)
+            place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
+            self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
         return first.url if wanted else self._thread_url(number)
 
     def ensure_label(self, number: int, label: str) -> None:
         """Add a label to an issue or pull request unless it has the label. GitHub creates an unknown label."""
         self._need_token(f"add a label to #{number}")
         place, doing = f"/issues/{number}/labels", f"add the label {label!r} to #{number}"
-        there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
-        if label.lower() not in {name.lower() for name in there}:
+        if label.lower() not in self._labels_at(place, doing):
             # Adding a label twice changes nothing, so that the request may be repeated after a lost reply.
             self._calls.call(self._request("POST", place, doing, body={"labels": [label]}), repeatable=True)
 
@@ -237,11 +232,16 @@ class RestIssues(RestToken):
         if not label.strip("."):
             raise ForgeError(f"cannot remove the label {label!r} from #{number}: this is not a label")
         place, doing = f"/issues/{number}/labels", f"remove the label {label!r} from #{number}"
-        there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
-        if label.lower() in {name.lower() for name in there}:
+        if label.lower() in self._labels_at(place, doing):
             request = self._request("DELETE", f"{place}/{quote(label, safe='')}", doing)
             # Not found: an earlier request removed it, and only its reply was lost.
             self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+
+    def _labels_at(self, place: str, doing: str) -> set[str]:
+        """Return the labels at a place, in lower case."""
+        return set(
+            self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]).lower())
+        )
 
     def _events_of(self, number: int) -> tuple[list[LabelEvent | Edit | None], bool]:
         """Return the events of an issue or pull request, and whether these are all."""
@@ -285,7 +285,7 @@ class RestIssues(RestToken):
         found: list[Edit] = []
         after: str | None = None
         for _ in range(MOST_EDIT_PAGES):
-            page = self._query(BODY_EDITS, number, doing, _to_edit_page, after=after)
+            page = self._query(BODY_EDITS, "issue", doing, _to_edit_page, number=number, after=after)
             found += page.edits
             if not page.is_complete or page.next is None:
                 return found, page.is_complete
@@ -311,10 +311,6 @@ class RestIssues(RestToken):
             return comment
         place, doing = f"/issues/comments/{comment.id}", f"update the comment on #{number}"
         return self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
-
-    def _delete(self, comment: Comment, number: int) -> None:
-        place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
-        self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
 
     def _thread_url(self, number: int) -> str:
         return f"{self._url}/issues/{number}"
@@ -345,12 +341,8 @@ def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, dat
     return by, at
 
 
-def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
-    """Return one page of a body's edits, or None if there is no such issue."""
-    repository = data["data"]["repository"]
-    issue = repository and repository["issue"]
-    if issue is None:
-        return None
+def _to_edit_page(issue: Mapping[str, Any]) -> _EditPage:
+    """Return one page of the edits of an issue's body."""
     # The newest edit is also taken from these fields, in case the list does not have it yet.
     last = issue["lastEditedAt"]
     edits = [] if last is None else [Edit(to_login(issue["editor"]), to_datetime(last), "body")]
@@ -383,8 +375,7 @@ def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, 
 
     HTML comments in the body are escaped, so that a model's or a stranger's text cannot forge a marker.
     """
-    text = _without_markers(body)
-    changed = {**sections, key[:_LONGEST_KEY]: text}
+    changed = {**sections, key[:_LONGEST_KEY]: normalized(body).replace("<!--", "&lt;!--")}
     return {name: section for name, section in changed.items() if section}
 
 
@@ -407,10 +398,6 @@ def compose_comment(sections: Mapping[str, str], newest: str) -> str:
 def normalized(text: str) -> str:
     """Return the form of a text that is compared: GitHub's web pages change line endings and trim."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
-
-
-def _without_markers(body: str) -> str:
-    return normalized(body).replace("<!--", "&lt;!--")
 
 
 def _shortened(text: str, most: int) -> str:

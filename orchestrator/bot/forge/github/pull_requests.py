@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.bot.forge.base import (
@@ -72,7 +72,6 @@ query($owner: String!, $name: String!, $number: Int!) {
 """
 """`databaseId` is too small for today's ids. `updatedAt` changes without an edit."""
 MOST_PULL_PAGES = 10
-T = TypeVar("T")
 MOST_CHECK_PAGES = 3
 """The most pages of a hundred checks."""
 _WORKFLOWS = (".github/workflows/", ".github/actions/")
@@ -151,14 +150,16 @@ class RestPullRequests(RestIssues):
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Return all open pull requests, also from forks and by other people, that say they close this issue."""
-        return self._query(LINKED, number, f"read the pull requests of issue #{number}", to_linked)
+        doing = f"read the pull requests of issue #{number}"
+        return self._query(LINKED, "issue", doing, _to_linked, number=number)
 
     def feedback(self, number: int) -> list[Feedback]:
         """Return the feedback on a pull request, oldest first.
 
         At most the newest 100 reviews, 100 comments, and 100 threads on lines with their newest 50 comments.
         """
-        return self._query(FEEDBACK, number, f"read the feedback on pull request #{number}", to_feedback)
+        doing = f"read the feedback on pull request #{number}"
+        return self._query(FEEDBACK, "pullRequest", doing, _to_feedback, number=number)
 
     def checks(self, commit: str) -> list[Check]:
         """Return the newest run of each check of a commit, and its statuses. Empty if there are none."""
@@ -308,16 +309,13 @@ class RestPullRequests(RestIssues):
             "base": proposal.base,
         }
         doing = f"open a pull request from {proposal.branch} to {proposal.base}"
+        rejected = (HTTPStatus.UNPROCESSABLE_ENTITY,)
         request = self._request("POST", "/pulls", doing, body={**body, "draft": proposal.draft})
-        reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
-        if (
-            reply.status == HTTPStatus.UNPROCESSABLE_ENTITY
-            and proposal.draft
-            and "draft" in reply.messages().lower()
-        ):
+        reply = self._calls.call(request, accept=rejected)
+        if reply.status in rejected and proposal.draft and "draft" in reply.messages().lower():
             request = self._request("POST", "/pulls", doing, body=body)
-            reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
-        if reply.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            reply = self._calls.call(request, accept=rejected)
+        if reply.status in rejected:
             if "already exists" in reply.messages():
                 return None
             raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
@@ -386,21 +384,16 @@ _PARTS = (
 )
 
 
-def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:
-    """Return the open pull requests that close an issue, or None if there is no such issue.
+def _to_linked(issue: Mapping[str, Any]) -> list[PullRequest]:
+    """Return the open pull requests that close an issue.
 
     GitHub's answer includes merged ones, although its documentation says that only open ones are returned.
     """
-    repository = data["data"]["repository"]
-    issue = repository and repository["issue"]
-    if issue is None:
-        return None
     listed = issue["closedByPullRequestsReferences"]
     return [_to_pull_request(node) for node in _nodes(listed) if node["state"] == "OPEN"]
 
 
 def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
-    labels = node["labels"]
     return PullRequest(
         number=int(node["number"]),
         title=node["title"],
@@ -412,21 +405,14 @@ def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
         base=node["baseRefName"],
         commit=node["headRefOid"],
         author=to_login(node["author"]),
-        labels=to_labels(_nodes(labels)),
+        labels=to_labels(_nodes(node["labels"])),
         created_at=to_datetime(node["createdAt"]),
         updated_at=to_datetime(node["updatedAt"]),
     )
 
 
-def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
-    """Return the feedback on a pull request, oldest first, or None if there is no such pull request.
-
-    Reviews and comments that their author has not submitted yet are left out.
-    """
-    repository = data["data"]["repository"]
-    pull = repository and repository["pullRequest"]
-    if pull is None:
-        return None
+def _to_feedback(pull: Mapping[str, Any]) -> list[Feedback]:
+    """Return the feedback on a pull request, oldest first, without what its author has not submitted yet."""
     found = [
         *(_to_one_feedback(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
         *(

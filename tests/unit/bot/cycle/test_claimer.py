@@ -14,7 +14,7 @@ from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning, RemoteNames
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, find_answer, from_text, key_of, with_choice
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.forge.github.token import BranchRule
+from orchestrator.bot.forge.github.repository import BranchRule
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.evidence.task_text import Hint, RealChange, task_text
+from orchestrator.bot.evidence.past_changes import Hint, RealChange, task_text
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table
 

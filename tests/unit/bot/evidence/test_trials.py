@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.evidence.cases import Judged
 from orchestrator.bot.evidence.trials import (
     Arm,
     Attempted,
     Progress,
-    TotalCaps,
     Totals,
     Try,
     TryRecord,
@@ -29,7 +29,6 @@ from orchestrator.core.messages import Spent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.evidence.cases import ReadyCase
 
 ARMS = (Arm("a, json-plan", "1", "a", "json-plan"), Arm("b, json-plan", "2", "b", "json-plan"))
@@ -107,7 +106,7 @@ async def play(
     """Make the tries; why they ended."""
     ended: list[str] = []
     progress = Progress(stopped=ended.append)
-    made = totals or Totals(TotalCaps(), ManualClock(), 1)
+    made = totals or Totals(Caps(), ManualClock(), 1)
     await make_tries(wanted, attempts, record, made, progress=progress, stopped=lambda: False)
     return ended
 
@@ -139,14 +138,14 @@ async def test_another_configuration_is_another_try(tmp_path: Path) -> None:
 
 
 async def test_no_try_is_begun_that_could_pass_the_cap(tmp_path: Path) -> None:
-    attempts, totals = Played(least=0.6), Totals(TotalCaps(usd=2.5), ManualClock(), 1)
+    attempts, totals = Played(least=0.6), Totals(Caps(usd=2.5), ManualClock(), 1)
     (ended,) = await play(attempts, TryRecord(tmp_path / "t"), some(), totals)
     assert [usd for _, usd in attempts.made] == [2.5, 1.5]
     assert ended == "$2.00 of $2.50 (--max-usd-total) are spent, and the rest is less than a try needs"
 
 
 async def test_tries_at_once_share_what_is_left(tmp_path: Path) -> None:
-    attempts, totals = Played(cost=0.5), Totals(TotalCaps(usd=4.0), ManualClock(), 3)
+    attempts, totals = Played(cost=0.5), Totals(Caps(usd=4.0), ManualClock(), 3)
     await play(attempts, TryRecord(tmp_path / "t"), some(), totals)
     assert attempts.most == 3
     granted = [usd or 0 for _, usd in attempts.made[:3]]
@@ -158,7 +157,7 @@ async def test_money_of_earlier_processes_counts(tmp_path: Path) -> None:
     wanted, record = some(), TryRecord(tmp_path / "t")
     record.add(done(wanted[0], 1.0))
     attempts = Played(begun={wanted[1].key: Spent(0.75, 1, 0.1, 1)})
-    totals = Totals(TotalCaps(usd=3.0), ManualClock(), 1)
+    totals = Totals(Caps(usd=3.0), ManualClock(), 1)
     totals.spent = known_before(wanted, attempts, record)
     assert totals.spent.usd == 1.75
     await play(attempts, record, wanted, totals)
@@ -166,7 +165,7 @@ async def test_money_of_earlier_processes_counts(tmp_path: Path) -> None:
 
 
 async def test_a_cost_that_nobody_knows_ends_a_capped_run(tmp_path: Path) -> None:
-    totals = Totals(TotalCaps(usd=3.0), ManualClock(), 1)
+    totals = Totals(Caps(usd=3.0), ManualClock(), 1)
     attempts = Played(cost=None)
     (ended,) = await play(attempts, TryRecord(tmp_path / "t"), some(), totals)
     assert len(attempts.made) == 1
@@ -175,7 +174,7 @@ async def test_a_cost_that_nobody_knows_ends_a_capped_run(tmp_path: Path) -> Non
 
 async def test_minutes_are_those_since_the_start(tmp_path: Path) -> None:
     clock = ManualClock()
-    totals = Totals(TotalCaps(minutes=10.0), clock, 1)
+    totals = Totals(Caps(minutes=10.0), clock, 1)
     clock.advance(9 * 60.0)
     caps = totals.grant("a", 0.0)
     assert not isinstance(caps, str)

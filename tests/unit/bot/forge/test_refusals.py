@@ -28,7 +28,9 @@ def refused(
     status: int, headers: dict[str, str] | None = None, body: Any = None, *, has_token: bool = True
 ) -> ForgeError:
     text = body if isinstance(body, str) else json.dumps(body or {})
-    return error_of_reply(Reply(status, headers or {}, text), "open the door", NOW, has_token=has_token)
+    return error_of_reply(
+        Reply(status, headers or {}, text), "open the door", NOW, has_token=has_token, variable="GITHUB_TOKEN"
+    )
 
 
 @table(
@@ -192,6 +194,6 @@ def test_a_permission_is_not_taken_for_a_limit_because_the_quota_is_shown() -> N
     ),
 )
 def test_any_reply_becomes_one_line(status: int, headers: dict[str, str], text: str) -> None:
-    found = error_of_reply(Reply(status, headers, text), "x", NOW, has_token=True)
+    found = error_of_reply(Reply(status, headers, text), "x", NOW, has_token=True, variable="GITHUB_TOKEN")
     assert len(str(found).splitlines()) == 1
     assert len(str(found)) < 600

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.apply import invalid_entries
+from orchestrator.bot.git.work import invalid_entries
 from orchestrator.core.errors import WorkspaceError
 from tests.tables import table
 from tests.unit.bot.conftest import FILES

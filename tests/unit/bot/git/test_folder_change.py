@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.bot.git import checkpoints as module
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
-from orchestrator.bot.git.folder_change import FolderChange, find_base
 from orchestrator.bot.git.folders import folder_size
+from orchestrator.bot.git.work import FolderChange, find_base
 from orchestrator.core.errors import WorkspaceError
 from tests.scenarios.stage import add_commit, git, make_repository
 from tests.unit.bot.git.rig import clone

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.settings import Settings
+from orchestrator.bot.verification.base import hosts_of, names_each_test
 from orchestrator.bot.verification.suggest import (
     Confidence,
     SuggestedCommand,
-    hosts_of,
-    names_each_test,
     suggest,
 )
 from tests.tables import table
