@@ -3,7 +3,9 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from tests.doubles.postgres import PostgresServer
 
 # The same examples each time, so that more of them find more only where the code is new:
-# HYPOTHESIS_PROFILE=thorough has others each time.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
+# HYPOTHESIS_PROFILE=thorough has others each time, and many.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
@@ -39,6 +41,9 @@ _LEAKING = (
     "OTEL_",
 )
 _NUMBERS = itertools.count()
+_NAME_CHARS = 30
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+"""The default are 700: a test makes more."""
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be absent
@@ -56,6 +61,7 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.disable()
     result = yield
     gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     gc.enable()
     return result
 
@@ -73,6 +79,8 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         # Programs speak English on every machine. With another value argparse looks for translations of each
         # word in folders that are not there: most of the cost of an argument parser.
         patch.setenv("LANGUAGE", "C")
+        # As in an activated environment: `python3` is this one, and no version manager's script that looks for one.
+        patch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
         patch.setenv("TZ", "UTC")
         time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
@@ -99,6 +107,15 @@ def state_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     home = tmp_path_factory.getbasetemp() / "state" / str(next(_NUMBERS))
     monkeypatch.setenv("PULLWRIGHT_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The test's own folder, of whose name nobody has to look whether another test has it."""
+    name = re.sub(r"\W", "_", request.node.name)[:_NAME_CHARS]
+    folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_NUMBERS)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ def nouns(tree: ast.AST) -> list[int]:
         node.lineno
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not any("property" in ast.unparse(one) for one in node.decorator_list)
         and NO_VERB.match(ast.get_docstring(node) or "")
+        and not any("property" in ast.unparse(one) for one in node.decorator_list)
     ]
 
 

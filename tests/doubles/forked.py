@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import NoReturn
 
 _IMPORTED_LATE = (
@@ -110,6 +110,24 @@ def run(
         process = Forked(argv, (nothing.fileno(), out.fileno(), err.fileno()), folder, environ)
         status = process.wait()
         return subprocess.CompletedProcess([*argv], status, _text(out), _text(err))
+
+
+@contextlib.contextmanager
+def piped(*argv: str, environ: Mapping[str, str] | None = None) -> Iterator[tuple[Forked, IO[str], IO[str]]]:
+    """The program with its output and errors, to be read while it runs. It does not outlive the `with` block."""
+    (out, program_out), (err, program_err) = os.pipe(), os.pipe()
+    with os.fdopen(out, encoding="utf-8") as output, os.fdopen(err, encoding="utf-8") as errors:
+        try:
+            with Path(os.devnull).open("rb") as nothing:
+                process = Forked(argv, (nothing.fileno(), program_out, program_err), environ=environ)
+        finally:
+            os.close(program_out)
+            os.close(program_err)
+        try:
+            yield process, output, errors
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
 
 def _text(file: IO[bytes]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.app.cli import main
+from tests.doubles.forked import Forked
 from tests.doubles.github import people
 from tests.doubles.github.fixtures import github
 from tests.doubles.scripted_past import ScriptedPast, cheats, copies, does_nothing, writes
@@ -18,7 +19,6 @@ from tests.scenarios.stage import git
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tests.doubles.github.server import GitHub
     from tests.doubles.model_server import RecordedRequest, Step
@@ -191,14 +191,10 @@ def test_after_kill_9_the_same_command_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     with _Stalls({"copies": copies(past)}, at) as models:
         words = command(models, past, "--from-git", "--last", "1", "--json")
-        killed = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with Path(os.devnull).open("r+b") as nothing:
+            killed = Forked(tuple(words), (nothing.fileno(),) * 3)
         assert models.reached.wait(300)
         killed.kill()
-        killed.wait()
         models.gate.set()
         done = backtest(capsys, models, past, "--from-git", "--last", "1")
         first = [

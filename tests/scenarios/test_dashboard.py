@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +16,7 @@ from orchestrator.app.cli.arguments import QUESTION
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
+from tests.doubles import forked
 from tests.doubles.browser import axe, chromium
 from tests.doubles.fleets import busy_fleet
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
@@ -47,15 +46,9 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def opened(home: Path, *flags: str) -> Iterator[str]:
     """A dashboard in a process of its own; gives the address that it printed. It ends when it is told to."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "dashboard", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PULLWRIGHT_HOME": str(home), "TZ": "UTC"},
-    ) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
+    environ = {**os.environ, "PULLWRIGHT_HOME": str(home), "TZ": "UTC"}
+    with forked.piped("dashboard", *flags, environ=environ) as (process, out, _):
+        address = out.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[A-Za-z0-9_-]{43}", address)
         try:
             yield address

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import urllib.request
@@ -20,12 +19,14 @@ from orchestrator.app.cli.worker import database_file
 from orchestrator.bot.fleet.store import FleetStore
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.repositories import install_command
+from tests.doubles import forked
 from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.doubles.forked import Forked
     from tests.doubles.model_server import RecordedRequest, Step
 
 slow = pytest.mark.slow(reason="a fleet of processes")
@@ -51,18 +52,10 @@ def fleet(stage: Stage, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def started(file: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+def started(file: Path, *options: str) -> Iterator[tuple[Forked, IO[str], IO[str]]]:
     """A worker in a process of its own, and what it prints."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "worker", "--config", str(file), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        yield process, process.stdout, process.stderr
+    with forked.piped("worker", "--config", str(file), *options) as running:
+        yield running
 
 
 def health(said: str) -> dict[str, Any]:
@@ -149,17 +142,16 @@ def test_sigterm_or_a_second_ctrl_c_ends_it_at_once_with_the_work_on_the_remote(
         return gated(do(FINISH).text, gate)
 
     stage.script(do(WRITE), hangs)
-    with started(fleet, "--json") as (process, _, err):
+    with started(fleet, "--json") as (process, out, err):
         assert asked.wait(60)
         assert "health at" in err.readline()
         for one in signals[:-1]:  # two that come at once are one
             process.send_signal(one)
             assert "press Ctrl+C again to end at once" in err.readline()
         process.send_signal(signals[-1])
-        said, _ = process.communicate(timeout=60)
+        results = [json.loads(line) for line in out]
+        assert process.wait(60) == 130
     gate.set()
-    assert process.returncode == 130
-    results = [json.loads(line) for line in said.splitlines()]
     (ended,) = [one for one in results if one["repository"].endswith("good")]
     assert ended["outcome"] == "interrupted"
     assert ended["saved"].startswith("refs/pullwright/wip/")
@@ -198,12 +190,13 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
 
 @slow
 def test_a_fleet_with_nothing_to_do_says_until_when(stage: Stage, fleet: Path) -> None:
-    with started(fleet, "--cron", "0 0 29 2 *") as (process, _, err):
+    with started(fleet, "--cron", "0 0 29 2 *") as (process, out, err):
         said = [err.readline() for _ in range(2)][1]
         process.send_signal(signal.SIGTERM)
-        rest = process.communicate()
+        rest = out.read(), err.read()
+        assert process.wait() == 130
     assert re.fullmatch(r"pullwright: nothing to do before 20\d\d-02-29 00:00 UTC, then \./broken\n", said)
-    assert (process.returncode, *rest) == (130, "", "")
+    assert rest == ("", "")
     assert not stage.model.requests
 
 

@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import urllib.request
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.doubles import forked
 from tests.doubles.collector import Collector
 from tests.doubles.model_server import gated
 from tests.scenarios.stage import FILES, FINISH, FIX_IT, Stage, add_commit, branches, do, make_repository
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.doubles.forked import Forked
     from tests.doubles.github.server import GitHub
     from tests.doubles.model_server import RecordedRequest, Step
 
@@ -37,28 +37,14 @@ PROPOSE = do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""}), F
 @contextmanager
 def worker(
     file: Path, url: str, *options: str, traces: str = ""
-) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+) -> Iterator[tuple[Forked, IO[str], IO[str]]]:
     """A worker of the fleet in a process of its own, once it takes turns. `traces` is a collector's address."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "fleet", "run", "--config", str(file), "--json", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **SECRETS,
-            "PULLWRIGHT_DATABASE_URL": url,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": traces,
-        },
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        assert "takes turns from" in said, said + process.stderr.read()
-        try:
-            yield process, process.stdout, process.stderr
-        finally:
-            process.kill()
+    told = {"PULLWRIGHT_DATABASE_URL": url, "OTEL_EXPORTER_OTLP_ENDPOINT": traces}
+    words = ("fleet", "run", "--config", str(file), "--json", *options)
+    with forked.piped(*words, environ={**os.environ, **SECRETS, **told}) as (process, out, err):
+        said = err.readline()
+        assert "takes turns from" in said, said + err.read()
+        yield process, out, err
 
 
 def results(out: IO[str], number: int) -> list[dict[str, Any]]:
@@ -66,7 +52,7 @@ def results(out: IO[str], number: int) -> list[dict[str, Any]]:
     return [json.loads(out.readline()) for _ in range(number)]
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: Forked) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
 

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles import forked
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import gated
 from tests.scenarios.stage import FILES, FIX, FIX_IT, FIXED, PROPOSE, Stage, branches, do, git
@@ -119,26 +118,22 @@ class Running:
     """The program in a process of its own, stopped in the middle of a reply by a gate."""
 
     def __init__(self, stage: Stage, repository: Path, *flags: str) -> None:
-        words = ["-m", "orchestrator", "run", "--repo", str(repository), *TASK, "--json", "--plain"]
+        words = ["run", "--repo", str(repository), *TASK, "--json", "--plain"]
         model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
-        self.process = subprocess.Popen(
-            [sys.executable, *words, *model, *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ},
-        )
+        self._opened = ExitStack()
+        running = self._opened.enter_context(forked.piped(*words, *model, *flags))
+        self.process, self._out, self._err = running
 
     def wait_for(self, words: str) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
+        for line in self._err:
             if words in line:
                 return
         raise AssertionError(words)
 
     def end(self) -> tuple[int, dict[str, object]]:
-        out, _ = self.process.communicate(timeout=60)
-        return self.process.returncode, json.loads(out)
+        with self._opened:
+            out = self._out.read()
+            return self.process.wait(60), json.loads(out)
 
 
 def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles import forked
 from tests.scenarios.stage import FINISH, Stage, add_commit, do, program
 
 if TYPE_CHECKING:
@@ -57,13 +56,10 @@ def test_who_asks_for_the_end_before_the_first_time_gets_it(
 ) -> None:
     model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
     argv = ["run", "--repo", str(repository), *model, "--cron", "0 0 29 2 *"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *argv], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
+    with forked.piped(*argv) as (process, _, err):
+        line = err.readline()
         process.send_signal(number)
-        assert process.stderr.read() == ""  # there is no round to wait for
+        assert err.read() == ""  # there is no round to wait for
         assert process.wait() == said
     assert "waiting until" in line
     assert "02-29 00:00 UTC" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import sys
@@ -245,8 +246,8 @@ class GitHub:
         permissions: Mapping[str, str] | None = None,
         token_seconds: int = 3600,
     ) -> App:
-        """A GitHub App with a new key, installed on these repositories."""
-        private_key, public_key = _key_pair()
+        """A GitHub App with a key that no other app of this server has, installed on these repositories."""
+        private_key, public_key = _key_pair(len(self.apps))
         number = len(self.apps) + 1
         app = App(
             id=4000 + number,
@@ -304,7 +305,9 @@ class GitHub:
         return json.dumps([f"{r.method} {r.path} -> {r.status}" for r in self.requests], indent=1)
 
 
-def _key_pair() -> tuple[str, str]:
+@functools.cache
+def _key_pair(_number: int) -> tuple[str, str]:
+    """The keys of a server's first app, its second, and so on: the same ones in each test, for they take long."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from orchestrator.app.cli import main
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.events import Warned
+from tests.doubles import forked
 from tests.doubles.journals import Journals, proposed, runs_of_tests, started, worked_round
 
 if TYPE_CHECKING:
@@ -98,15 +97,10 @@ def test_logs_is_the_story_of_the_newest_run(made: Journals, capsys: pytest.Capt
 @pytest.mark.parametrize("command", [["logs", "-f"], ["show", "--follow", "--json"]])
 def test_a_run_is_followed_to_its_end(made: Journals, own_state: Path, command: list[str]) -> None:
     writer = made.begin(NOW, [*started("r", TASK, "o/r"), Warned("before")])
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *command],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PULLWRIGHT_HOME": str(own_state)},
-    ) as process:
-        assert process.stdout is not None
+    environ = {**os.environ, "PULLWRIGHT_HOME": str(own_state)}
+    with forked.piped(*command, environ=environ) as (process, out, _):
         lines = []
-        for line in process.stdout:
+        for line in out:
             lines.append(line)
             if "before" in line:
                 writer(Warned("after"))

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.briefing import INSTRUCTIONS_BYTES
@@ -104,7 +104,6 @@ async def test_a_large_repository_is_briefed_and_each_file_read_once() -> None:
     assert len(repo.reads) == len(set(repo.reads)) <= 303
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     files=st.dictionaries(
         st.from_regex(

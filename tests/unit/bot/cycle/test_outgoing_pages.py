@@ -113,7 +113,7 @@ def held(reason: str, patch: str) -> str:
 
 
 @pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(pages)
 @example("\n\n".join(LIES))
 def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
@@ -131,7 +131,7 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
             assert "In the model's own words" in below.partition("</h2>")[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(st.lists(documents, min_size=1, max_size=3).map(tuple), pages)
 @example(FORGED, "\n\n".join(LIES))
 @example(
@@ -158,7 +158,7 @@ def test_an_item_of_the_models_list_is_a_line_of_words(items: tuple[str, ...], t
     assert TASK.is_marked(whole)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(pages)
 @example("\n\n".join(LIES))
 @example("\x1e[skip ci]")

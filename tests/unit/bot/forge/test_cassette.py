@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+import vcr
 
 from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.forge.github.calls import CallTiming
@@ -13,26 +14,27 @@ from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
 
-CASSETTES = Path(__file__).parents[3] / "data" / "github" / "cassettes"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vcr.cassette import Cassette
+
+CASSETTE = Path(__file__).parents[3] / "data" / "github" / "cassettes" / "emulate.yaml"
 
 
-@pytest.fixture(scope="module")
-def vcr_config() -> dict[str, object]:
-    return {
-        "match_on": ["method", "uri", "body"],
-        "filter_headers": ["authorization", "user-agent"],
-        "decode_compressed_response": True,
-    }
+@pytest.fixture
+def tape() -> Iterator[Cassette]:
+    recorder = vcr.VCR(
+        record_mode=vcr.mode.NONE if CASSETTE.exists() else vcr.mode.ONCE,
+        match_on=["method", "uri", "body"],
+        filter_headers=["authorization", "user-agent"],
+        decode_compressed_response=True,
+    )
+    with recorder.use_cassette(str(CASSETTE)) as tape:
+        yield tape
 
 
-@pytest.fixture(scope="module")
-def vcr_cassette_dir() -> str:
-    return str(CASSETTES)
-
-
-@pytest.mark.vcr
-@pytest.mark.default_cassette("emulate.yaml")
-def test_the_verbs_understand_a_stand_in_that_is_not_ours(vcr: Any) -> None:
+def test_the_verbs_understand_a_stand_in_that_is_not_ours(tape: Cassette) -> None:
     clock = ManualClock()
     timing = CallTiming(clock, clock.advance, pacing_seconds=0)
     forge = GitHubForge("octo/demo", GitHubToken("test_token_admin"), timing, "http://127.0.0.1:4801")
@@ -51,7 +53,7 @@ def test_the_verbs_understand_a_stand_in_that_is_not_ours(vcr: Any) -> None:
     asked_again = forge.ensure_question(1, "1", "Or that one?")
     forge.close()
 
-    assert vcr.play_count == len(vcr)
+    assert tape.play_count == len(tape)
     assert (repository.name, repository.default_branch) == ("octo/demo", "main")
     assert (readme, missing) == ("# demo\n\nA demo\n", None)
     assert [(issue.number, issue.title, issue.author) for issue in issues] == [

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import PurePosixPath
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.git.remote import is_commit_id
@@ -13,7 +13,6 @@ from orchestrator.core.repositories import is_branch_name
 from tests.tables import table
 
 
-@settings(max_examples=60)
 @given(st.text(alphabet="ab/.@{-lock~^: \\*?[\x01HEAD", max_size=8))
 def test_we_refuse_at_least_what_git_refuses(name: str) -> None:
     done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, check=False)
@@ -66,7 +65,6 @@ def git_takes(name: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(PIECES), max_size=5).map("".join))
 def test_what_we_take_for_a_branch_git_takes_for_a_reference(name: str) -> None:
     assert git_takes(name) or not is_branch_name(name)

@@ -270,7 +270,7 @@ LETTERS = st.sampled_from(sorted({*string.printable} - {*string.whitespace, "\\"
     ("manager", "pattern"), [(manager, one) for manager, patterns in MANAGERS.items() for one in patterns]
 )
 @given(data=st.data())
-@settings(max_examples=settings().max_examples // 10)  # of each of some hundred and seventy patterns
+@settings(max_examples=settings().max_examples // 5)  # of each of some hundred and seventy patterns
 def test_what_a_manager_of_renovate_looks_for_waits(manager: str, pattern: str, data: st.DataObject) -> None:
     """Whatever the pattern takes, in any folder where it has no root, in small and in capital letters."""
     path = data.draw(st.from_regex(pattern, alphabet=LETTERS, fullmatch=True))

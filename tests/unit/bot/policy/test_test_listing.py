@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.policy.test_listing import TestListing, list_tests
@@ -330,7 +330,6 @@ def test_time_is_linear(path: str, text: str) -> None:
     list_tests([change(path, None, text), change(f"x/{path}", text, None)])
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=80), st.sampled_from([PATH, "a.py", "a.test.ts", "a_test.go", "a.rs", "spec/a.rb"]))
 def test_no_text_is_an_error(text: str, path: str) -> None:
     for lines in (listed(ONE, text, path).lines(), listed(text, None, path).lines()):

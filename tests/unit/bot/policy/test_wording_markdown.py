@@ -120,7 +120,7 @@ def test_the_judge_finds_each_kind_of_harm(text: str) -> None:
     assert trailers("Signed-off-by          : X <x@y.example>")
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(documents)
 @example("a@-b.example a@.b.example xmpp:a@_b.example")
 @example("- x\n  ```\n@victim")
@@ -148,7 +148,7 @@ def test_nothing_happens_on_the_forge_and_a_second_time_changes_nothing(text: st
     assert WORDING.comment(comment, issue=7) == comment
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 @given(documents)
 def test_git_finds_no_trailer(text: str) -> None:
     assert trailers(WORDING.text(text, issue=7)) == ""

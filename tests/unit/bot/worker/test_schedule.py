@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.worker.schedule import Alarm, Schedule, make_schedule, read_crontab
@@ -148,7 +148,6 @@ _ITEMS = st.one_of(
 _PARTS = st.lists(_ITEMS, min_size=1, max_size=3).map(",".join)
 
 
-@settings(max_examples=50)
 @given(st.lists(_PARTS, min_size=5, max_size=5).map(" ".join))
 def test_a_line_is_read_or_refused_and_what_is_read_fits_its_field(line: str) -> None:
     try:

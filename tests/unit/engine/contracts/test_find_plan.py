@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.messages import FinishReason
@@ -57,7 +57,6 @@ def _ends(text: str, calls: list[dict[str, Any]], indent: int | None) -> list[in
     return ends
 
 
-@settings(max_examples=60, deadline=None)
 @given(words=CODE | CONTENT, calls=CALLS, wrap=WRAPS, indent=INDENTS, data=st.data())
 def test_of_a_prefix_only_whole_calls_run(
     words: str, calls: list[dict[str, Any]], wrap: tuple[str, str], indent: int | None, data: st.DataObject

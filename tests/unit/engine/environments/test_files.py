@@ -355,7 +355,11 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(NAMES, max_size=6), st.sampled_from(["", "/"]))
 def test_no_accepted_path_resolves_outside(
     tree: ConfinedTree, root: Path, names: list[str], start: str

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import (
@@ -360,7 +360,6 @@ MESSAGES = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=50)
 @given(MESSAGES)
 def test_any_conversation_becomes_json_without_blank_texts(messages: tuple[Message, ...]) -> None:
     body = body_of(OPUS, Request("", messages))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
@@ -98,7 +98,6 @@ async def test_a_whole_reply_over_a_real_connection() -> None:
     assert response.usage == Usage(100, 33, 95)
 
 
-@settings(max_examples=50)
 @given(st.sampled_from(sorted(DATA.glob("*.sse"))), st.lists(st.integers(0, 4_000), max_size=12))
 def test_any_cutting_of_a_stream_gives_the_same(file: Path, cuts: list[int]) -> None:
     raw = file.read_bytes()
@@ -111,7 +110,6 @@ def test_any_cutting_of_a_stream_gives_the_same(file: Path, cuts: list[int]) -> 
     assert read(chunks()) == read(raw)
 
 
-@settings(max_examples=50)
 @given(st.sampled_from(sorted(DATA.glob("*.sse"))), st.integers(1, 40))
 def test_a_stream_cut_before_its_end_is_an_error(file: Path, kept: int) -> None:
     events = file.read_text().split("\n\n")[:-3]  # without message_delta and message_stop
@@ -188,7 +186,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(WORDS), JSON), max_size=4))
 def test_any_json_gives_a_reply_or_an_error_of_ours(events: list[tuple[str, Any]]) -> None:
     decoder = WIRE.decoder(ASK)

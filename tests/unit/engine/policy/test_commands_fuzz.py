@@ -13,7 +13,9 @@ def test_what_was_found_once_stays_found(data: bytes) -> None:
     TARGET.run(data)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(TARGET.inputs())
 def test_no_promise_is_broken(data: bytes) -> None:
     TARGET.run(data)

@@ -115,7 +115,7 @@ def test_shells_pass_programs_exactly_the_parsed_words(
                 assert calls == ours(line), text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 @given(text=TEXTS)
 def test_the_scanner_finds_what_the_parser_reads(text: str) -> None:
     line = parsed(text)

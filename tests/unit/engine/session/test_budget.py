@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
@@ -366,7 +366,6 @@ def test_characters_beyond_ascii_count_by_their_bytes_and_half_characters_do_no_
     assert half.tokens("m", 0) > plain.tokens("m", 0)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=5),
@@ -455,7 +454,6 @@ def _within(one: Budget) -> None:
         assert one.usage.total_tokens + one.uncertain_tokens <= one.limits.tokens
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     dice=st.randoms(),
     usd=st.one_of(st.none(), st.floats(0, 0.2)),
