@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.event_lines import Narrator
@@ -52,7 +53,6 @@ from orchestrator.core.repositories import Commands
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
-    from pathlib import Path
 
     from orchestrator.app.html.page import Block, Cell, Tone
     from orchestrator.bot.journal.index import RunSummary
@@ -351,7 +351,7 @@ def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
 def _patch(run: RunSummary) -> str:
     """Return the change that was saved as a patch, if this machine has it."""
     try:
-        with open(run.patch, "rb") as file:  # noqa: PTH123  the path is a text, and may be empty
+        with Path(run.patch).open("rb") as file:
             return file.read(_MOST_PATCH_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""

@@ -513,25 +513,22 @@ class _SessionSpans:
         self._end_round()
         if not self.is_beside:
             self._round = self.cycle.start("round", self.current, {"pullwright.round": event.round})
-        asked = self.cycle.asked(event.model)
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.conversation.id": self.cycle.run,
-            **asked,
-            **({"pullwright.purpose": self.agent} if self.is_beside else {}),
-        }
-        name = f"chat {asked.get('gen_ai.request.model', '')}".rstrip()
-        self._request = self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
+        self._request = self._start_request("chat", event.model, {"gen_ai.conversation.id": self.cycle.run})
+        if self.is_beside:
+            self._request.set_attribute("pullwright.purpose", self.agent)
+
+    def _start_request(self, operation: str, model: str, more: Mapping[str, str]) -> Span:
+        asked = self.cycle.asked(model)
+        name = f"{operation} {asked.get('gen_ai.request.model', '')}".rstrip()
+        attributes = {"gen_ai.operation.name": operation, **more, **asked}
+        return self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
 
     def _replied(self, event: ReplyReceived) -> None:
         if self._request is None:
             if self.agent != EMBEDDING_AGENT:
                 return
             # Told once it is over, so the span has no length.
-            asked = self.cycle.asked(event.model)
-            name = f"embeddings {asked.get('gen_ai.request.model', '')}".rstrip()
-            attributes = {"gen_ai.operation.name": "embeddings", **asked}
-            self._request = self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
+            self._request = self._start_request("embeddings", event.model, {})
         usage = event.usage
         found: dict[str, Any] = {
             "gen_ai.response.model": self.cycle.tracing.word(event.model),
