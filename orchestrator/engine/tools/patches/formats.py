@@ -543,7 +543,8 @@ def _after(file: DiffFile, begin: str) -> str | None:
 
 def _mode(file: DiffFile, begin: str) -> str:
     """Return the file mode at the end of a header line, or an empty text; `index` has one only if it stays."""
-    *_, last = ("", *(_after(file, begin) or "").split())
+    words = (_after(file, begin) or "").split()
+    last = words[-1] if words else ""
     return last if len(last) == len(_PLAIN_MODE) and last.isdigit() else ""
 
 
