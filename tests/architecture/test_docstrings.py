@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parents[2] / "orchestrator"
 NO_VERB = re.compile(
@@ -15,13 +19,21 @@ NO_VERB = re.compile(
 )
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Give a node and what is below it, but for expressions: no function with a docstring is in one."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield from statements(child)
+
+
 def nouns(tree: ast.AST) -> list[int]:
     """Return the lines of functions whose docstring begins with another word. A property may: it is a value."""
     return [
         node.lineno
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and NO_VERB.match(ast.get_docstring(node) or "")
+        and NO_VERB.match((ast.get_docstring(node, clean=False) or "").lstrip())
         and not any("property" in ast.unparse(one) for one in node.decorator_list)
     ]
 
