@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command.
 
     Attributes:
@@ -490,40 +490,46 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = {
-    "init": Command(
+    "init": CommandEntry(
         "set a repository up: its rules, a label, a workflow, or one pull request with all of it", _add_init
     ),
-    "run": Command("take one task, change the repository, open a pull request", _add_run),
-    "worker": Command("work on several repositories, as a fleet's file says", _add_worker),
-    "fleet": Command(
+    "run": CommandEntry("take one task, change the repository, open a pull request", _add_run),
+    "worker": CommandEntry("work on several repositories, as a fleet's file says", _add_worker),
+    "fleet": CommandEntry(
         "work on several repositories with workers on several machines and one queue", _add_fleet
     ),
-    "chat": Command("talk with the model about this folder, or about a clone of a repository", _add_chat),
-    "ask": Command("ask the model one question about this folder, and print its answer", _add_ask, "run"),
-    "show": Command("print what happened in a run", _add_show),
-    "logs": Command("print what happened in the newest run, or in a named one", _add_logs, "show"),
-    "dashboard": Command("show the runs of this machine as a page in a browser", _add_dashboard, "show"),
-    "pulls": Command("list the pull requests and questions of local repositories", _add_pulls, "tasks"),
-    "backtest": Command("try models and settings on past changes of a repository", _add_backtest),
-    "redteam": Command("try known attacks on this configuration, offline", _add_redteam, "doctor"),
-    "verify-pr": Command(
+    "chat": CommandEntry(
+        "talk with the model about this folder, or about a clone of a repository", _add_chat
+    ),
+    "ask": CommandEntry(
+        "ask the model one question about this folder, and print its answer", _add_ask, "run"
+    ),
+    "show": CommandEntry("print what happened in a run", _add_show),
+    "logs": CommandEntry("print what happened in the newest run, or in a named one", _add_logs, "show"),
+    "dashboard": CommandEntry("show the runs of this machine as a page in a browser", _add_dashboard, "show"),
+    "pulls": CommandEntry("list the pull requests and questions of local repositories", _add_pulls, "tasks"),
+    "backtest": CommandEntry("try models and settings on past changes of a repository", _add_backtest),
+    "redteam": CommandEntry("try known attacks on this configuration, offline", _add_redteam, "doctor"),
+    "verify-pr": CommandEntry(
         "run the tests of a pull request again, and say which of its claims hold", _add_verify_pr
     ),
-    "digest": Command("report what was done, what was not done and why, and the cost", _add_digest),
-    "claims": Command("list who works on which task, or release a task", _add_claims, "tasks"),
-    "retry": Command("let the next cycle take a task again", _add_retry, "tasks"),
-    "close": Command(
+    "digest": CommandEntry("report what was done, what was not done and why, and the cost", _add_digest),
+    "claims": CommandEntry("list who works on which task, or release a task", _add_claims, "tasks"),
+    "retry": CommandEntry("let the next cycle take a task again", _add_retry, "tasks"),
+    "close": CommandEntry(
         "close a pull request of Pullwright, so that its task is not taken again", _add_close, "tasks"
     ),
-    "forget": Command(
+    "forget": CommandEntry(
         "delete what is stored about a task: unfinished work, conversation, failures", _add_forget, "tasks"
     ),
-    "mcp": Command("list the MCP servers, test one, approve its tools", _add_mcp),
-    "memory": Command("show, change, export or import what is remembered for later sessions", _add_memory),
-    "doctor": Command("test what a run needs, and say how to fix what is missing", _add_doctor),
-    "config": Command("print the effective configuration and where it comes from", _add_config),
-    "help": Command("print this page, the help of a command, or the manual page", _add_help),
-    "completion": Command(
+    "mcp": CommandEntry("list the MCP servers, test one, approve its tools", _add_mcp),
+    "memory": CommandEntry(
+        "show, change, export or import what is remembered for later sessions", _add_memory
+    ),
+    "doctor": CommandEntry("test what a run needs, and say how to fix what is missing", _add_doctor),
+    "config": CommandEntry("print the effective configuration and where it comes from", _add_config),
+    "help": CommandEntry("print this page, the help of a command, or the manual page", _add_help),
+    "completion": CommandEntry(
         "print a script for the completion of commands and flags in a shell", _add_completion, "help"
     ),
 }

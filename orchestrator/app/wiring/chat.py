@@ -529,8 +529,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
-    if tracing:
-        bus.spans = tracing.follow(chosen.api_url)
+    bus.spans = tracing.follow(chosen.api_url) if tracing else None
     mcp = open_servers(context, person) if chosen.foreign is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 

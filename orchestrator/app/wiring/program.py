@@ -252,8 +252,7 @@ def assemble(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    if context.tracing:
-        bus.spans = context.tracing.follow(chosen.api_url)
+    bus.spans = context.tracing.follow(chosen.api_url) if context.tracing else None
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
     redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)

@@ -179,7 +179,7 @@ def ls_tree(git: HostGit, *words: str, doing: str) -> Iterator[tuple[str, list[s
         yield path, fields.split()
 
 
-def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
+def read_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
     """Return mode and path of every entry that is not a folder, in git's order."""
     return [(fields[0], path) for path, fields in ls_tree(git, "-r", tree, doing=doing)]
 
@@ -426,7 +426,7 @@ class Trees:
     def entries(self, tree: str) -> Mapping[str, str]:
         """Return git's mode of each path in a tree: `100644`, `100755`, `120000` (link), `160000` (submodule)."""
         if tree not in self._listed:
-            entries = list_entries(self._git, tree, doing=_DOING)
+            entries = read_entries(self._git, tree, doing=_DOING)
             self._listed[tree] = {path: mode for mode, path in entries}
         return self._listed[tree]
 

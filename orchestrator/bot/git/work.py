@@ -29,9 +29,9 @@ from orchestrator.bot.git.objects import (
     commit_of,
     differences,
     entries_at,
-    list_entries,
     merge_trees,
     pack_commit,
+    read_entries,
     read_objects,
     tree_of,
     update_index,
@@ -295,9 +295,9 @@ def _require_valid(git: HostGit, old: str, new: Iterable[str], remedy: str) -> N
         WorkspaceError: there is one; the message names it.
     """
     trees = set(new) - {old}
-    known = invalid_entries(list_entries(git, old, doing=_READING)) if trees else set()
+    known = invalid_entries(read_entries(git, old, doing=_READING)) if trees else set()
     found = {
-        fault for tree in trees for fault in invalid_entries(list_entries(git, tree, doing=_READING)) - known
+        fault for tree in trees for fault in invalid_entries(read_entries(git, tree, doing=_READING)) - known
     }
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
@@ -523,7 +523,7 @@ class WorkApplier:
 
     def _links_out(self, tree: str) -> set[str]:
         """Return the links of a tree that, on disk, lead out of the working tree or into `.git`."""
-        listed = list_entries(self._git, tree, doing=_RESTORING)
+        listed = read_entries(self._git, tree, doing=_RESTORING)
         return {
             path
             for mode, path in listed

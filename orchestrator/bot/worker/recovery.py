@@ -276,8 +276,7 @@ class Recovery:
         found = load_wip(self.records, key)
         before = read_saved(found)
         # The journal of a run that continued earlier work lacks the earlier conversation.
-        resumed = run.last(Resumed)
-        continued = before if resumed is not None and resumed.turns > 0 else None
+        continued = before if (resumed := run.last(Resumed)) and resumed.turns > 0 else None
         kept = conversation(run.events)
         if continued:  # the run may have saved its conversation before it was killed
             kept = [*continued[1], *(() if continued[0].run == run.id else kept)]

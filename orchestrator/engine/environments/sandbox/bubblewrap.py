@@ -31,9 +31,25 @@ from orchestrator.engine.environments.commands import (
     wait_or_kill,
 )
 from orchestrator.engine.environments.files import is_above
-from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
+from orchestrator.engine.environments.sandbox.visible import (
+    HOST_NAME,
+    Step,
+    account_files,
+    check_root,
+    checked_grants,
+    covered_in_proc,
+    etc_mounts,
+    own_mounts,
+    program_folders,
+    program_mounts,
+    protections,
+    scratch_folders,
+    system_mounts,
+    toolchains,
+    user_variables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,21 +98,21 @@ class BubblewrapSandbox:
         self.options, self._inherited = options, dict(inherited)
         self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
         """Creates the proxy of one command."""
-        more = visible.checked_grants(options.readable, inherited)
-        tools = visible.toolchains(inherited, more)
-        readable = [*visible.program_folders(inherited, tools.readable, tools.private), *more]
+        more = checked_grants(options.readable, inherited)
+        tools = toolchains(inherited, more)
+        readable = [*program_folders(inherited, tools.readable, tools.private), *more]
         rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]
         self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
-        self._programs = visible.program_mounts(readable)
-        self._scratch = visible.scratch_folders(options.limits.scratch_bytes, tools.private)
-        self._covered = visible.covered_in_proc()
-        self._folders, copies = visible.etc_mounts()
-        self._copies = {**copies, **visible.account_files()}
+        self._programs = program_mounts(readable)
+        self._scratch = scratch_folders(options.limits.scratch_bytes, tools.private)
+        self._covered = covered_in_proc()
+        self._folders, copies = etc_mounts()
+        self._copies = {**copies, **account_files()}
         self.created: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`."""
-        return {**visible.user_variables(), **proxy_variables()}
+        return {**user_variables(), **proxy_variables()}
 
     def tools(self) -> Mapping[str, str]:
         """See `Sandbox`."""
@@ -104,7 +120,7 @@ class BubblewrapSandbox:
 
     def open(self, folder: WritableFolder) -> _OpenBubblewrap:
         """See `Sandbox`."""
-        visible.check_root(folder.root, self._inherited)
+        check_root(folder.root, self._inherited)
         return _OpenBubblewrap(self, folder)
 
     def words(self, root: str, files: list[int]) -> list[str]:
@@ -118,8 +134,8 @@ class BubblewrapSandbox:
         # With another user id, git would consider the clone another user's.
         words += ["--new-session", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
         words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
-        words += ["--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
-        words += ["--proc", "/proc", "--dev", "/dev", *visible.system_mounts(self._inherited)]
+        words += ["--clearenv", "--hostname", HOST_NAME, "--chdir", "/"]
+        words += ["--proc", "/proc", "--dev", "/dev", *system_mounts(self._inherited)]
         words += [*self._folders, "--dir", "/run"]
         for path, (_, mode) in self._scratch.items():
             words += ["--perms", mode, "--dir", path]
@@ -131,10 +147,10 @@ class BubblewrapSandbox:
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-    def mount_steps(self, root: str) -> list[visible.Step]:
+    def mount_steps(self, root: str) -> list[Step]:
         """Return the mount steps that are the same for each command in a folder."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]
-        return visible.own_mounts(self._covered, self._scratch, [*programs, root])
+        return own_mounts(self._covered, self._scratch, [*programs, root])
 
     def remove_created(self, created: Sequence[str]) -> None:
         """Remove the empty folders that were created as mount points, if no other command still needs them."""
@@ -163,7 +179,7 @@ class _OpenBubblewrap:
         self._finalizer: weakref.finalize[..., _OpenBubblewrap] | None = None
 
     def launch(self, command: Command) -> _BubblewrapLaunch:
-        found = visible.protections(self.folder)
+        found = protections(self.folder)
         created = [one.path for one in found if one.is_missing or self.sandbox.created[one.path]]
         steps = [step for one in found for step in one.steps(self.folder.root)]
         request = _request(command, self.sandbox.options.limits, steps)
@@ -379,7 +395,7 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return message, received
 
 
-def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
+def _request(command: Command, limits: SandboxLimits, steps: Sequence[Step]) -> bytes:
     """Encode a request for `sandbox_init`, by `marshal` because both ends are the same Python."""
     values = {
         resource.RLIMIT_CORE: 0,

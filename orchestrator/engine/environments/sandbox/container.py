@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.commands import VERSIONS, start_program
-from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_engine import (
     HANDOVER,
     USE_SYSTEM_SANDBOX,
@@ -30,6 +29,15 @@ from orchestrator.engine.environments.sandbox.container_engine import (
 from orchestrator.engine.environments.sandbox.container_init import init_program
 from orchestrator.engine.environments.sandbox.limits import NICENESS, Watch, WatchedLaunch, limits_as_shell
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
+from orchestrator.engine.environments.sandbox.visible import (
+    HOME,
+    Protection,
+    check_root,
+    checked_grants,
+    private_folders,
+    protections,
+    user_variables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +54,7 @@ _QUEUE_SECONDS = 300.0
 """Time limit for a container to start, while many others are started."""
 _AT_ONCE = 2
 """The number of containers that start at the same time, and of idle ones that are kept for the next command."""
-_INIT = f"{visible.HOME}/.pullwright-init"
+_INIT = f"{HOME}/.pullwright-init"
 """The path of `container_init` in a container.
 
 Engines give a folder in memory the mode of the image's own folder of that name, and no image has this one.
@@ -77,7 +85,7 @@ class ContainerSandbox:
         self.options, self._inherited = options, dict(inherited)
         self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
         """Creates the proxy of one command."""
-        readable = tuple(visible.checked_grants(options.readable, inherited))
+        readable = tuple(checked_grants(options.readable, inherited))
         init = init_program(image.architecture, _INIT, f"{HANDOVER}/socket", PROXY_PORT)
         if init is None:
             raise SandboxMissingError(
@@ -95,8 +103,8 @@ class ContainerSandbox:
         return {
             "PATH": _DEFAULT_PATH,
             **image,
-            **visible.private_folders(image, visible.HOME),
-            **visible.user_variables(),
+            **private_folders(image, HOME),
+            **user_variables(),
             "SHELL": "/bin/sh",
             **proxy_variables(),
         }
@@ -107,7 +115,7 @@ class ContainerSandbox:
 
     def open(self, folder: WritableFolder) -> _OpenContainers:
         """See `Sandbox`."""
-        visible.check_root(folder.root, self._inherited)
+        check_root(folder.root, self._inherited)
         if any(char in folder.root for char in "\n\r"):
             raise ToolError(f"{folder.root!r} has a line break in its name, so it cannot be mounted")
         return _OpenContainers(self, folder)
@@ -126,24 +134,24 @@ class _OpenContainers:
         self._starting = asyncio.Semaphore(_AT_ONCE)
         self._idle: list[Container] = []
         self._ending: set[asyncio.Task[None]] = set()
-        self._made: dict[str, visible.Protection] = {}
+        self._made: dict[str, Protection] = {}
         self._closed = False
 
     def launch(self, command: Command) -> _ContainerLaunch:
         for path in [path for path in self._made if not _is_empty(path)]:
             del self._made[path]  # a command has created a repository there
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
-        protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
-        return _ContainerLaunch(self, script, protections)
+        kept = [self._made.get(one.path, one) for one in protections(self.folder)]
+        return _ContainerLaunch(self, script, kept)
 
-    async def take(self, protections: Sequence[visible.Protection]) -> Container:
+    async def take(self, protections: Sequence[Protection]) -> Container:
         """Return a container in which no command runs; raise `ToolError` if none starts."""
         async with self._starting:
             if self._closed:
                 raise ToolError("the sandbox was closed, so no command can run in it")
             return self._take_idle(protections) or await self._new(protections)
 
-    def _take_idle(self, protections: Sequence[visible.Protection]) -> Container | None:
+    def _take_idle(self, protections: Sequence[Protection]) -> Container | None:
         while self._idle:
             found = self._idle.pop()
             if found.is_alive() and found.protections == tuple(protections):
@@ -151,7 +159,7 @@ class _OpenContainers:
             self._end(found)
         return None
 
-    async def _new(self, protections: Sequence[visible.Protection]) -> Container:
+    async def _new(self, protections: Sequence[Protection]) -> Container:
         for one in protections:
             if one.is_missing:
                 with suppress(FileExistsError):
@@ -194,9 +202,7 @@ class _ContainerLaunch(WatchedLaunch):
 
     start_seconds = _QUEUE_SECONDS
 
-    def __init__(
-        self, opened: _OpenContainers, script: bytes, protections: Sequence[visible.Protection]
-    ) -> None:
+    def __init__(self, opened: _OpenContainers, script: bytes, protections: Sequence[Protection]) -> None:
         super().__init__(opened.sandbox.proxy())
         self._opened, self._script, self._protections = opened, script, protections
         self._container: Container | None = None

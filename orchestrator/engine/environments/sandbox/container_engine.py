@@ -23,11 +23,19 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.redaction import is_secret
 from orchestrator.engine.environments.commands import until_ready, wait_or_kill
-from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
 from orchestrator.engine.environments.sandbox.limits import group_of
 from orchestrator.engine.environments.sandbox.proxy import proxy_variables
 from orchestrator.engine.environments.sandbox.seccomp import engine_profile
+from orchestrator.engine.environments.sandbox.visible import (
+    HOME,
+    HOST_NAME,
+    SHARED_BYTES,
+    Protection,
+    Scratch,
+    account_files,
+    scratch_folders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -210,7 +218,7 @@ class ContainerPlan:
         return f"{self.engine.name} {self.image.name} ({self.image.number.removeprefix('sha256:')[:12]})"
 
     def run_words(
-        self, name: str, folder: WritableFolder, handover: Path, protections: Sequence[visible.Protection]
+        self, name: str, folder: WritableFolder, handover: Path, protections: Sequence[Protection]
     ) -> list[str]:
         """Return the command line that starts a container of this name.
 
@@ -222,16 +230,16 @@ class ContainerPlan:
         words = [self.engine.program, "run", "--interactive", "--rm", "--pull", "never", "--name", name]
         words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
         words += self.engine.user
-        words += ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
+        words += ["--network", "none", "--hostname", HOST_NAME, "--workdir", "/", "--read-only"]
         words += ["--cap-drop", "ALL"]
         for option in ("no-new-privileges", "label=disable", f"seccomp={handover / 'seccomp.json'}"):
             words += ["--security-opt", option]
         words += ["--oom-score-adj", "1000", *_limits(limits, self.engine.name)]
-        for path, (size, mode) in visible.scratch_folders(limits.scratch_bytes, self.image.volumes).items():
+        for path, (size, mode) in scratch_folders(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
                 words += [
                     "--tmpfs",
-                    f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode if path != visible.HOME else '1777'}",
+                    f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode if path != HOME else '1777'}",
                 ]
         words += _bind(str(handover), HANDOVER, "readonly")
         for file in ("passwd", "group"):
@@ -250,7 +258,7 @@ class ContainerPlan:
 
 def _limits(limits: SandboxLimits, engine: str) -> list[str]:
     memory = str(limits.memory())
-    words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(visible.SHARED_BYTES)]
+    words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(SHARED_BYTES)]
     words += ["--pids-limit", str(limits.processes + 2)]  # plus the first process and the waiting shell
     if engine == "podman":  # its defaults may exceed what this user may set
         for name, number, wanted in (
@@ -285,7 +293,7 @@ class Container:
         self,
         run: subprocess.Popen[bytes],
         name: str,
-        protections: Sequence[visible.Protection],
+        protections: Sequence[Protection],
         received: Sequence[int],
     ) -> None:
         self.name, self.protections = name, tuple(protections)
@@ -348,11 +356,11 @@ def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
 
 
 async def start_container(
-    plan: ContainerPlan, folder: WritableFolder, protections: Sequence[visible.Protection]
+    plan: ContainerPlan, folder: WritableFolder, protections: Sequence[Protection]
 ) -> Container:
     """Start a container; raise `ToolError` if it does not start."""
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
-    scratch = visible.Scratch()
+    scratch = Scratch()
     output = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it
     run: subprocess.Popen[bytes] | None = None
     try:
@@ -384,9 +392,9 @@ async def start_container(
     raise ToolError(f"{plan.name} did not start: {problem}")
 
 
-def _write_handover(handover: Path, architecture: str, protections: Sequence[visible.Protection]) -> None:
+def _write_handover(handover: Path, architecture: str, protections: Sequence[Protection]) -> None:
     """Write the files that are mounted into a container."""
-    accounts = visible.account_files()
+    accounts = account_files()
     for name in ("passwd", "group"):
         (handover / name).write_bytes(accounts[f"/etc/{name}"])
     (handover / "seccomp.json").write_text(engine_profile(architecture), "ascii")
