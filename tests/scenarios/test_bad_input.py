@@ -56,6 +56,21 @@ USAGE: list[tuple[str, list[str], str]] = [
         "/no/such",
     ),
     (
+        "a name that would change a terminal's colour",
+        [
+            "run",
+            "--repo",
+            "/no/such\x1b[31my",
+            "--task",
+            "x",
+            "--model",
+            "openai-chat:x",
+            "--api-url",
+            "http://127.0.0.1:9",
+        ],
+        "/no/suchy: no such folder",
+    ),
+    (
         "a folder that is no repository",
         [
             "run",

@@ -81,8 +81,8 @@ def for_error(error: BaseException) -> int:
     return FAILED
 
 
-# `chat` calls `refuse_secrets` itself.
-_REFUSE_SECRETS = frozenset({*CONFIGURED, *EXAMPLES, "fleet", "claims", "mcp"}) - {"chat"}
+_MAY_HOLD_SECRETS = frozenset({"chat", "show", "logs", "help", "completion"})
+"""The commands whose arguments are not searched here: `chat` does it later, and the others take names only."""
 _REPLAY = "replay:"
 
 _CLOSE = 0.6
@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], flags))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False)
-    if options.command in _REFUSE_SECRETS:
+    if options.command not in _MAY_HOLD_SECRETS:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)

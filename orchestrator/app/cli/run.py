@@ -184,7 +184,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """Report in one line why the run cannot start; with `--json` print a result as well."""
-    problem = environment_redactor().redact(str(error))
+    problem = environment_redactor().redact(clean(str(error)))
     print(f"pullwright: {problem}", file=sys.stderr)
     if as_json:
         print(as_json_text(CycleResult(None, error=problem).to_json()))

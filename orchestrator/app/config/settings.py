@@ -336,18 +336,21 @@ def read_toml(path: Path) -> dict[str, Any] | None:
     """Read a TOML file; return None if there is no such file.
 
     Raises:
-        ConfigurationError: the file cannot be read, or is not valid TOML.
+        ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid TOML.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(_MAX_FILE_BYTES).decode()
+            content = file.read(_MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise ConfigurationError(f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
+    try:
+        return parse_toml(content.decode(), path)
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text") from error
-    return parse_toml(text, path)
 
 
 def parse_toml(text: str, place: str | Path) -> dict[str, Any]:

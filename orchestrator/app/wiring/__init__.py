@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.spans import Tracing
+    from orchestrator.bot.journal.records import EventBus
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+
+
+_LOCK_WAIT_SECONDS = 60.0
 
 
 def ignore_event(_event: Event) -> None:
@@ -73,6 +77,30 @@ class BuildContext:
     def settings(self) -> Settings:
         """The effective settings."""
         return self.loaded.settings
+
+    @contextmanager
+    def recording(self, bus: EventBus, folder: Path, redact: Callable[[str], str]) -> Iterator[None]:
+        """Write the events of `bus` to the journal of a new run, whose folder is locked meanwhile.
+
+        If the journal cannot be written any more, a stop is requested.
+
+        Raises:
+            JournalError: the folder stays locked, or the journal cannot be created.
+            DiskFullError: no space is left.
+        """
+        from orchestrator.bot.journal.reader import lock_run
+        from orchestrator.bot.journal.records import JournalWriter
+
+        # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
+        with (
+            lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
+            JournalWriter(folder, redact, self.clock) as journal,
+        ):
+            bus.record(journal, self.stop.request)
+            try:
+                yield
+            finally:
+                bus.forget()
 
     @property
     def in_workflow(self) -> bool:

@@ -52,8 +52,8 @@ from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
-from orchestrator.bot.journal.reader import is_alive, lock_run
-from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.journal.reader import is_alive
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
@@ -89,7 +89,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
-_LOCK_WAIT_SECONDS = 60.0
 _ASKS = "; you are asked about what needs more"
 
 
@@ -270,10 +269,7 @@ class ChatProgram:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
             with ExitStack() as stack:
-                stack.enter_context(lock_run(folder, seconds=_LOCK_WAIT_SECONDS))
-                journal = JournalWriter(folder, self.redactor.redact, self.context.clock)
-                self.bus.record(stack.enter_context(journal), self.context.stop.request)
-                stack.callback(self.bus.forget)
+                stack.enter_context(self.context.recording(self.bus, folder, self.redactor.redact))
                 self.bus(self._first_event(run))
                 try:
                     self.conversation = await self._begin(run, folder)

@@ -38,8 +38,8 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.reader import find_run, lock_run, read_run
-from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
-_LOCK_WAIT_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
 """Cycles after which the folder for hidden refs is created anew, because it grows with each fetch."""
 
@@ -93,15 +92,10 @@ class Program:
 
         A cycle that only finds a task for another one (`Outcome.FOUND`) leaves no journal.
         """
-        context, redact = self.shared.context, self.shared.safeguards.redactor.redact
+        context = self.shared.context
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
-        with (
-            lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
-            JournalWriter(folder, redact, context.clock) as journal,
-        ):
-            self.bus.record(journal, self.stop.request)
+        with context.recording(self.bus, folder, self.shared.safeguards.redactor.redact):
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

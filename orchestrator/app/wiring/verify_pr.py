@@ -35,8 +35,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import ask_remote
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
-from orchestrator.bot.journal.reader import lock_run
-from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.journal.records import EventBus
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import Warned
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import Sandbox
 
 DOOR = "verify-pr"
-_LOCK_WAIT_SECONDS = 60.0
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,17})")
 _PULL = re.compile(r"(?P<repository>/[^/]+/[^/]+)/pull/(?P<number>[1-9][0-9]{0,17})(?:/[^?]*)?")
 _LOCAL_PULL = re.compile(r"([1-9][0-9]{0,17})\.json")
@@ -154,11 +152,7 @@ class VerifyProgram:
             context.stop.at_once,
             settings.max_minutes,
         )
-        with (
-            lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
-            JournalWriter(folder, self.redactor.redact, context.clock) as journal,
-        ):
-            self.bus.record(journal, context.stop.request)
+        with context.recording(self.bus, folder, self.redactor.redact):
             rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:

@@ -176,6 +176,10 @@ def test_an_action_takes_the_repository_before_and_after() -> None:
             ["run", "--repo", "https://me:secret99@example.com/x"],
             "--repo holds what looks like a key or password",
         ),
+        (
+            ["pulls", "--repo", "https://me:secret99@example.com/x"],
+            "--repo holds what looks like a key or password",
+        ),
         (["show", "--lst"], "there is no flag --lst; did you mean --list?"),
         (["show", "--list", "--html", "x"], "--list and --html are two ways to show a run: choose one"),
         (["show", "--html", "x", "--json"], "--html and --json are two ways to show a run: choose one"),

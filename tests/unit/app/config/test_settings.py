@@ -248,6 +248,10 @@ def test_a_file_that_is_none_or_no_text_is_named(place: Place) -> None:
     place.local.write_bytes(b"label = '\xff'")
     with pytest.raises(ConfigurationError, match=r"pullwright\.toml is not UTF-8 text"):
         place.load()
+    # It was read as far as the limit, so that what stood behind it had no effect.
+    place.local.write_text("#" * 999_990 + "\nlabel = 'x'\n")
+    with pytest.raises(ConfigurationError, match=r"pullwright\.toml has more than 1,000,000 bytes"):
+        place.load()
 
 
 def test_the_users_file_is_where_the_platform_keeps_it() -> None:
