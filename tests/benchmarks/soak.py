@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken, api_url_for
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.git.remote import GitCredential
 from tests.benchmarks.measure import children, slope
 from tests.doubles.github.server import GitHub

@@ -17,7 +17,7 @@ from orchestrator.app.doctor.findings import (
     warned,
 )
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.github.transport import TOKEN_VARIABLE
+from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError

@@ -24,7 +24,7 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
-from orchestrator.bot.forge.github.transport import is_attachment
+from orchestrator.bot.forge.github.address import is_attachment
 from orchestrator.bot.forge.local import LocalForge, take_number
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.clock import SystemClock

@@ -17,7 +17,7 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.forge.github.transport import (
+from orchestrator.bot.forge.github.address import (
     DEFAULT_API_URL,
     ENTERPRISE_VARIABLE,
     TOKEN_VARIABLE,

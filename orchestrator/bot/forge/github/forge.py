@@ -19,6 +19,14 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
+from orchestrator.bot.forge.github.address import (
+    DEFAULT_API_URL,
+    STORES,
+    TOKEN_VARIABLE,
+    git_host_of,
+    is_attachment,
+    is_githubs_own,
+)
 from orchestrator.bot.forge.github.parsing import (
     to_datetime,
     to_datetime_or_none,
@@ -30,16 +38,10 @@ from orchestrator.bot.forge.github.parsing import (
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
 from orchestrator.bot.forge.github.repository import token_kind_of
 from orchestrator.bot.forge.github.transport import (
-    DEFAULT_API_URL,
-    STORES,
-    TOKEN_VARIABLE,
     AppTransport,
     GitHubApp,
     GitHubAuth,
     GitHubToken,
-    git_host_of,
-    is_attachment,
-    is_githubs_own,
     open_transport,
 )
 from orchestrator.core.errors import ConfigurationError, ForgeError

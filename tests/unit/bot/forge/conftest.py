@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken, api_url_for
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github.fixtures import github
 

@@ -13,17 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import AttachmentPlace
+from orchestrator.bot.forge.github.address import STORES, api_url_for, git_host_of, is_attachment
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.parsing import to_signed_image
-from orchestrator.bot.forge.github.transport import (
-    STORES,
-    GitHubApp,
-    GitHubToken,
-    api_url_for,
-    git_host_of,
-    is_attachment,
-)
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeAuthenticationError, ForgeNotFoundError
 from tests.tables import table
