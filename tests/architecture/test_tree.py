@@ -20,6 +20,24 @@ def test_no_python_folder_lacks_an_init() -> None:
     assert bare == set()
 
 
+def test_the_top_level_has_what_was_agreed_and_nothing_else() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {name.split("/")[0] for name in listed.splitlines()} == {
+        *(
+            ".ci",
+            ".github",
+            ".gitignore",
+            "AGENTS.md",
+            "CHANGELOG.md",
+            "LICENSE",
+            "README.md",
+            "docs",
+            "orchestrator",
+        ),
+        *("prompts", "pyproject.toml", "requirements.lock", "run_local_agent.py", "tests"),
+    }
+
+
 def test_packages_import_only_from_those_below() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
