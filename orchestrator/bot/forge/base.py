@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.core.redaction import REPLACEMENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
@@ -17,7 +19,10 @@ class Credential:
 
     host: str
     username: str
-    password: str = field(repr=False)
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import base64
 import enum
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit
@@ -98,7 +98,10 @@ class GitCredential:
 
     host: str
     username: str
-    password: str = field(repr=False)
+    password: str
+
+    def __repr__(self) -> str:
+        return f"GitCredential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
 
     def suits(self, authority: str) -> bool:
         """Return whether this is for the server `name` or `name:port` of a URL."""

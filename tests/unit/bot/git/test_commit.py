@@ -253,11 +253,12 @@ def test_a_file_becomes_a_folder_and_back(safe: Clone) -> None:
     assert safe.changed_paths() == set()
 
 
-def test_what_is_no_file(safe: Clone) -> None:
+def test_what_is_no_file(safe: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(safe.tree / "pipe")
     (safe.tree / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(safe.tree / "socket"))
+        monkeypatch.chdir(safe.tree)  # a socket's path may have about 100 characters
+        server.bind("socket")
         outcome = safe.commit({"pipe", "folder", "socket"}, "m", include_commands=True)
     assert outcome.commit is None
     assert outcome.left_out == [LeftOut(name, "not a regular file") for name in ("folder", "pipe", "socket")]
