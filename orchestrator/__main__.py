@@ -5,8 +5,6 @@ one line that says what to do. So the file uses no syntax that is newer than Pyt
 """
 
 import os
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -66,6 +64,9 @@ def check_packages() -> str:
 
 def set_up(words: "list[str]") -> int:
     """Make `.venv` in a source tree, with what the program needs; with `--tests` also what its tests need."""
+    import shutil
+    import subprocess
+
     lock = HERE / ("tests/requirements.lock" if words == ["--tests"] else "requirements.lock")
     problem = "" if words in ([], ["--tests"]) else f"{SET_UP} knows --tests only, not {' '.join(words)}"
     if not problem and not lock.exists():
@@ -93,6 +94,8 @@ def set_up(words: "list[str]") -> int:
 
 def install(python: Path, lock: Path) -> int:
     """Install the packages of a lock file, each checked against its hash, and show the progress."""
+    import subprocess
+
     wanted = sum("==" in line and not line.startswith("#") for line in lock.read_text("utf-8").splitlines())
     tell(f"installing {wanted} packages from {lock.relative_to(HERE)} ...")
     command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -111,7 +110,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: the command line is not valid.
         SystemExit: `--help` or `--version` was printed.
     """
-    parser = build_parser(argv[0] if argv else "")
+    parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
     options, unknown = parser.parse_known_args(argv)
@@ -137,12 +136,11 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
 
 
-def build_parser(first: str = "") -> argparse.ArgumentParser:
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Build the parser.
 
     Args:
-        first: the first argument. If it names a command, only this command gets its flags, because adding them
-            takes time.
+        only: the one command that gets its flags, because adding them takes time; None for all commands.
     """
     statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
     parser = _Parser(
@@ -165,7 +163,7 @@ def build_parser(first: str = "") -> argparse.ArgumentParser:
             allow_abbrev=False,
             usage=f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
         )
-        if name == first or first not in COMMANDS:
+        if only in {name, None}:
             add_flags(command)
     return parser
 
@@ -237,5 +235,7 @@ def _unknown(argument: str, flags: Iterable[str]) -> str:
 
 
 def _suggestion(name: str, known: Iterable[str], cutoff: float = _CLOSE) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
