@@ -339,14 +339,11 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid TOML.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
+        content = _read_limited(path, str(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise ConfigurationError(f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
     try:
         return parse_toml(content.decode(), path)
     except UnicodeDecodeError as error:
@@ -386,16 +383,22 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
     """
     named = f"{flag} {path}".strip()
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
+        data = _read_limited(path, named)
     except OSError as error:
         raise ConfigurationError(f"{named} cannot be read: {error.strerror or error}") from error
-    if len(data) > _MAX_FILE_BYTES:
-        raise ConfigurationError(f"{named} has more than {_MAX_FILE_BYTES:,} bytes")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{named} is not valid JSON: {str(error)[:200]}") from None
+
+
+def _read_limited(path: Path, named: str) -> bytes:
+    """Return a file's bytes; raise `OSError` if it cannot be read, `ConfigurationError` if it is too large."""
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ConfigurationError(f"{named} has more than {_MAX_FILE_BYTES:,} bytes")
+    return content
 
 
 def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:
