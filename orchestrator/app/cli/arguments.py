@@ -80,7 +80,7 @@ def for_error(error: BaseException) -> int:
     return FAILED
 
 
-_MAY_HOLD_SECRETS = frozenset({"chat", "show", "logs", "help", "completion"})
+_NOT_SEARCHED_FOR_SECRETS = frozenset({"chat", "show", "logs", "help", "completion"})
 """The commands whose arguments are not searched here: `chat` does it later, and the others take names only."""
 _REPLAY = "replay:"
 
@@ -120,7 +120,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], flags))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False)
-    if options.command not in _MAY_HOLD_SECRETS:
+    if options.command not in _NOT_SEARCHED_FOR_SECRETS:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
