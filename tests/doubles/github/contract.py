@@ -9,17 +9,13 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from jsonschema import Draft4Validator, FormatChecker
-from referencing import Registry
-from referencing.jsonschema import DRAFT4
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SUBSET = Path(__file__).parents[2] / "data" / "github" / "openapi-subset.json"
-ROOT = "urn:github"
 UNDOCUMENTED = frozenset({301, 307, 401, 403, 404, 410, 429, 500, 502, 503})
 """Statuses that GitHub answers on any route, whether the description of the route lists them or not."""
 
@@ -53,6 +49,29 @@ def _as_draft4(node: Any) -> Any:
     return {"anyOf": [plain, {"type": "null"}]}
 
 
+def _linked(node: Any, root: Mapping[str, Any]) -> Any:
+    """Put the target in the place of each reference: nothing has to look it up again for each value."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            node[key] = _linked(value, root) if not _is_reference(value) else _target(value, root)
+    elif isinstance(node, list):
+        node[:] = [_target(item, root) if _is_reference(item) else _linked(item, root) for item in node]
+    return node
+
+
+def _is_reference(node: Any) -> bool:
+    return isinstance(node, dict) and "$ref" in node
+
+
+def _target(node: Any, root: Mapping[str, Any]) -> Any:
+    while _is_reference(node):
+        found: Any = root
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        node = found
+    return node
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method on one path of the description."""
@@ -61,25 +80,16 @@ class Operation:
     path: str
     spec: Mapping[str, Any]
 
-    def pointer(self, *rest: str) -> str:
-        """A reference to a part of this operation."""
-        parts = ("paths", self.path, self.method, *rest)
-        return (
-            ROOT
-            + "#"
-            + "".join("/" + quote(p.replace("~", "~0").replace("/", "~1"), safe="~") for p in parts)
-        )
-
 
 class Contract:
     """What GitHub says that it takes and gives."""
 
     def __init__(self, description: Mapping[str, Any]) -> None:
-        self._spec = _as_draft4(description)
-        self._registry: Registry[Any] = Registry().with_resource(ROOT, DRAFT4.create_resource(self._spec))
+        spec = _as_draft4(description)
+        _linked(spec, spec)
         self._operations = [
             (_path_pattern(path), Operation(method, path, operation))
-            for path, item in self._spec["paths"].items()
+            for path, item in spec["paths"].items()
             for method, operation in item.items()
             if method != "parameters"
         ]
@@ -95,14 +105,14 @@ class Contract:
         self, operation: Operation, query: Mapping[str, str], body: Any | None
     ) -> Iterable[str]:
         """What is wrong with a request: unknown or bad query parameters, a bad body."""
-        known = {p["name"]: p for p in map(self._resolved, operation.spec.get("parameters", ()))}
+        known = {p["name"]: p for p in operation.spec.get("parameters", ())}
         for name, text in query.items():
             if name not in known or known[name]["in"] != "query":
                 yield f"query parameter {name!r} is not in the description"
                 continue
-            schema = self._resolved(known[name]["schema"])
+            schema = known[name]["schema"]
             value = int(text) if schema.get("type") == "integer" and text.isdigit() else text
-            yield from (f"query parameter {name!r}: {problem}" for problem in self._problems(schema, value))
+            yield from (f"query parameter {name!r}: {problem}" for problem in _problems(schema, value))
         content = operation.spec.get("requestBody", {}).get("content", {}).get("application/json")
         if content is None:
             if body is not None:
@@ -111,7 +121,7 @@ class Contract:
         if body is None and operation.spec["requestBody"].get("required"):
             yield "no body where the description requires one"
         if body is not None:
-            yield from self._body_problems(operation, content["schema"], body)
+            yield from _body_problems(content["schema"], body)
 
     def reply_problems(self, operation: Operation, status: int, body: Any | None) -> Iterable[str]:
         """What is wrong with a reply: a status that cannot be, a body of another form."""
@@ -124,37 +134,24 @@ class Contract:
             elif isinstance(body, dict) and not isinstance(body.get("message"), str):
                 yield f"a {status} without a message"
             return
-        where = operation.pointer("responses", str(status))
-        while "$ref" in reply:
-            where = ROOT + reply["$ref"]
-            reply = self._resolved(reply)
         if isinstance(body, list):
             # One routine wrote them all, and checking a hundred takes a second.
             body = body[:ENDS] + body[ENDS:][-ENDS:]
         if "application/json" in reply.get("content", {}):
-            yield from self._problems({"$ref": where + "/content/application~1json/schema"}, body)
+            yield from _problems(reply["content"]["application/json"]["schema"], body)
 
-    def _body_problems(self, operation: Operation, schema: Mapping[str, Any], body: Any) -> Iterable[str]:
-        where = operation.pointer("requestBody", "content", "application/json", "schema")
-        yield from (f"body: {problem}" for problem in self._problems({"$ref": where}, body))
-        whole = self._resolved(schema)
-        parts = [whole, *map(self._resolved, (*whole.get("oneOf", ()), *whole.get("anyOf", ())))]
-        properties = {name for part in parts for name in part.get("properties", {})}
-        unknown = sorted(set(body) - set(properties)) if isinstance(body, dict) else []
-        yield from (f"body: {name!r} is not in the description" for name in unknown)
 
-    def _problems(self, schema: Mapping[str, Any], value: Any) -> Iterable[str]:
-        checker = Draft4Validator(schema, registry=self._registry, format_checker=FORMATS)
-        for error in checker.iter_errors(value):
-            yield f"{error.json_path}: {error.message[:300]}"
+def _body_problems(schema: Mapping[str, Any], body: Any) -> Iterable[str]:
+    yield from (f"body: {problem}" for problem in _problems(schema, body))
+    parts = [schema, *schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    properties = {name for part in parts for name in part.get("properties", {})}
+    unknown = sorted(set(body) - set(properties)) if isinstance(body, dict) else []
+    yield from (f"body: {name!r} is not in the description" for name in unknown)
 
-    def _resolved(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
-        while "$ref" in node:
-            found: Any = self._spec
-            for part in node["$ref"].removeprefix("#/").split("/"):
-                found = found[part]
-            node = found
-        return node
+
+def _problems(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
+    for error in Draft4Validator(schema, format_checker=FORMATS).iter_errors(value):
+        yield f"{error.json_path}: {error.message[:300]}"
 
 
 def _path_pattern(path: str) -> re.Pattern[str]:
