@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
 
 _NOT_PUBLIC_V4 = tuple(
     ipaddress.IPv4Network(network)
@@ -97,3 +101,13 @@ def holds_credential(address: str) -> bool:
 def without_credential(address: str) -> str:
     """Return an address without the credential before its host, so that it can be shown."""
     return _WITH_USER.sub(r"\g<scheme>://", address, count=1) if _WITH_USER.match(address) else address
+
+
+def certificates_for(url: str) -> ssl.SSLContext | bool:
+    """Return the `verify` of a client that only talks to the server of this address.
+
+    Loading the machine's certificates is slow. Without TLS it is left out: the context accepts no certificate.
+    """
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http:") else True

@@ -28,7 +28,7 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
-from orchestrator.core.addresses import holds_credential
+from orchestrator.core.addresses import certificates_for, holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 from orchestrator.core.prompts import fenced, one_line
@@ -261,7 +261,8 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
 
     problem = ""
     # No redirects: the address is a secret, and no other server may get it.
-    async with httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client:
+    verify = certificates_for(address)
+    async with httpx2.AsyncClient(verify=verify, timeout=_SECONDS, follow_redirects=False) as client:
         for attempt in range(_TRIES):
             if attempt:
                 await clock.sleep(_RETRY_SECONDS)

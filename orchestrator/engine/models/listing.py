@@ -11,7 +11,7 @@ from shlex import quote as quoted
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import certificates_for, is_loopback
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
 from orchestrator.core.messages import Message
@@ -209,8 +209,6 @@ def _model_list(api_url: str, api_key: str | None, seconds: float) -> list[JsonO
 def _get(url: str, headers: Mapping[str, str], seconds: float) -> tuple[int, dict[str, str], bytes]:
     """Request a document; return status, headers and body. A server on this machine needs no proxy."""
     import httpx2
-
-    from orchestrator.engine.models.transport import certificates_for
 
     is_local = is_loopback(urlsplit(url).hostname or "")
     with httpx2.Client(verify=certificates_for(url), timeout=seconds, trust_env=not is_local) as client:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from orchestrator import __version__
+from orchestrator.core.addresses import certificates_for
 from orchestrator.core.errors import (
     ConfigurationError,
     ConnectionFailedError,
@@ -23,7 +24,6 @@ from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     import httpx2
@@ -223,16 +223,6 @@ If it fails later, the request was sent.
 """
 
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
-
-
-def certificates_for(url: str) -> ssl.SSLContext | bool:
-    """Return the `verify` of a client that only talks to the server of this address.
-
-    Loading the machine's certificates is slow. Without TLS it is left out: the context accepts no certificate.
-    """
-    import ssl
-
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http:") else True
 
 
 class _Connection:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from orchestrator import __version__
-from orchestrator.core.addresses import bracketed
+from orchestrator.core.addresses import bracketed, certificates_for
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.web.base import (
@@ -533,7 +533,7 @@ class HttpWeb:
         ours = {"host": address.authority, "accept-encoding": _ENCODINGS, "user-agent": _USER_AGENT}
         for place, ip in enumerate(ips, 1):
             # A new client for each attempt: a pooled connection is found by its IP address, for whatever name it was opened.
-            async with self._client() as client:
+            async with self._client(address.scheme) as client:
                 request = client.build_request(
                     method,
                     f"{address.scheme}://{bracketed(ip)}:{address.port}{address.target}",
@@ -554,13 +554,14 @@ class HttpWeb:
                     await response.aclose()
                 return
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _client(self, scheme: str) -> httpx2.AsyncClient:
         import httpx2
 
-        if self._tls is None:
-            self._tls = httpx2.create_ssl_context()
+        verify = certificates_for(f"{scheme}:")
+        if verify is True:
+            verify = self._tls = self._tls or httpx2.create_ssl_context()
         timeout = httpx2.Timeout(self._options.seconds, connect=_CONNECT_SECONDS)
-        return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
+        return httpx2.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
 def _no_page(address: WebAddress, status: int) -> ToolError:
