@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
@@ -202,3 +203,30 @@ def without_bytes(data: bytes, *secrets: str) -> bytes:
             for form in dict.fromkeys(forms):
                 data = data.replace(form, REPLACEMENT.encode())
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A user name and a password (or token) for one server. It is sent to no other one and written to no file.
+
+    Attributes:
+        host: the server's name, with `:port` if only that port may receive it.
+    """
+
+    host: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
+
+    def suits(self, authority: str) -> bool:
+        """Return whether this is for the server `name` or `name:port` of a URL."""
+        wanted = self.host.casefold()
+        given = authority.casefold()
+        return wanted in {given, given.rpartition(":")[0]}
+
+    def redact(self, text: str) -> str:
+        """Remove the password from a text in all forms in which git or curl may print it."""
+        basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
+        return without_secrets(text, self.password).replace(basic, REPLACEMENT)

@@ -28,9 +28,10 @@ from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import GitCredential, Update
+from orchestrator.bot.git.remote import Update
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
+from orchestrator.core.redaction import Credential
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, trouble
 
@@ -81,7 +82,7 @@ class Place:
 def work(place: Place, name: str) -> None:
     """Take what is free and do it, until everything is done."""
     chance = random.Random(name)  # noqa: S311  no secret
-    credential = GitCredential(place.host, "x-access-token", place.token)
+    credential = Credential(place.host, "x-access-token", place.token)
     counter = itertools.count()
     time.sleep(chance.uniform(0.0, _FIRST_REST_SECONDS))
     with Records(place.folder / "scratch", place.url, lambda: credential) as records:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.opening import open_clone
-from orchestrator.bot.git.remote import GitCredential
+from orchestrator.core.redaction import Credential
 from tests.doubles.byte_counter import ByteCounter
 from tests.unit.bot.git.smart_http import SmartHttp
 
@@ -113,7 +113,7 @@ def over_http(source: Path, scratch: Path, rounds: int) -> dict[str, list[tuple[
             open_clone(
                 url,
                 branch=None,
-                credential=lambda: GitCredential("127.0.0.1", server.user, server.password),
+                credential=lambda: Credential("127.0.0.1", server.user, server.password),
                 parent=target,
                 with_git=False,
                 identity=Identity("Bench", "bench@example.invalid"),

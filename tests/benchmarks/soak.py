@@ -27,7 +27,6 @@ from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
-from orchestrator.bot.git.remote import GitCredential
 from tests.benchmarks.measure import children, slope
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, REST, trouble
@@ -233,11 +232,9 @@ def make_site(web_url: str, token: str, clock: Clock) -> Site:
     timing = CallTiming(clock, lambda _seconds: None, pacing_seconds=0.0)
     forge = GitHubForge(REPOSITORY, GitHubToken(token), timing, api_url_for(web_url))
 
-    def credential() -> GitCredential | None:
-        found = forge.credential()
-        return GitCredential(found.host, found.username, found.password) if found else None
-
-    return Site(forge, lambda: Source(forge.repository().clone_url, "main"), credential, label=REPOSITORY)
+    return Site(
+        forge, lambda: Source(forge.repository().clone_url, "main"), forge.credential, label=REPOSITORY
+    )
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from orchestrator.bot.forge.base import (
     AttachmentPlace,
     Check,
     Comment,
-    Credential,
     Feedback,
     Issue,
     IssueHistory,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.forge.base import Forge, OwnCheck, RequestQuota
+    from orchestrator.core.redaction import Credential
 
 _BOT = "pullwright[bot]"
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)

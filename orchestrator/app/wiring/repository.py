@@ -26,7 +26,6 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.reader import close_run, ended_runs, lock_run, open_runs
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
     from orchestrator.core.clock import Clock
+    from orchestrator.core.redaction import Credential
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Site:
 
     forge: Forge
     source: Callable[[], Source]
-    credential: Callable[[], GitCredential | None]
+    credential: Callable[[], Credential | None]
     is_local: bool = False
     label: str = ""
     origin: str = ""
@@ -137,17 +137,13 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
         token_variable=known.variable,
     )
 
-    def credential() -> GitCredential | None:
-        found = forge.credential()
-        return GitCredential(found.host, found.username, found.password) if found else None
-
     def source() -> Source:
         repository = forge.repository()
         return Source(
             repository.clone_url, _named(context.settings.base or repository.default_branch, place.name)
         )
 
-    return Site(forge, source, credential, label=place.label)
+    return Site(forge, source, forge.credential, label=place.label)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.git.folders import Owner
-    from orchestrator.bot.git.remote import GitCredential, Remote
+    from orchestrator.bot.git.remote import Remote
     from orchestrator.core.clock import Clock
+    from orchestrator.core.redaction import Credential
 
 IdKind = Literal["sha1", "sha256"]
 _Form = TypeVar("_Form", bound=BaseModel)
@@ -355,7 +356,7 @@ class Records:
         self,
         folder: Path,
         url: str,
-        credential: Callable[[], GitCredential | None],
+        credential: Callable[[], Credential | None],
         *,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,

@@ -6,23 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.redaction import REPLACEMENT
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """The credential that git shows to the forge's server. It is sent to no other host and written to no file."""
-
-    host: str
-    username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
+    from orchestrator.core.redaction import Credential
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         AttachmentPlace,
         Check,
         Comment,
-        Credential,
         Feedback,
         Issue,
         IssueHistory,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         RequestQuota,
     )
     from orchestrator.core.clock import Clock
+    from orchestrator.core.redaction import Credential
 
 
 class StoredModel(BaseModel):

@@ -423,7 +423,7 @@ class HostGit:
                 environment |= _network_variables(remote)
             if remote is not None and credential is not None:
                 helper = write_helper(self.folder)
-                environment |= credential.variables(remote.scheme, remote.authority, helper)
+                environment |= remote.variables(credential, helper)
             cancelled = remote.cancelled if remote is not None else lambda: False
             result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
         said = without_trace(result.stderr) if is_http else result.stderr

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from orchestrator.bot.git.base import Identity
-    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.core.clock import Clock
+    from orchestrator.core.redaction import Credential
 
 # Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
 # tests/benchmarks/clone.py); they are what the first prompt shows of the history.
@@ -426,7 +426,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     url: str,
     *,
     branch: str | None,
-    credential: Callable[[], GitCredential | None],
+    credential: Callable[[], Credential | None],
     parent: Path,
     with_git: bool,
     identity: Identity,
@@ -497,7 +497,7 @@ async def open_in_thread(opener: Callable[[], Clone]) -> Clone:
 def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     folder: Path,
     url: str,
-    credential: Callable[[], GitCredential | None],
+    credential: Callable[[], Credential | None],
     identity: Identity,
     clock: Clock,
     *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import enum
 import os
 import re
@@ -19,13 +18,13 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.redaction import REPLACEMENT, without_secrets
 from orchestrator.core.repositories import is_branch_name, is_task_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.bot.git.hostgit import GitResult, HostGit
+    from orchestrator.core.redaction import Credential
 
 _MOST_SHOWN = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -88,53 +87,6 @@ def plain_key(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class GitCredential:
-    """A user name and a password (or token) for one server.
-
-    Attributes:
-        host: the server's name, with `:port` if only that port may receive it.
-    """
-
-    host: str
-    username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"GitCredential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
-
-    def suits(self, authority: str) -> bool:
-        """Return whether this is for the server `name` or `name:port` of a URL."""
-        wanted = self.host.casefold()
-        given = authority.casefold()
-        return wanted in {given, given.rpartition(":")[0]}
-
-    def variables(self, scheme: str, authority: str, helper: Path) -> dict[str, str]:
-        """Return the environment of one git command that may send this credential to that server.
-
-        Raises:
-            WorkspaceError: the user name or the password has a control character.
-        """
-        if any(ord(letter) < 32 or ord(letter) == 127 for letter in self.username + self.password):  # noqa: PLR2004  ASCII control
-            raise WorkspaceError(
-                f"the credential for {self.host} contains a control character, such as a line break"
-            )
-        # The wording of both questions: https://github.com/git/git/blob/master/credential.c
-        user = quote(self.username, safe="")
-        return {
-            "GIT_ASKPASS": str(helper),
-            "PULLWRIGHT_GIT_ASKS_USERNAME": f"Username for '{scheme}://{authority}': ",
-            "PULLWRIGHT_GIT_ASKS_PASSWORD": f"Password for '{scheme}://{user}@{authority}': ",
-            "PULLWRIGHT_GIT_USERNAME": self.username,
-            "PULLWRIGHT_GIT_PASSWORD": self.password,
-        }
-
-    def redact(self, text: str) -> str:
-        """Remove the password from a text in all forms in which git or curl may print it."""
-        basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
-        return without_secrets(text, self.password).replace(basic, REPLACEMENT)
-
-
 _SCHEMES = ("file", "http", "https", "ssh")
 
 # `user@host:path`, git's short form for ssh: no slash before the first colon.
@@ -159,7 +111,7 @@ class Remote:
     shown: str
     scheme: str
     authority: str
-    credential: Callable[[], GitCredential | None]
+    credential: Callable[[], Credential | None]
     folder: Path | None = None
     cancelled: Callable[[], bool] = lambda: False
 
@@ -175,13 +127,35 @@ class Remote:
                 return is_commit_id(head.read_bytes().decode("ascii", "replace").strip())
         return False
 
-    def current_credential(self) -> GitCredential | None:
+    def current_credential(self) -> Credential | None:
         """Return the present credential, if it is for this server; only http(s) uses one."""
         credential = self.credential()
         return credential if credential is not None and credential.suits(self.authority) else None
 
+    def variables(self, credential: Credential, helper: Path) -> dict[str, str]:
+        """Return the environment of one git command that may send this credential to this server.
 
-def parse_remote(text: str, credential: Callable[[], GitCredential | None]) -> Remote:
+        Raises:
+            WorkspaceError: the user name or the password has a control character.
+        """
+        if any(
+            ord(letter) < 32 or ord(letter) == 127 for letter in credential.username + credential.password
+        ):
+            raise WorkspaceError(
+                f"the credential for {credential.host} contains a control character, such as a line break"
+            )
+        # The wording of both questions: https://github.com/git/git/blob/master/credential.c
+        user = quote(credential.username, safe="")
+        return {
+            "GIT_ASKPASS": str(helper),
+            "PULLWRIGHT_GIT_ASKS_USERNAME": f"Username for '{self.scheme}://{self.authority}': ",
+            "PULLWRIGHT_GIT_ASKS_PASSWORD": f"Password for '{self.scheme}://{user}@{self.authority}': ",
+            "PULLWRIGHT_GIT_USERNAME": credential.username,
+            "PULLWRIGHT_GIT_PASSWORD": credential.password,
+        }
+
+
+def parse_remote(text: str, credential: Callable[[], Credential | None]) -> Remote:
     """Validate an address: a URL, `user@host:path`, or a local path.
 
     Raises:
@@ -196,7 +170,7 @@ def parse_remote(text: str, credential: Callable[[], GitCredential | None]) -> R
     return _from_path(text, Path(text), credential)
 
 
-def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remote:
+def _from_url(text: str, credential: Callable[[], Credential | None]) -> Remote:
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -223,7 +197,7 @@ def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remo
     return Remote(text, text, scheme, parts.netloc, credential)
 
 
-def _from_path(text: str, path: Path, credential: Callable[[], GitCredential | None]) -> Remote:
+def _from_path(text: str, path: Path, credential: Callable[[], Credential | None]) -> Remote:
     if not path.exists():
         raise WorkspaceError(f"{text} does not exist")
     # A file URL and not the path: git takes a plain path as a wish for a full copy and ignores the depth.

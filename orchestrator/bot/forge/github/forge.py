@@ -11,7 +11,6 @@ from urllib.parse import quote, urlsplit
 
 from orchestrator.bot.forge.base import (
     AttachmentPlace,
-    Credential,
     MergedPullRequest,
     PastComment,
     PastIssue,
@@ -45,6 +44,7 @@ from orchestrator.bot.forge.github.transport import (
     open_transport,
 )
 from orchestrator.core.errors import ConfigurationError, ForgeError
+from orchestrator.core.redaction import Credential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claim_record import ClaimRecord
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.remote import GitCredential, Remote
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.core.redaction import Credential
 
 REF = "refs/pullwright/claims/issue-12"
 TASK = "issue-12"
@@ -106,7 +107,7 @@ class Worker:
         name: str = "a",
         *,
         clock: ManualClock | None = None,
-        credential: GitCredential | None = None,
+        credential: Credential | None = None,
     ) -> None:
         self.name = name
         self.clock = clock or ManualClock()

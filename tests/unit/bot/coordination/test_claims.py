@@ -14,7 +14,7 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_messag
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.records import RemoteRecord
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import GitCredential, Update
+from orchestrator.bot.git.remote import Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ClaimLostError,
@@ -23,6 +23,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.messages import Spent
+from orchestrator.core.redaction import Credential
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
 from tests.tables import table
@@ -389,7 +390,7 @@ ASK = r"/o/r\.git/info/refs"
 
 
 def http_worker(github: GitHub, folder: Path, name: str) -> Worker:
-    credential = GitCredential(github.web_url.partition("://")[2], "x-access-token", github.token())
+    credential = Credential(github.web_url.partition("://")[2], "x-access-token", github.token())
     return Worker(f"{github.web_url}/o/r.git", folder, name, credential=credential)
 
 

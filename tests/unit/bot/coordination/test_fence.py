@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, RemoteUnavailableError
+from orchestrator.core.redaction import Credential
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
 from tests.unit.bot.coordination.records_rig import LOST, REF, TASK, TIMES, Worker, bare, broken_git, holder
@@ -232,7 +232,7 @@ def test_over_http(
 ) -> None:
     repo = github.add_repository("o/r")
     git(repo.path, "config", "receive.advertiseAtomic", str(atomic).lower())
-    credential = GitCredential(github.web_url.partition("://")[2], "x-access-token", github.token())
+    credential = Credential(github.web_url.partition("://")[2], "x-access-token", github.token())
     url = f"{github.web_url}/o/r.git"
     lease = Worker(url, tmp_path, credential=credential).take()
     rival = Worker(url, tmp_path, "b", credential=credential)

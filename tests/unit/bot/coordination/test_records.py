@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree_object
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.redaction import Credential
 from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.bot.git.rig import git, make_source
 from tests.unit.bot.git.smart_http import SmartHttp
@@ -108,7 +108,7 @@ def test_a_git_server_that_wants_a_pause_is_not_asked_at_once(
     git(plain, "config", "http.receivepack", "true")
     with SmartHttp(plain.parent).running() as server:
         server.status, server.headers = status, headers
-        login = GitCredential("127.0.0.1", server.user, server.password)
+        login = Credential("127.0.0.1", server.user, server.password)
         url = f"{server.url}/{plain.name}"
         with Records(tmp_path / "scratch", url, lambda: login, sleep=sleep) as records:
             assert records.list("refs/pullwright/claims/") == {}

@@ -333,13 +333,13 @@ def test_the_claim_moves_with_the_work(source: Path, tmp_path: Path, records: Re
 
 
 def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.bot.git.remote import GitCredential
+    from orchestrator.core.redaction import Credential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with GitHub(tmp_path / "hub") as hub:
         repo = hub.add_repository("acme/app", {"a.txt": "1\n"})
         url = f"{hub.web_url}/acme/app.git"
-        credential = GitCredential(hub.web_url.partition("//")[2], "x-access-token", hub.token())
+        credential = Credential(hub.web_url.partition("//")[2], "x-access-token", hub.token())
         with clone(url, tmp_path / "runs", credential=lambda: credential) as first:
             write(first.tree, {"a.txt": "2\n"})
             saved = save(first, {"a.txt"})

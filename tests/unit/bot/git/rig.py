@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.remote import GitCredential
+    from orchestrator.core.redaction import Credential
 
 US = Identity("Pullwright", "bot@example.invalid")
 _WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid", "-c", "maintenance.auto=false")
@@ -56,7 +56,7 @@ def clone(
     *,
     branch: str | None = None,
     with_git: bool = False,
-    credential: Callable[[], GitCredential | None] = lambda: None,
+    credential: Callable[[], Credential | None] = lambda: None,
 ) -> Clone:
     """Our clone of it."""
     return open_clone(

@@ -216,12 +216,12 @@ def test_work_on_a_base_older_than_the_clone(source: Path, tmp_path: Path) -> No
 
 
 def test_over_http(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.bot.git.remote import GitCredential
+    from orchestrator.core.redaction import Credential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made = earlier(source, {"b": "1"})
     with SmartHttp(tmp_path).running() as server:
-        credential = GitCredential(f"127.0.0.1:{server.port}", server.user, server.password)
+        credential = Credential(f"127.0.0.1:{server.port}", server.user, server.password)
         url = f"{server.url}/source/.git"
         with clone(url, tmp_path / "runs", credential=lambda: credential) as opened:
             assert opened.apply_work(made, reference=WORK).paths == {"b"}

@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.local import LocalRepository
-from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.redaction import Credential
 from tests.unit.bot.git.plants import HOOKS, PLANTS, STATUS, Field, Plant
 from tests.unit.bot.git.rig import clone, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp
@@ -153,7 +153,7 @@ def test_nothing_that_is_planted_runs(
         "http": f"{served.url}/repo.git",
         "ssh": f"ssh://nowhere.invalid{repository}",
     }
-    credential = GitCredential("127.0.0.1", served.user, served.password)
+    credential = Credential("127.0.0.1", served.user, served.password)
     with clone(urls[remote], tmp_path / "runs", with_git=True, credential=lambda: credential) as opened:
         assert not field.ran(), f"the clone ran {field.ran()}"
         with monkeypatch.context() as plain:

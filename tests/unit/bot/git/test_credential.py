@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.git.hostgit import write_helper
-from orchestrator.bot.git.remote import GitCredential
+from orchestrator.bot.git.remote import parse_remote
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.redaction import Credential
 from tests.unit.bot.git.rig import clone, git, write
 from tests.unit.bot.git.smart_http import SmartHttp
 
@@ -31,8 +32,8 @@ def server(source: Path, tmp_path: Path) -> Iterator[SmartHttp]:
         yield running
 
 
-def credential_for(server: SmartHttp, host: str = "127.0.0.1") -> GitCredential:
-    return GitCredential(host, server.user, server.password)
+def credential_for(server: SmartHttp, host: str = "127.0.0.1") -> Credential:
+    return Credential(host, server.user, server.password)
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_credential_of_another_server_is_not_shown(server: SmartHttp, tmp_path
 
 
 def test_a_bad_token_and_none(server: SmartHttp, tmp_path: Path) -> None:
-    bad = GitCredential("127.0.0.1", "x", "wrong-token-123")
+    bad = Credential("127.0.0.1", "x", "wrong-token-123")
     with pytest.raises(WorkspaceError, match="check the token") as caught:
         clone(f"{server.url}/repo.git", tmp_path / "runs", credential=lambda: bad)
     assert "wrong-token" not in str(caught.value)
@@ -163,8 +164,8 @@ def test_what_the_server_answers(server: SmartHttp, tmp_path: Path, status: int,
 
 def test_the_helper_answers_one_servers_questions_only(tmp_path: Path) -> None:
     helper = write_helper(tmp_path)
-    credential = GitCredential("example.invalid", "user", "word")
-    variables = credential.variables("https", "example.invalid", helper)
+    credential = Credential("example.invalid", "user", "word")
+    variables = parse_remote("https://example.invalid/a/b", lambda: None).variables(credential, helper)
 
     def ask(question: str) -> tuple[int, bytes]:
         done = subprocess.run([helper, question], env=variables, capture_output=True, check=False)
@@ -198,11 +199,10 @@ def test_what_git_prints_is_redacted(
 
 def test_what_is_no_credential(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="control character"):
-        GitCredential("h", "u", "a\nb").variables("https", "h", tmp_path)
-    assert "tok3n" not in repr(GitCredential("h", "u", "tok3n"))
+        parse_remote("https://h/a/b", lambda: None).variables(Credential("h", "u", "a\nb"), tmp_path)
 
 
 def test_redaction_knows_the_forms() -> None:
-    credential = GitCredential("h", "u", "a/b c d+e")
+    credential = Credential("h", "u", "a/b c d+e")
     basic = base64.b64encode(b"u:a/b c d+e").decode()
     assert credential.redact(f"a/b c d+e, a%2Fb%20c%20d%2Be, {basic}") == "[redacted], [redacted], [redacted]"

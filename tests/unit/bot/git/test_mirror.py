@@ -16,9 +16,10 @@ import pytest
 
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.opening import Mirrors, open_clone
-from orchestrator.bot.git.remote import GitCredential, parse_remote
+from orchestrator.bot.git.remote import parse_remote
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.core.redaction import Credential
 from tests.doubles.byte_counter import ByteCounter
 from tests.unit.bot.git.rig import US, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp
@@ -54,8 +55,8 @@ class Rig:
     def mirror(self) -> Path:
         return self.mirrors / f"{address_key(self.url)}.git"
 
-    def credential(self) -> GitCredential:
-        return GitCredential("127.0.0.1", self.server.user, self.server.password)
+    def credential(self) -> Credential:
+        return Credential("127.0.0.1", self.server.user, self.server.password)
 
     def clone(self, *, mirror: bool = True, branch: str | None = None, with_git: bool = False) -> Clone:
         return open_clone(
@@ -281,7 +282,7 @@ def test_a_token_that_may_no_longer_read_gets_nothing_from_the_mirror(rig: Rig) 
     assert_same(rig)
     good = rig.server.password
     rig.server.password = "revoked"
-    wrong = GitCredential("127.0.0.1", rig.server.user, good)
+    wrong = Credential("127.0.0.1", rig.server.user, good)
     with pytest.raises(WorkspaceError, match="check the token"):
         open_clone(
             rig.url,
@@ -489,7 +490,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
-from orchestrator.bot.git.remote import GitCredential
+from orchestrator.core.redaction import Credential
 from orchestrator.bot.git.opening import Mirrors
 from orchestrator.bot.git.remote import parse_remote
 
@@ -501,7 +502,7 @@ class Stops(Mirrors):
         print("fetched", flush=True)
         sys.stdin.read()
 
-remote = parse_remote(url, lambda: GitCredential("127.0.0.1", user, password))
+remote = parse_remote(url, lambda: Credential("127.0.0.1", user, password))
 Stops(Path(root), clock=ManualClock()).clone(Path(folder), remote, None, "x", lambda *_: None)
 """
 
