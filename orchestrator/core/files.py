@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,37 +108,64 @@ def lock_new_folder(parent: Path | None = None) -> tuple[Path, int]:
     raise BlockingIOError(errno.EAGAIN, "something removes each new folder at once")
 
 
-def wait_for_lock(handle: int, seconds: float) -> bool:
-    """Lock an open file and write this process's id into it. It blocks: call it in a thread.
+def lock_file(path: Path, seconds: float = 0.0) -> int:
+    """Open a file, lock it, and write this process's id into it. A missing file is created. It blocks.
 
     Args:
-        handle: descriptor open for reading and writing.
+        path: no link.
         seconds: longest wait in real time, because another process is waited for.
 
     Returns:
-        False if another process held the lock all the time.
+        The descriptor; the lock lasts until it is closed.
 
     Raises:
-        OSError: the file system does not support locks.
+        BlockingIOError: another process held the lock all the time. `strerror` says who, and what to do.
+        OSError: the file cannot be opened, or the file system does not support locks.
     """
-    for pause in _pauses(seconds):
-        if _taken(handle):
-            return True
-        time.sleep(pause)
-    return _taken(handle)
+    with _opened(path) as handle:
+        for pause in _pauses(handle, path, seconds):
+            time.sleep(pause)
+        return handle
 
 
-async def wait_for_lock_async(handle: int, seconds: float) -> bool:
-    """Do the same as `wait_for_lock` while other tasks run. It can be cancelled."""
-    for pause in _pauses(seconds):
-        if _taken(handle):
-            return True
-        await asyncio.sleep(pause)
-    return _taken(handle)
+async def lock_file_async(path: Path, seconds: float) -> int:
+    """Do the same as `lock_file` while other tasks run. It can be cancelled."""
+    with _opened(path) as handle:
+        for pause in _pauses(handle, path, seconds):
+            await asyncio.sleep(pause)
+        return handle
 
 
-def explain_lock(handle: int, path: Path) -> str:
-    """Describe who holds a lock and what to do about it, for the end of an error message."""
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file that is locked inside of the block. It stays open if that succeeds."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _pauses(handle: int, path: Path, seconds: float) -> Iterator[float]:
+    """Yield the pauses between attempts, short ones first, until the lock is ours.
+
+    Raises:
+        BlockingIOError: the time is over.
+    """
+    end = time.monotonic() + seconds
+    pauses = iter(_PAUSES_SECONDS)
+    while not try_lock(handle):
+        if (rest := end - time.monotonic()) <= 0:
+            raise BlockingIOError(errno.EAGAIN, _holder(handle, path))
+        yield min(next(pauses, _LAST_PAUSE_SECONDS), rest)
+    with suppress(OSError):  # a full disk is no reason to go without the lock
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode("ascii"), 0)
+
+
+def _holder(handle: int, path: Path) -> str:
+    """Describe who holds a lock and what to do about it."""
     try:
         pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
     except (OSError, ValueError):
@@ -146,23 +173,6 @@ def explain_lock(handle: int, path: Path) -> str:
     if _is_stopped(pid):
         return f"process {pid}, which is stopped, keeps {path} locked: kill -CONT {pid} lets it go on, kill -9 {pid} ends it"
     return f"process {pid} keeps {path} locked: wait for it, or end it"
-
-
-def _taken(handle: int) -> bool:
-    if not try_lock(handle):
-        return False
-    with suppress(OSError):  # a full disk is no reason to go without the lock
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode("ascii"), 0)
-    return True
-
-
-def _pauses(seconds: float) -> Iterator[float]:
-    """Yield the pauses between attempts until the time is over, short ones first."""
-    end = time.monotonic() + seconds
-    pauses = iter(_PAUSES_SECONDS)
-    while (rest := end - time.monotonic()) > 0:
-        yield min(next(pauses, _LAST_PAUSE_SECONDS), rest)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -16,7 +16,7 @@ from orchestrator.bot.coordination.records import parse_message
 from orchestrator.bot.journal.index import spent_on
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import JournalError, PushRejectedError, WorkspaceError
-from orchestrator.core.files import LONGEST_WAIT_SECONDS, explain_lock, wait_for_lock_async
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, lock_file_async
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -173,18 +173,10 @@ async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> As
     """
     path = home.root / SPEND_LOCK_FILE
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = await lock_file_async(path, seconds)
     except OSError as error:
-        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
+        raise JournalError(f"cannot lock {path} to read today's costs: {error.strerror or error}") from error
     try:
-        try:
-            is_ours = await wait_for_lock_async(file, seconds)
-        except OSError as error:
-            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
-        if not is_ours:
-            raise JournalError(
-                f"cannot read today's costs after waiting for {seconds:.0f} s: {explain_lock(file, path)}"
-            )
         yield
     finally:
         os.close(file)

@@ -21,7 +21,7 @@ from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.journal.folders import is_full
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, ToolError
-from orchestrator.core.files import try_lock
+from orchestrator.core.files import lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -101,10 +101,11 @@ def only_process(folder: Path) -> Iterator[None]:
         ConfigurationError: another process holds the lock.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        if not try_lock(handle):
-            raise ConfigurationError(f"another process works in {folder}: wait for it, or end it")
+        handle = lock_file(folder / "lock")
+    except BlockingIOError as error:
+        raise ConfigurationError(f"another process works in {folder}: {error.strerror}") from error
+    try:
         yield
     finally:
         os.close(handle)

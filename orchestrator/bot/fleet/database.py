@@ -21,7 +21,7 @@ from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
-from orchestrator.core.files import explain_lock, wait_for_lock
+from orchestrator.core.files import lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -224,14 +224,13 @@ class FleetDatabase:
         """Lock the database file, so that this process is its only worker."""
         path = Path(f"{self.engine.url.database}.lock")
         try:
-            self._file_lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            is_ours = wait_for_lock(self._file_lock, 0.0)
+            self._file_lock = lock_file(path)
+        except BlockingIOError as error:
+            raise FleetError(f"another worker uses this queue: {error.strerror}") from None
         except OSError as error:
             raise FleetError(
                 f"the fleet's database {self.place}: cannot lock {path}: {error.strerror}"
             ) from None
-        if not is_ours:
-            raise FleetError(f"another worker uses this queue: {explain_lock(self._file_lock, path)}")
 
     @property
     def client(self) -> DBOSClient:

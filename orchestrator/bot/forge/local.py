@@ -33,7 +33,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.files import LONGEST_WAIT_SECONDS, explain_lock, replace_file, wait_for_lock
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, lock_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -458,12 +458,11 @@ class LocalForge:
         """
         with _file_errors("write", self._root):
             self._root.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+            try:
+                handle = lock_file(self._root / "lock", LONGEST_WAIT_SECONDS)
+            except BlockingIOError as error:
+                raise ForgeUnavailableError(f"cannot write {self._root}: {error.strerror}") from error
         try:
-            if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
-                raise ForgeUnavailableError(
-                    f"cannot write {self._root}: {explain_lock(handle, self._root / 'lock')}"
-                )
             yield
         finally:
             os.close(handle)

@@ -29,7 +29,7 @@ from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_
 from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
-from orchestrator.core.files import try_lock
+from orchestrator.core.files import lock_file
 from orchestrator.core.repositories import is_branch_name
 
 if TYPE_CHECKING:
@@ -276,9 +276,11 @@ def _is_ours(path: Path) -> bool:
 
 def _flock(path: Path, held: ExitStack) -> bool:
     """Lock a file until the stack is closed. Return False at once if another process holds the lock."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    held.callback(os.close, handle)
-    return try_lock(handle)
+    try:
+        held.callback(os.close, lock_file(path))
+    except BlockingIOError:
+        return False
+    return True
 
 
 # Commands have no terminal, so the editor of `git commit --amend` and `git revert` keeps the message as it is.

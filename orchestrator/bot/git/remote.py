@@ -138,9 +138,8 @@ class Remote:
         Raises:
             WorkspaceError: the user name or the password has a control character.
         """
-        if any(
-            ord(letter) < 32 or ord(letter) == 127 for letter in credential.username + credential.password
-        ):
+        text = credential.username + credential.password
+        if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):  # noqa: PLR2004  ASCII control
             raise WorkspaceError(
                 f"the credential for {credential.host} contains a control character, such as a line break"
             )

@@ -31,7 +31,7 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.files import explain_lock, try_lock, wait_for_lock
+from orchestrator.core.files import lock_file, try_lock
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
 
@@ -388,16 +388,11 @@ def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     Raises:
         JournalError: another process holds the lock, or the folder does not exist.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        handle = os.open(folder / LOCK_FILE, flags, 0o600)
+        handle = lock_file(folder / LOCK_FILE, seconds)
     except OSError as error:
         raise JournalError(f"cannot lock the run in {folder}: {error.strerror or error}") from error
     try:
-        if not wait_for_lock(handle, seconds):
-            raise JournalError(
-                f"the run is held by another process: {explain_lock(handle, folder / LOCK_FILE)}"
-            )
         yield
     finally:
         os.close(handle)

@@ -29,7 +29,7 @@ from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, 
 from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.errors import ToolError, WorkspaceError
-from orchestrator.core.files import try_lock
+from orchestrator.core.files import lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -80,11 +80,9 @@ class Slot:
             for number in range(_MOST_SLOTS):
                 folder = home / str(number)
                 folder.mkdir(mode=_PRIVATE, exist_ok=True)
-                handle = os.open(
-                    folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-                )
-                if not try_lock(handle):
-                    os.close(handle)
+                try:
+                    handle = lock_file(folder / "lock")
+                except BlockingIOError:
                     continue
                 slot = cls(home, folder, handle)
                 if not slot._lent.load():

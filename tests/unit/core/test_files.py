@@ -18,22 +18,20 @@ import orchestrator
 from orchestrator.core.files import (
     FOLDER_PREFIX,
     OWNER_FILE,
-    explain_lock,
+    lock_file,
+    lock_file_async,
     lock_new_folder,
     replace_file,
     try_lock,
-    wait_for_lock,
-    wait_for_lock_async,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEEPER = """
-import os, sys
-from orchestrator.core.files import wait_for_lock
-handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-assert wait_for_lock(handle, 60)
+import pathlib, sys
+from orchestrator.core.files import lock_file
+lock_file(pathlib.Path(sys.argv[1]), 60)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -64,48 +62,61 @@ def handle(path: Path) -> Iterator[int]:
     os.close(handle)
 
 
+def held_by(path: Path, seconds: float = 0.0) -> str:
+    """Why the file cannot be locked."""
+    with pytest.raises(BlockingIOError) as caught:
+        lock_file(path, seconds)
+    return str(caught.value.strerror)
+
+
 def test_a_keeper_is_waited_for_until_it_lets_go(path: Path, handle: int) -> None:
-    got: list[bool] = []
+    got: list[int] = []
     with kept(path) as process:
-        waiting = threading.Thread(target=lambda: got.append(wait_for_lock(handle, 600)))
+        waiting = threading.Thread(target=lambda: got.append(lock_file(path, 600)))
         waiting.start()
         assert not try_lock(handle)
         assert process.stdin is not None
         process.stdin.close()
         waiting.join()
-    assert got == [True]
+    assert not try_lock(handle)
+    os.close(*got)
     assert path.read_text() == str(os.getpid())
 
 
-def test_one_that_is_killed_keeps_nothing(path: Path, handle: int) -> None:
+def test_one_that_is_killed_keeps_nothing(path: Path) -> None:
     with kept(path) as process:
         process.kill()
         process.wait()
-        assert wait_for_lock(handle, 600)
+        os.close(lock_file(path, 600))
 
 
-def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path, handle: int) -> None:
+def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path) -> None:
     with kept(path) as process:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert not wait_for_lock(handle, 0.01)
-        said = explain_lock(handle, path)
+        said = held_by(path, 0.01)
         assert f"process {process.pid}, which is stopped, keeps {path} locked" in said
         assert f"kill -CONT {process.pid}" in said
         os.kill(process.pid, signal.SIGCONT)
         os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
-        assert "which is stopped" not in explain_lock(handle, path)
+        assert "which is stopped" not in held_by(path)
 
 
-async def test_other_tasks_run_while_one_waits(path: Path, handle: int) -> None:
-    other = os.open(path, os.O_RDWR)
-    assert await wait_for_lock_async(handle, 0.0)
-    waiting = asyncio.create_task(wait_for_lock_async(other, 600))
+async def test_other_tasks_run_while_one_waits(path: Path) -> None:
+    handle = await lock_file_async(path, 0.0)
+    waiting = asyncio.create_task(lock_file_async(path, 600))
     await asyncio.sleep(0)
     os.close(handle)
-    assert await waiting
-    os.dup2(other, handle)
-    os.close(other)
+    os.close(await waiting)
+
+
+def test_a_lock_file_is_private_and_no_link(path: Path, tmp_path: Path) -> None:
+    os.close(lock_file(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        lock_file(link)
 
 
 def test_who_only_looks_disturbs_nobody_who_looks(path: Path, handle: int) -> None:
