@@ -33,6 +33,11 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_TRIES = 5
 
 
+def is_full(error: OSError) -> bool:
+    """Return whether the disk, the quota or the maximum file size is used up."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Replace a file atomically: a reader, or a start after a crash, finds the old content or the new one.
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orchestrator.bot.evidence.past_changes import Case, UnfitChange, take_out
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
-from orchestrator.bot.journal.folders import is_full
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, ToolError
-from orchestrator.core.files import lock_file
+from orchestrator.core.files import is_full, lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

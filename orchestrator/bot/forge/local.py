@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import os
@@ -33,7 +32,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.files import LONGEST_WAIT_SECONDS, lock_file, replace_file
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, is_full, lock_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -156,7 +155,7 @@ def _file_errors(verb: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if is_full(error):
             raise DiskFullError(f"cannot {verb} {path}: the disk is full") from error
         raise ForgeError(f"cannot {verb} {path}: {error.strerror or error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import re
@@ -25,6 +24,7 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
+from orchestrator.core.files import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -230,7 +230,7 @@ def storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if is_full(error):
             raise DiskFullError(f"{doing}: {_NO_SPACE}") from error
         message = f"{doing}: {error.strerror or error}"
         if error.filename is not None:

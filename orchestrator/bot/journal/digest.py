@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, is_full, run_names
+from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import RunSummary, summarise
 from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.files import is_full
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key, same_repository
 

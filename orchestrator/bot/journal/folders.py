@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
-from orchestrator.core.files import replace_file
+from orchestrator.core.files import is_full, replace_file
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
@@ -128,13 +128,6 @@ def create_run_folder(home: Home, run: str) -> Path:
             f"cannot create the run's folder {folder}: {reason}; {HOME_VARIABLE} names another place"
         ) from error
     return folder
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether the disk, the quota or the maximum file size is used up."""
-    import errno
-
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 _SUFFIX = ".zip"

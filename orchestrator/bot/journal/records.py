@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator import __version__
-from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
+from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.core import events, messages, todos
 from orchestrator.core.cycle_events import CycleEnded, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
@@ -34,6 +34,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
+from orchestrator.core.files import is_full
 
 if TYPE_CHECKING:
     from pathlib import Path

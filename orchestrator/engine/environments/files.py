@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.core.files import is_full
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
@@ -191,11 +192,11 @@ def _os_errors(label: str, verb: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileMissingError(f"{label} does not exist") from None
     except OSError as error:
+        if is_full(error):
+            raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
         match error.errno:
             case errno.ELOOP:
                 raise _link_refused(label) from None
-            case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-                raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
             case errno.EACCES | errno.EPERM:
                 raise FileUnreadableError(f"{label} cannot be {verb}: no permission") from None
             case errno.EROFS:

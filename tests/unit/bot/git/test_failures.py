@@ -231,6 +231,8 @@ def test_a_full_disk_is_told_apart() -> None:
     assert isinstance(error, DiskFullError)
     with pytest.raises(DiskFullError, match="free some"), storage_errors("cannot x"):
         raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskFullError), storage_errors("cannot x"):
+        raise OSError(errno.EFBIG, "File too large")
     with pytest.raises(WorkspaceError, match="cannot x: Permission denied"), storage_errors("cannot x"):
         raise PermissionError(errno.EACCES, "Permission denied", "f")
 
