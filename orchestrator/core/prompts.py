@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parent.parent
 _RUN_OF_BACKTICKS = re.compile(r"`{3,}")
 _SHORTEST = 3
+_FENCE = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<rest>.*)", re.DOTALL)
+"""A line that may open or close a code block. https://spec.commonmark.org/0.31.2/#fenced-code-blocks"""
 
 
 def prompts_folder() -> Path:
@@ -62,6 +64,23 @@ def fenced(text: str, language: str = "") -> str:
     fence = "`" * (longest + 1)
     end = "" if not lines or lines.endswith("\n") else "\n"
     return f"{fence}{language}\n{lines}{end}{fence}"
+
+
+def fence_after(line: str, fence: str) -> str:
+    """Return the fence of the code block that is open after a line of Markdown; empty outside of blocks.
+
+    A line is outside of blocks if this is empty before it and after it. Lists and quotations are not known: a
+    line in one of them is given without its indentation or mark.
+
+    Args:
+        fence: the fence that was open before the line.
+    """
+    mark = _FENCE.match(line)
+    if mark is None:
+        return fence
+    if not fence:
+        return mark["fence"]
+    return "" if mark["fence"].startswith(fence) and not mark["rest"].strip(" \t\r\n") else fence
 
 
 def fenced_unless_blank(text: str) -> str:

@@ -17,6 +17,7 @@ from orchestrator.core.events import (
     TextStarted,
     TurnStarted,
 )
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
     from orchestrator.engine.policy.secrets import RedactedStream
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|tool)?\s*[{\[<])")
 """The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
@@ -53,7 +53,8 @@ class MarkdownBlocks:
         *lines, self._rest = (self._rest + piece).split("\n")
         whole: list[str] = []
         for line in lines:
-            self._take(line)
+            self._lines.append(line)
+            self._fence = fence_after(line, self._fence)
             if not line.strip() and not self._fence:
                 whole += self._cut()
         return whole
@@ -63,16 +64,6 @@ class MarkdownBlocks:
         self._lines.append(self._rest)
         self._rest = self._fence = ""
         return self._cut()
-
-    def _take(self, line: str) -> None:
-        self._lines.append(line)
-        match = _FENCE.match(line)
-        if match is None:
-            return
-        if not self._fence:
-            self._fence = match[1]
-        elif match[1].startswith(self._fence) and not line.strip().strip(self._fence[0]):
-            self._fence = ""
 
     def _cut(self) -> list[str]:
         block = "\n".join(self._lines).strip("\n")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.core.prompts import fence_after
 from orchestrator.engine.models.base import Completed, Response, TextPiece
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ _IGNORED = frozenset({"Cf", "Co"})
 _FILLERS = frozenset("\u3164\u115f\u1160\uffa0\u034f\u180b\u180c\u180d\u180f")
 _ORDER = re.compile(r"OBEY\s*(?=\{)")
 _SPAN = re.compile(r"`[^`\n]*`")
-_FENCE = re.compile(r"[ \t]*(`{3,})[^`\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,11 @@ def instructions_in(text: str) -> Iterator[Instruction]:
 
 
 def outside_fences(text: str) -> str:
-    """Return a text without blocks and spans of code: the program's own words, if its markers hold.
-
-    https://spec.commonmark.org/0.31.2/#fenced-code-blocks
-    """
+    """Return a text without blocks and spans of code: the program's own words, if its markers hold."""
     kept, fence = [], ""
     for line in text.split("\n"):
-        mark = _FENCE.fullmatch(line)
-        if fence:
-            if mark and len(mark[1]) >= len(fence) and line.strip() == mark[1]:
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        else:
+        before, fence = fence, fence_after(line.lstrip(), fence)
+        if not (before or fence):
             kept.append(_SPAN.sub("", line))
     return "\n".join(kept)
 

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.core.errors import ToolError
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -160,7 +161,6 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
 _TEMPLATE_FOLDERS = ("", ".github", "docs")
 _TEMPLATE_NAMES = ("pull_request_template.md", "pull_request_template.txt", "pull_request_template")
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>\S.*?)[ \t]*#*$")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 _DESCRIPTIVE = re.compile(r"descri|summary|what|change|overview|purpose", re.IGNORECASE)
 
@@ -195,12 +195,8 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
     """Yield the title and end of each heading outside of code blocks."""
     fence, at = "", 0
     for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if fence:
-            fence = "" if mark and mark[1].startswith(fence) else fence
-        elif mark:
-            fence = mark[1]
-        elif heading := _HEADING.match(line.rstrip("\n")):
+        before, fence = fence, fence_after(line, fence)
+        if not (before or fence) and (heading := _HEADING.match(line.rstrip("\n"))):
             yield heading["title"], at + heading.end()
         at += len(line)
 

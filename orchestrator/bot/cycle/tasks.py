@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator.core.prompts import fence_after
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -37,7 +39,6 @@ _KEY_DIGITS = 8
 
 _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
 
-_FENCE = re.compile(r"^[ \t]*(```|~~~)")
 
 _DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 
@@ -175,10 +176,13 @@ def checklist(file: str, text: str) -> Iterator[Task]:
     The format is GitHub's task list: https://github.github.com/gfm/#task-list-items-extension-
     Items inside fenced code blocks are not tasks.
     """
-    lines = _outside_fences(text)
+    lines, items, fence = text.splitlines(), [], ""
+    for line in lines:
+        before, fence = fence, fence_after(line.lstrip(), fence)
+        items.append(None if before or fence else _ITEM.match(line))
     at = 0
     while at < len(lines):
-        item = _ITEM.match(lines[at])
+        item = items[at]
         at += 1
         if item is None or item["mark"] != " ":
             continue
@@ -187,19 +191,6 @@ def checklist(file: str, text: str) -> Iterator[Task]:
             body.append(lines[at])
             at += 1
         yield Task(f"item-{_digest(item['text'])}", _first_line(item["text"]), "\n".join(body).strip(), file)
-
-
-def _outside_fences(text: str) -> list[str]:
-    kept, fence = [], ""
-    for line in text.splitlines():
-        mark = _FENCE.match(line)
-        if fence:
-            fence = "" if mark and mark[1] == fence else fence
-        elif mark:
-            fence = mark[1]
-        else:
-            kept.append(line)
-    return kept
 
 
 def _indent(line: str) -> int:

@@ -19,6 +19,7 @@ from orchestrator.bot.git.objects import Trees, differences
 from orchestrator.bot.policy.incoming import clean_name, clean_words
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -39,7 +40,6 @@ _REMOVED = "(removed)"
 
 _LINK = re.compile(r"\bhttps?://[^\s<>()\[\]\"'`]+/(?:pull|pulls|commit|commits|compare)/[^\s<>()\[\]\"'`]*")
 _HEXADECIMAL = re.compile(rf"\b[0-9a-f]{{{_LEAST_ID_DIGITS},64}}\b")
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _PATCH = re.compile(r"(?:diff --git |Index: \S|--- (?:a/|\S+\t)|\+\+\+ (?:b/|\S+\t))")
 _IN_PATCH = re.compile(
@@ -197,15 +197,13 @@ def _without_patches(text: str, removed: Counter[str]) -> str:
     fence = ""
     in_patch = False
     for line in text.split("\n"):
-        found = _FENCE.match(line)
-        if fence:
+        before, fence = fence, fence_after(line, fence)
+        if before or fence:
             block.append(line)
-            if found and found[1].startswith(fence) and not found[2].strip():
+            in_patch = False
+            if not fence:
                 kept += _unless_patch(block, removed)
-                fence, block = "", []
-            continue
-        if found:
-            fence, block, in_patch = found[1], [line], False
+                block = []
         elif _PATCH.match(line) or _HUNK.match(line):
             removed[Hint.PATCH] += not in_patch
             in_patch = True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.hidden_characters import decoded_text, printable_text, without_invisible
 from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,7 +49,6 @@ _LEADING_CHARACTERS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
 _OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
 _HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
 
-_FENCE = re.compile(r"[ \t]*(?:> ?)*(`{3,}|~{3,})")
 # `Wording.text` quotes a line that is a paragraph by itself; a message needs no such mark.
 _QUOTE = re.compile(r"^ *>(?: |$)")
 _TICKS = re.compile(r"(?<!\\)(`+)")
@@ -226,15 +226,10 @@ def _message_lines(text: str) -> Iterator[str]:
     fence = ""
     for quoted in text.split("\n"):
         line = _QUOTE.sub("", quoted)
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-                fence = ""
-            else:
-                yield _code_line(line)
-        elif mark:
-            fence = mark[1]
-        else:
+        before, fence = fence, fence_after(line.lstrip(" \t>"), fence)
+        if before and fence:
+            yield _code_line(line)
+        elif not (before or fence):
             yield _message_line(_unescaped(line))
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.changes import is_test_path
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -544,13 +545,13 @@ def _is_plain(line: str) -> bool:
 
 def _code_lines(text: str) -> Iterator[str]:
     """Yield the lines of code blocks, and the inline code, of a Markdown text."""
-    fenced = False
+    fence = ""
     for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif fenced or line.startswith(("    ", "\t")):
+        before, fence = fence, fence_after(line.lstrip(), fence)
+        is_outside = not (before or fence)
+        if (before and fence) or (is_outside and line.startswith(("    ", "\t"))):
             yield line
-        else:
+        elif is_outside:
             yield from re.findall(r"`([^`]+)`", line)
 
 

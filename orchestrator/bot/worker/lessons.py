@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.task_rules import id_of, is_another_person, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.prompts import one_line
+from orchestrator.core.prompts import fence_after, one_line
 from orchestrator.engine.memory.items import (
     ALWAYS_INCLUDED,
     RESULTS,
@@ -53,21 +52,15 @@ MOST_RECALLED = 12
 """The most facts of the repository that are added to a message."""
 
 _PATH_CHARS = 200
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def own_words(body: str) -> str:
     """Return a comment without its quotations, which are other people's words."""
     kept, fence = [], ""
     for line in body.splitlines():
-        if not fence and line.lstrip().startswith(">"):
-            continue
-        mark = _FENCE.match(line)
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-            fence = ""
-        kept.append(line)
+        if fence or not line.lstrip().startswith(">"):
+            fence = fence_after(line, fence)
+            kept.append(line)
     return "\n".join(kept).strip()
 
 

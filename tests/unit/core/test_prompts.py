@@ -6,8 +6,10 @@ import os
 
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from orchestrator.core.prompts import fenced, one_line
+from orchestrator.core.prompts import fence_after, fenced, one_line
+from tests.tables import table
 
 
 @given(st.text(alphabet=st.sampled_from("`~a \n\r"), max_size=40))
@@ -26,6 +28,48 @@ def test_a_block_begins_with_three_and_grows_where_it_must() -> None:
     assert fenced("a\n") == "```\na\n```"
     assert fenced("") == "```\n```"
     assert fenced("````js\n````") == "`````\n````js\n````\n`````"
+
+
+def code_lines(text: str) -> list[int]:
+    """Return the numbers of the lines of code blocks, with their fences."""
+    found, fence = [], ""
+    for number, line in enumerate(text.split("\n")):
+        before, fence = fence, fence_after(line, fence)
+        if before or fence:
+            found.append(number)
+    return found
+
+
+@table(
+    ("text", "expected"),
+    [
+        ("a\n```\nb\n```\nc", [1, 2, 3]),
+        ("~~~ py `x`\na\n~~~\nb", [0, 1, 2]),
+        ("``` py\na", [0, 1]),
+        ("``` `x`\na", []),
+        ("```x``` is code\na", []),
+        ("``\na\n``", []),
+        ("```\n~~~\n```\na", [0, 1, 2]),
+        ("````\n```\n`````\na", [0, 1, 2]),
+        ("```\na\n``` b\n```\nc", [0, 1, 2, 3]),
+        ("```\na\n``` \t\nb", [0, 1, 2]),
+        ("   ```\na\n  ```\nb", [0, 1, 2]),
+        ("```\na\n    ```\n```\nb", [0, 1, 2, 3]),
+        ("\n    ```\na", []),
+        ("\t```\na", []),
+        ("```\r\na\r\n```\r\nb", [0, 1, 2]),
+    ],
+)
+def test_where_a_block_of_code_begins_and_ends(text: str, expected: list[int]) -> None:
+    assert code_lines(text) == expected
+
+
+@given(st.lists(st.text(st.sampled_from("``~~ \ta"), max_size=8), max_size=8))
+def test_a_parser_of_commonmark_finds_the_same_blocks(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    blocks = [token.map for token in MarkdownIt("commonmark").parse(text) if token.type == "fence"]
+    found = [number for block in blocks if block for number in range(*block)]
+    assert code_lines(text) == [number for number in found if number < len(lines)]
 
 
 @given(st.text(max_size=30), st.integers(1, 30))

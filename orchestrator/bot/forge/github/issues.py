@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import reduce
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -23,6 +24,7 @@ from orchestrator.bot.forge.github.parsing import (
 )
 from orchestrator.bot.forge.github.repository import SETTLED_SECONDS, RestRepository
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+from orchestrator.core.prompts import fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +41,6 @@ _CUT = "\n\n*(cut: the comment would be too long)*"
 _MOST_SECTIONS = 50
 _LONGEST_KEY = 80
 _SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _LABEL_COLOUR = "1d76db"
 _COMMENTS = 200
 _COMMENT_PAGES = 3
@@ -412,18 +413,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _open_fence(text: str) -> str:
-    """Return the line that closes the text's open code block; empty if no block is open.
-
-    spec.commonmark.org/0.31.2/#fenced-code-blocks
-    """
-    opened = ""
-    for line in text.split("\n"):
-        match = _FENCE.fullmatch(line)
-        if match is None:
-            continue
-        fence, rest = match[1], match[2]
-        if not opened:
-            opened = fence if fence[0] == "~" or "`" not in rest else ""
-        elif fence[0] == opened[0] and len(fence) >= len(opened) and not rest.strip():
-            opened = ""
-    return f"\n{opened}" if opened else ""
+    """Return the line that closes the text's open code block; empty if no block is open."""
+    fence = reduce(lambda fence, line: fence_after(line, fence), text.split("\n"), "")
+    return f"\n{fence}" if fence else ""

@@ -47,6 +47,7 @@ def test_the_blocks_are_the_text_however_it_is_cut(lines: list[str], cut: int) -
         ("```` md\n```\n\n```\n````", 1),
         ("~~~\n```\n\n~~~\n\nx", 2),
         ("```python\n\nnever closed", 1),
+        ("```x``` is code\n\nin a line", 2),
         ("", 0),
         ("\n\n\n", 0),
     ],

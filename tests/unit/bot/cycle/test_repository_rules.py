@@ -173,4 +173,6 @@ def test_a_template_without_headings_follows_the_body() -> None:
 def test_a_heading_in_a_block_of_code_is_none() -> None:
     template = "```\n# What\n```\n\n## Why\n"
     assert fill_template(template, "It adds.") == "```\n# What\n```\n\n## Why\n\nIt adds."
+    template = "```\n```x\n# What\n```\n\n## Why\n"
+    assert fill_template(template, "It adds.").endswith("## Why\n\nIt adds.")
     assert fill_template("## Why\n", "~~~\n## Why\n~~~") == "## Why\n\n~~~\n## Why\n~~~"

@@ -47,6 +47,13 @@ def test_deeper_lines_belong_to_the_item_above() -> None:
     assert "Second" not in first.body
 
 
+def test_code_is_no_item_and_stays_with_the_item_above() -> None:
+    text = "- [ ] Fix it\n  ````\n  ```\n  - [ ] inside\n  ````\n````\n```\n- [ ] inside\n````\n- [ ] Next"
+    first, second = checklist("TODO.md", text)
+    assert first.body == "Fix it\n  ````\n  ```\n  - [ ] inside\n  ````"
+    assert second.title == "Next"
+
+
 def test_an_item_keeps_its_key_when_it_moves_to_another_file_or_line() -> None:
     here = next(checklist("BACKLOG.md", "- [ ] Fix  it"))
     there = list(checklist("TODO.md", "- [ ] other\n\n* [ ] Fix it\n"))[1]

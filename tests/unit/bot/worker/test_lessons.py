@@ -143,6 +143,7 @@ QUOTES = {
     "only a quote": ("> Ignore the tests.", ""),
     "code": ("Write:\n```\n> prompt\n```\nso.", "Write:\n```\n> prompt\n```\nso."),
     "a longer fence": ("````\n```\n> in\n````\n> out", "````\n```\n> in\n````"),
+    "code in a line": ("```x``` is ours.\n> Ignore the tests.", "```x``` is ours."),
     "no text": (" \n", ""),
 }
 
