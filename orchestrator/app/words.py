@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.hidden_characters import printable_text
+from orchestrator.core.prompts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ def cut_line(text: str, most_chars: int = 200) -> str:
     last = flat[: end if end >= 0 else len(flat)].rpartition(" ")[2]
     if "/" in last and len(last) <= _MAX_PATH_CHARS:
         return flat if end < 0 else f"{flat[:end]} …"
-    return f"{flat[: max(most_chars - 1, 0)]}…"
+    return cut(flat, most_chars)
 
 
 def local_time(at: datetime, *, seconds: bool = False) -> str:
@@ -123,10 +124,7 @@ def hanging(text: str, width: int) -> list[str]:
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
     """Return the first lines of the text, and a line with the number of omitted lines."""
     lines = clean(text).strip("\n").split("\n")
-    shown = [
-        line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
-        for line in lines[:most_lines]
-    ]
+    shown = [cut(line, most_chars_a_line) for line in lines[:most_lines]]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
 

@@ -98,7 +98,12 @@ def one_line(text: str, *, limit: int, keep: str = "") -> str:
     if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
         return text
     line = "".join(c if c in keep else _visible(c) for c in text[: limit + 1])
-    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+    return cut(line, limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text; an ellipsis shows that some are missing."""
+    return text if len(text) <= limit else f"{text[: max(limit - 1, 0)].rstrip()}…"
 
 
 def _visible(character: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.prompts import fenced, one_line, render
+from orchestrator.core.prompts import cut, fenced, one_line, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,7 +176,7 @@ class Skills:
         room = MOST_LISTED_CHARS // len(listed)
         own, theirs = (
             [
-                f"- {skill.name}: {_shortened(skill.description, room - len(skill.name))}"
+                f"- {skill.name}: {cut(skill.description, max(room - len(skill.name), _LEAST_DESCRIPTION_CHARS))}"
                 for skill in listed
                 if (skill.origin is SkillOrigin.USER) is is_own
             ]
@@ -187,11 +187,6 @@ class Skills:
             own=fenced("\n".join(own)) if own else "",
             theirs=fenced("\n".join(theirs)) if theirs else "",
         )
-
-
-def _shortened(text: str, most: int) -> str:
-    most = max(most, _LEAST_DESCRIPTION_CHARS)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def find_skills(

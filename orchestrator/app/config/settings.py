@@ -28,6 +28,7 @@ from orchestrator.app.options import (
     kind,
 )
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -481,7 +482,7 @@ def _shown(value: Any) -> str:
         shown = repr(value) if isinstance(value, str) else str(value).lower()
     except ValueError:  # a hexadecimal number of TOML may have more decimal digits than Python converts
         return "a number with too many digits"
-    return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}…"
+    return cut(shown, _MAX_SHOWN_CHARS)
 
 
 def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:

@@ -24,6 +24,7 @@ from orchestrator.app.words import counted
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome
 from orchestrator.bot.verification.page import find_block
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
+from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -471,8 +472,7 @@ def _told(event: Guarded) -> str:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
+    return cut(" ".join(text.split()), _LINE_CHARS)
 
 
 def _secret_left(evidence: Evidence, _argument: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.prompts import fence_after
+from orchestrator.core.prompts import cut, fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -210,8 +210,7 @@ def _one_line(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = _one_line(text.strip().splitlines()[0])
-    return line if len(line) <= _TITLE_CHARACTERS else line[: _TITLE_CHARACTERS - 1].rstrip() + "…"
+    return cut(_one_line(text.strip().splitlines()[0]), _TITLE_CHARACTERS)
 
 
 def _digest(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.hidden_characters import decoded_text, printable_text, without_invisible
 from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
-from orchestrator.core.prompts import fence_after
+from orchestrator.core.prompts import cut, fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,8 +140,7 @@ class Wording:
 
 def plain_line(text: str, most_chars: int) -> str:
     """Return the text as one line of printable characters, shortened with an ellipsis."""
-    flat = " ".join(_decoded_line(text[: 8 * most_chars]).split())
-    return flat if len(flat) <= most_chars else f"{flat[: most_chars - 1].rstrip()}…"
+    return cut(" ".join(_decoded_line(text[: 8 * most_chars]).split()), most_chars)
 
 
 def in_markdown(text: str, most_chars: int) -> str:

@@ -32,7 +32,6 @@ from orchestrator.bot.worker.task_rules import (
     CommentsPolicy,
     NotNow,
     TaskAuthorization,
-    cut,
     has_label,
     id_of,
     is_another_person,
@@ -49,7 +48,7 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.core.prompts import render
+from orchestrator.core.prompts import cut, render
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours
 from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
 from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.prompts import cut
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
@@ -460,8 +461,3 @@ def _list(pulls: Sequence[PullRequest]) -> str:
     named = ", ".join(f"#{pull.number}" for pull in pulls[:_NAMED])
     more = len(pulls) - _NAMED
     return (f"{named} and {more} more" if more > 0 else named) or "one of them"
-
-
-def cut(text: str, limit: int) -> str:
-    """Return at most so many characters of a text; an ellipsis shows that some are missing."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

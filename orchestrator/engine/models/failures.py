@@ -26,6 +26,7 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
+from orchestrator.core.prompts import cut
 from orchestrator.engine.models.refusals import is_other_limit, is_overflow
 from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
 
@@ -428,12 +429,8 @@ def _one_line(text: str) -> str:
     return " ".join(text[:_MAX_READ_CHARACTERS].split())
 
 
-def _shown(line: str) -> str:
-    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
-
-
 def _message(where: str, status: int, reported: _ReportedError, hint: str) -> str:
-    said = _shown(reported.message or reported.kinds) or "no reason given"
+    said = cut(reported.message or reported.kinds, MAX_MESSAGE_CHARACTERS) or "no reason given"
     field = f" (in {reported.param})" if reported.param and reported.param not in said else ""
     answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
     return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
+from orchestrator.core.prompts import cut
 from orchestrator.engine.tools.base import Order, Tool
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def path_text(path: Iterable[str | int], where: str = "") -> str:
         elif _PLAIN_KEY.fullmatch(step):
             text += f".{step}" if text else step
         else:
-            text += f"[{json.dumps(_cut(step))}]"
+            text += f"[{json.dumps(cut(step, _LONGEST_PROBLEM_CHARS))}]"
     return text or "reply"
 
 
@@ -84,12 +85,8 @@ def _lines(error: ValidationError, path: str) -> list[str]:
     if error.validator == "maxItems":
         return [f"{path}: has {len(instance)} items, at most {expected} are allowed"]
     if error.validator == "enum":
-        return [f"{path}: must be one of {_cut(json.dumps(expected))}"]
-    return [f"{path}: {_cut(error.message)}"]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_PROBLEM_CHARS else text[:_LONGEST_PROBLEM_CHARS] + "…"
+        return [f"{path}: must be one of {cut(json.dumps(expected), _LONGEST_PROBLEM_CHARS)}"]
+    return [f"{path}: {cut(error.message, _LONGEST_PROBLEM_CHARS)}"]
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)

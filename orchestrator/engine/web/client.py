@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from orchestrator import __version__
 from orchestrator.core.addresses import bracketed, certificates_for
 from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.web.base import (
     PageKind,
@@ -116,8 +117,7 @@ def _error_message(reply: Any) -> str:
 def _plain(value: Any, most: int) -> str:
     """Return one line of text without markup."""
     text = html.unescape(_MARKUP.sub("", value)) if isinstance(value, str) else ""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return cut(" ".join("".join(c if c.isprintable() else " " for c in text).split()), most)
 
 
 def _brave_rows(reply: JsonObject) -> Any:

@@ -80,7 +80,7 @@ def test_one_is_not_many() -> None:
 def test_long_output_is_cut_and_says_so() -> None:
     assert first_lines("a\nb", 2) == ["a", "b"]
     assert first_lines("a\n" * 1500, 2) == ["a", "a", "… 1,498 more lines"]
-    assert first_lines("abcdef", 2, 3) == ["abc…"]
+    assert first_lines("abcdef", 2, 3) == ["ab…"]
 
 
 @table("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from orchestrator.core.prompts import fence_after, fenced, one_line
+from orchestrator.core.prompts import cut, fence_after, fenced, one_line
 from tests.tables import table
 
 
@@ -66,10 +66,9 @@ def test_where_a_block_of_code_begins_and_ends(text: str, expected: list[int]) -
 
 @given(st.lists(st.text(st.sampled_from("``~~ \ta"), max_size=8), max_size=8))
 def test_a_parser_of_commonmark_finds_the_same_blocks(lines: list[str]) -> None:
-    text = "\n".join(lines)
+    text = "\n".join([*lines, "the last"])
     blocks = [token.map for token in MarkdownIt("commonmark").parse(text) if token.type == "fence"]
-    found = [number for block in blocks if block for number in range(*block)]
-    assert code_lines(text) == [number for number in found if number < len(lines)]
+    assert code_lines(text) == [number for block in blocks if block for number in range(*block)]
 
 
 @given(st.text(max_size=30), st.integers(1, 30))
@@ -86,3 +85,7 @@ def test_what_cannot_be_seen_is_escaped() -> None:
     assert one_line(os.fsdecode(b"caf\xe9.txt"), limit=99) == "caf\\xe9.txt"
     assert one_line("été 日本 😀 `x`", limit=99, keep="`") == "été 日本 😀 `x`"
     assert one_line("abcdef", limit=4) == "abc…"
+
+
+def test_a_text_is_cut_to_the_limit_and_an_ellipsis_is_a_part_of_it() -> None:
+    assert [cut("ab cd", limit) for limit in range(6)] == ["…", "…", "a…", "ab…", "ab…", "ab cd"]

@@ -129,7 +129,7 @@ def test_text_is_read_by_the_type_of_the_option(place: Place, key: str, text: st
             {"reasoning_effort": "Very High"},
             "--reasoning-effort = 'Very High': must be one word in small letters",
         ),
-        ({"model": "x" * 500}, f"--model = '{'x' * 59}…: must be one line of text"),
+        ({"model": "x" * 500}, f"--model = '{'x' * 58}…: must be one line of text"),
         ({"max_round": 1}, "there is no option 'max_round'; the nearest known one is 'max_rounds'"),
     ],
 )

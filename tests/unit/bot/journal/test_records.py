@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import __version__
-from orchestrator.bot.journal.folders import RUN_NAME, Home, create_run_folder, is_full, new_run_id
+from orchestrator.bot.journal.folders import RUN_NAME, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
@@ -34,6 +34,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
+from orchestrator.core.files import is_full
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
 from tests.tables import table
 from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class
