@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from orchestrator.bot.forge.base import Edit, Issue, IssueHistory, Permission, TokenKind
+from orchestrator.bot.forge.base import Edit, Issue, IssueHistory, Permission
 from orchestrator.bot.forge.github.parsing import (
     LOGIN,
     LabelEvent,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Comment
-    from orchestrator.bot.forge.github.calls import CallTiming, Transport
 
 LONGEST_COMMENT = 65_536
 """The most characters that GitHub accepts for a comment or a pull request's body."""
@@ -88,17 +87,15 @@ class _KnownEdits:
 class RestIssues(RestRepository):
     """Issues, their comments, labels and history. Pull requests share their numbers, comments and labels."""
 
-    def __init__(
-        self,
-        name: str,
-        transport: Transport,
-        timing: CallTiming,
-        kind: TokenKind,
-        in_workflow: bool,  # noqa: FBT001
-    ) -> None:
-        super().__init__(name, transport, timing, kind, in_workflow)
-        self._permissions: dict[str, tuple[Permission, float]] = {}
-        self._edits: dict[int, _KnownEdits] = {}
+    @cached_property
+    def _permissions(self) -> dict[str, tuple[Permission, float]]:
+        """The permissions that are known, by login, each with the time at which it was read."""
+        return {}
+
+    @cached_property
+    def _edits(self) -> dict[int, _KnownEdits]:
+        """The edits of bodies that are known, by the issue's number."""
+        return {}
 
     def open_issues(self, label: str) -> list[Issue]:
         """Return the open issues with this label, oldest first. Empty if issues are disabled."""
