@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import shutil
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from orchestrator.app.wiring.repository import choose_site, commands_for, open_h
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
+from orchestrator.bot.cycle.tasks import TASK_KEY, issue_of
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
@@ -176,7 +176,6 @@ class Program:
 
 
 _REPLAY = "replay:"
-_KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +334,9 @@ def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
         ConfigurationError: this machine does not know the text of the task with that key.
     """
     key = (request.text or "").strip()
-    kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
-    match kind:
+    match key.partition("-")[0] if TASK_KEY.fullmatch(key) else "":
         case "issue":
-            return TaskSelection(issue=int(rest))
+            return TaskSelection(issue=issue_of(key))
         case "item":
             return TaskSelection(item=key)
         case "text":

@@ -27,6 +27,7 @@ from orchestrator.bot.cycle.tasks import (
     TaskKind,
     asked_at,
     find_answer,
+    issue_of,
     key_of,
     with_choice,
 )
@@ -505,8 +506,6 @@ class RemoteNames:
 MOST_AT_ONCE = 5
 """Most tombstones examined in a cycle. Each may cost a request for its issue."""
 
-_ISSUE = "issue-"
-
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
@@ -553,10 +552,9 @@ class Pruning:
             return False
         if record.pull is not None and record.pull not in {pull.number for pull in ours}:
             return False
-        number = record.task.removeprefix(_ISSUE)
-        if number != record.task and number.isdecimal():
+        if (number := issue_of(record.task)) is not None:
             try:
-                return not self.forge.issue(int(number)).is_open
+                return not self.forge.issue(number).is_open
             except ForgeNotFoundError:  # it may be hidden from this token
                 return False
         # An item or a text has no closed state. Its pull request keeps it from being done again.

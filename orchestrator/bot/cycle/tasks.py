@@ -40,11 +40,9 @@ _KEY_DIGITS = 8
 _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
 
 
-_DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
-
-_BRANCH = re.compile(
-    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-[1-9][0-9]{{0,9}}|(?:text|item)-{_DIGEST})-[^/]+"
-)
+TASK_KEY = re.compile(rf"issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-[0-9a-f]{{{_KEY_DIGITS}}}")
+"""The key of a task."""
+_BRANCH = re.compile(rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>{TASK_KEY.pattern})-[^/]+")
 
 
 class TaskKind(StrEnum):
@@ -166,8 +164,8 @@ def key_of(branch: str) -> str:
 
 def issue_of(key: str) -> int | None:
     """Return the number of the issue that a task's key names; None if the task is no issue."""
-    number = key.removeprefix("issue-")
-    return None if number == key else int(number)
+    found = TASK_KEY.fullmatch(key)
+    return int(found["issue"]) if found and found["issue"] else None
 
 
 def checklist(file: str, text: str) -> Iterator[Task]:

@@ -12,7 +12,16 @@ from orchestrator.bot.coordination.claims import RETRY, remove_records
 from orchestrator.bot.coordination.saved_work import WORK, load_wip, wip_ref
 from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES, describe_holder
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
+from orchestrator.bot.cycle.tasks import (
+    BRANCH_FOLDERS,
+    RETRY_LABEL,
+    TASK_KEY,
+    Task,
+    checklist,
+    from_text,
+    issue_of,
+    key_of,
+)
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.bot.worker.task_rules import has_label
@@ -256,7 +265,6 @@ def list_states(
 
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
-_KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 _LEAST_LETTERS = 3
 """The shortest part of a task's text that may name it: shorter ones match too many tasks."""
 _NAMED = 5
@@ -450,11 +458,11 @@ class TaskDecisions:
         if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
-        issue = state.key.removeprefix("issue-")
-        if issue == state.key or not _NUMBER.fullmatch(issue):
+        issue = issue_of(state.key)
+        if issue is None:
             return ""
         try:
-            is_open = self.forge.issue(int(issue)).is_open
+            is_open = self.forge.issue(issue).is_open
         except ForgeNotFoundError as error:
             return str(error)
         return "" if is_open else f"issue #{issue} is closed: reopen it first"
@@ -529,7 +537,7 @@ def _key_named(named: str, states: Mapping[str, TaskState], words: Mapping[str, 
     exact = [key for key in (text.lower(), f"text-{digest}", f"item-{digest}") if key in states]
     if exact:
         return exact[0]
-    if _KEY.fullmatch(text.lower()):
+    if TASK_KEY.fullmatch(text.lower()):
         raise ConfigurationError(f"nothing is known of the task {text.lower()}{_listed(states, words)}")
     lowered = text.casefold()
     found = [key for key in states if len(text) >= _LEAST_LETTERS and key.startswith(text.lower())]

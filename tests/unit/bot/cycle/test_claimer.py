@@ -345,6 +345,13 @@ def test_what_is_not_over_stays(old_claims: Place) -> None:
     assert old_claims.tasks() == before
 
 
+def test_a_key_that_only_looks_like_an_issues_is_not_the_issues(old_claims: Place) -> None:
+    old_claims.tombstone(old_claims.issue(closed=True).replace("issue-", "issue-0"))
+    old_claims.clock.advance(LONG_SECONDS)
+    assert old_claims.prune() == []
+    assert old_claims.forge.looked == []
+
+
 def test_what_was_proposed_and_closed_is_over_without_an_issue(old_claims: Place) -> None:
     item = "item-0a1b2c3d"
     old_claims.tombstone(item, old_claims.pull(item, closed=True))
