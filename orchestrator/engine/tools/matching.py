@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from orchestrator.core.prompts import fenced
 from orchestrator.engine.tools.textfile import numbered
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ _CONTEXT_LINES = 2
 _MOST_RAW_LINES = 100
 _MAX_RAW_CHARS = 6_000
 _MOST_DIFFERENCES = 3
-_TICKS = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,7 @@ def code_block(lines: Sequence[str]) -> str:
         shown.append(line[:_MAX_RAW_CHARS])
         if sum(map(len, shown)) >= _MAX_RAW_CHARS:
             break
-    text = "\n".join(shown)
-    ticks = "`" * max([3, *(len(run) + 1 for run in _TICKS.findall(text))])
-    return f"{ticks}\n{text}\n{ticks}"
+    return fenced("".join(f"{line}\n" for line in shown))
 
 
 def _differences(there: Sequence[str], old: Sequence[str], what: str, first: int) -> str:
