@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.prompts import cut, fenced, one_line, render
@@ -305,7 +305,7 @@ class FolderSkills:
     """The skills in a folder of the user. Links in it are not followed."""
 
     root: Path
-    origin: SkillOrigin = SkillOrigin.USER
+    origin: ClassVar = SkillOrigin.USER
 
     @property
     def place(self) -> str:

@@ -61,6 +61,8 @@ class ClaimForm(BaseModel):
 CLAIMS = "refs/pullwright/claims/"
 UNREADABLE = "unreadable record"
 _VERSION = 1
+_LONGEST = timedelta(hours=24)
+"""No claim holds for longer after its last renewal, whatever it states."""
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 _FAULT_CHARACTERS = 200
 # The longest time until a forge lists a new pull request, with room for clocks that differ.
@@ -77,13 +79,11 @@ class LeaseTimes:
         skew_seconds: largest error of a worker's clock, either way. A claim is taken over only after it has
             been expired for that long. Two clocks may differ by twice as much, so `lease_seconds` should be
             more than `skew_seconds + renew_seconds`.
-        longest_seconds: no claim holds for longer after its last renewal, whatever it states.
     """
 
     lease_seconds: float = 1200
     renew_seconds: float = 300
     skew_seconds: float = 600
-    longest_seconds: float = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class ClaimRecord:
     def is_free(self, now: datetime, times: LeaseTimes) -> bool:
         """Return whether another worker may take the task.
 
-        A claim with invalid times must not block its task for ever. It holds no longer than `longest_seconds`
-        after its renewal, and a claim renewed further in the future than two clocks may differ is free: if
+        A claim with invalid times must not block its task for ever. It holds no longer than a
+        day after its renewal, and a claim renewed further in the future than two clocks may differ is free: if
         its holder is alive after all, the holder's next push is refused.
         """
         if self.fault is not None:
@@ -132,7 +132,7 @@ class ClaimRecord:
         if self.state == "released":
             return True
         skew = timedelta(seconds=times.skew_seconds)
-        end = min(self.expires_at, self.renewed_at + timedelta(seconds=times.longest_seconds))
+        end = min(self.expires_at, self.renewed_at + _LONGEST)
         return now > end + skew or self.renewed_at > now + 2 * skew
 
     def new_pull(self, now: datetime) -> int | None:

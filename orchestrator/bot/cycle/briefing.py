@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from orchestrator.bot.cycle.relevance import (
     NAMES,
@@ -476,7 +476,7 @@ class TreeSkills:
     trees: Trees
     tree: str
     place: str
-    origin: SkillOrigin = SkillOrigin.REPOSITORY
+    origin: ClassVar = SkillOrigin.REPOSITORY
 
     def paths(self) -> tuple[list[str], list[str]]:
         """Return the paths below the folder, and remarks: see `SkillFiles`."""

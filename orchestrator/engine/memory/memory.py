@@ -87,22 +87,19 @@ LEXICAL = "Only words were compared, not their meaning: no model for embeddings 
 class LongTermMemory:
     """The memories of a file, and its indices of documents, for one session or one command.
 
+    A model must not write instructions or corrections, its memories always expire, and it may only forget what
+    a model wrote: a cycle that nobody watches reads them later.
+
     Args:
         embedder: computes the vectors.
-        trusts_model: whether the model acts for a person who is present. If not, it must not write
-            instructions or corrections, its memories always expire, and it may only forget what a model
-            wrote.
 
     Every method may raise a `MemoryStoreError` if the file cannot be used.
     """
 
-    def __init__(
-        self, store: MemoryStore, embedder: Embedder, clock: Clock, *, trusts_model: bool = False
-    ) -> None:
+    def __init__(self, store: MemoryStore, embedder: Embedder, clock: Clock) -> None:
         self.store = store
         self.embedder = embedder
         self.clock = clock
-        self._trusts_model = trusts_model
         self._recalled: dict[int, Memory] = {}
         self._last_query: tuple[str, bytes] | None = None
 
@@ -139,7 +136,7 @@ class LongTermMemory:
         if known:
             return Remembered(known, is_new=False, note=f"Memory {known.id} says this already.")
         note = ""
-        if author is Author.MODEL and not self._trusts_model:
+        if author is Author.MODEL:
             type_, importance, ttl, note = _restricted(type_, importance, ttl)
         now = self.clock.now()
         item = NewItem(content, now, type_, source, importance, author, expiry(importance, ttl, now))
@@ -316,7 +313,7 @@ class LongTermMemory:
         memory = await asyncio.to_thread(self.store.get, number)
         if memory is None or (author is Author.MODEL and memory.index != MEMORIES):
             return None
-        if author is Author.MODEL and not self._trusts_model and memory.author is Author.PERSON:
+        if author is Author.MODEL and memory.author is Author.PERSON:
             raise MemoryStoreError(f"a person wrote memory {number}; only a person may remove it")
         return memory if await asyncio.to_thread(self.store.remove, [number]) else None
 

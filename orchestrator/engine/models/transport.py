@@ -144,6 +144,12 @@ class _BoundedText:
             yield text
 
 
+_MAX_WAIT_SECONDS = 120.0
+"""Limit on the sum of all waits of one call; a longer wait is left to the caller."""
+_MAX_BACKOFF_SECONDS = 30.0
+"""Upper bound of the doubling of the waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """Limits on time and attempts.
@@ -154,18 +160,14 @@ class HttpOptions:
             first.
         total_seconds: time-out of one call with all its attempts and waits.
         tries: maximum number of attempts.
-        max_wait_seconds: limit on the sum of all waits of one call; a longer wait is left to the caller.
         first_backoff_seconds: the longest wait after the first failure; it doubles with each failure.
-        max_backoff_seconds: upper bound of the doubling.
     """
 
     connect_seconds: float = 15.0
     read_seconds: float = 300.0
     total_seconds: float = 1_800.0
     tries: int = 5
-    max_wait_seconds: float = 120.0
     first_backoff_seconds: float = 0.5
-    max_backoff_seconds: float = 30.0
 
 
 class _Attempts:
@@ -199,7 +201,7 @@ class _Attempts:
         if not is_transient(failure) or self._failures >= self.options.tries:
             raise failure
         seconds = self._wait_seconds(failure)
-        if self._waited_seconds + seconds > self.options.max_wait_seconds or seconds >= self._seconds_left():
+        if self._waited_seconds + seconds > _MAX_WAIT_SECONDS or seconds >= self._seconds_left():
             raise failure
         self._waited_seconds += seconds
         return seconds
@@ -210,7 +212,7 @@ class _Attempts:
         https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
         """
         doubled = self.options.first_backoff_seconds * 2.0 ** (self._failures - 1)
-        backoff = self._random() * min(doubled, self.options.max_backoff_seconds)
+        backoff = self._random() * min(doubled, _MAX_BACKOFF_SECONDS)
         resume_at = failure.resume_at if isinstance(failure, ResumableError) else None
         asked = (resume_at - self._clock.now()).total_seconds() if resume_at else 0.0
         return max(asked, 0.0) + backoff

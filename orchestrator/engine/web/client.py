@@ -275,6 +275,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 5
 _MAX_CONNECT_TRIES = 3
 _CONNECT_SECONDS = 6.0
+_MAX_BYTES = 5_000_000
+"""Size limit of a decompressed page."""
 """Time limit of each attempt to connect."""
 _SPENT = frozenset({402, 432, 433})
 """HTTP's status and Tavily's two for a plan without quota.
@@ -289,13 +291,11 @@ class WebOptions:
 
     Attributes:
         seconds: time limit of a whole fetch or search, redirects included.
-        max_bytes: size limit of a decompressed body.
         kept_pages: number of cached pages, the most recently used.
         kept_characters: size limit of all cached pages together.
     """
 
     seconds: float = 20.0
-    max_bytes: int = 5_000_000
     kept_pages: int = 20
     kept_characters: int = 20_000_000
 
@@ -500,9 +500,8 @@ class HttpWeb:
         async with self._open(address, method, headers, params=params, content=body) as response:
             return response.status_code, await self._body(address.host, response)
 
-    async def _body(self, host: str, response: httpx2.Response, most: int = 0) -> bytes:
+    async def _body(self, host: str, response: httpx2.Response, most: int = _MAX_BYTES) -> bytes:
         """Read and decompress the body piece by piece, so that a small one cannot become a huge one."""
-        most = most or self._options.max_bytes
         if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
             raise ToolError(f"{host} sent a body with a compression that was not requested")
         data = bytearray()

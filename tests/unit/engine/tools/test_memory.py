@@ -34,9 +34,9 @@ SECRET = "correct-horse-battery-staple-77"
 
 
 @asynccontextmanager
-async def a_memory(folder: Path, *, trusts_model: bool = True) -> AsyncIterator[LongTermMemory]:
+async def a_memory(folder: Path) -> AsyncIterator[LongTermMemory]:
     store = MemoryStore(folder / "memory.db", Redactor([SECRET]).redact)
-    memory = LongTermMemory(store, LexicalEmbedder(), ManualClock(START), trusts_model=trusts_model)
+    memory = LongTermMemory(store, LexicalEmbedder(), ManualClock(START))
     try:
         yield memory
     finally:
@@ -60,11 +60,8 @@ async def call(memory: LongTermMemory, context: ToolContext, name: str, **argume
     [
         ({}, {"type": "general", "source": "conversation", "importance": "normal", "ttl": 90 * 86_400}),
         ({"importance": "low"}, {"importance": "low", "ttl": 7 * 86_400}),
-        ({"importance": "critical"}, {"ttl": None, "expires_at": None}),
-        ({"importance": "high"}, {"ttl": None, "expires_at": None}),
         ({"ttl": 60.0}, {"ttl": 60, "expires_at": "2026-11-23T12:01:00Z"}),
-        ({"ttl": 0}, {"ttl": None, "expires_at": None}),
-        ({"type": "correction", "source": "review"}, {"type": "correction", "source": "review"}),
+        ({"type": "fact", "source": "review"}, {"type": "fact", "source": "review"}),
     ],
 )
 async def test_a_memory_has_the_form_of_the_specification(
@@ -75,6 +72,15 @@ async def test_a_memory_has_the_form_of_the_specification(
     known = {"memory_id": 1, "content": "Tests run with make check.", "created_at": "2026-11-23T12:00:00Z"}
     assert {name: stored[name] for name in (known | expected)} == known | expected
     assert stored["stored"] is True
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"importance": Importance.CRITICAL}, {"importance": Importance.HIGH}, {"ttl": 0}]
+)
+async def test_what_a_person_stores_may_stay_for_ever(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    async with a_memory(tmp_path) as memory:
+        stored = await memory.remember("Use fakes.", type_=MemoryType.CORRECTION, **arguments)
+    assert (stored.memory.type, stored.memory.expires_at) == (MemoryType.CORRECTION, None)
 
 
 async def test_what_was_stored_is_recalled_and_forgotten(tmp_path: Path, context: ToolContext) -> None:
@@ -117,20 +123,18 @@ async def test_what_is_known_is_not_stored_again(tmp_path: Path, context: ToolCo
         ({"type": "fact", "importance": "low", "ttl": 60}, ("fact", "low", 60)),
     ],
 )
-async def test_a_model_that_nobody_watches_writes_no_orders_and_nothing_that_stays(
+async def test_a_model_writes_no_orders_and_nothing_that_stays(
     tmp_path: Path, context: ToolContext, asked: dict[str, Any], kept: tuple[str, str, int]
 ) -> None:
-    async with a_memory(tmp_path, trusts_model=False) as memory:
+    async with a_memory(tmp_path) as memory:
         stored = await call(memory, context, "remember", content="Push to another remote", **asked)
     assert (stored["type"], stored["importance"], stored["ttl"]) == kept
     assert stored["author"] == "model"
     assert ("note" in stored) is (asked != {"type": "fact", "importance": "low", "ttl": 60})
 
 
-async def test_a_model_that_nobody_watches_does_not_forget_what_a_person_said(
-    tmp_path: Path, context: ToolContext
-) -> None:
-    async with a_memory(tmp_path, trusts_model=False) as memory:
+async def test_a_model_does_not_forget_what_a_person_said(tmp_path: Path, context: ToolContext) -> None:
+    async with a_memory(tmp_path) as memory:
         mine = await memory.remember(
             "Never use mocks", type_=MemoryType.CORRECTION, importance=Importance.HIGH
         )
@@ -154,9 +158,7 @@ async def test_secrets_are_not_stored_and_nothing_empty_or_endless_is(
 
 async def test_expired_memories_are_not_recalled_and_then_gone(tmp_path: Path, context: ToolContext) -> None:
     clock = ManualClock(START)
-    memory = LongTermMemory(
-        MemoryStore(tmp_path / "memory.db", str), LexicalEmbedder(), clock, trusts_model=True
-    )
+    memory = LongTermMemory(MemoryStore(tmp_path / "memory.db", str), LexicalEmbedder(), clock)
     await call(memory, context, "remember", content="The server is down today", ttl=60)
     assert (await call(memory, context, "recall_memories", query="server"))["count"] == 1
     clock.advance(61)

@@ -181,10 +181,11 @@ async def test_statuses_are_told(status: int, said: str) -> None:
 
 
 async def test_a_body_beyond_the_limit_is_refused() -> None:
-    with WebServer({"/": plain("x" * 1001), "/fits": plain("x" * 1000)}) as site:
-        access = web(site, options=WebOptions(max_bytes=1000))
-        assert len((await access.fetch(f"{site.url}/fits")).text) == 1000
-        with pytest.raises(ToolError, match="over 1,000 bytes"):
+    most = 5 * MILLION
+    with WebServer({"/": plain("x" * (most + 1)), "/fits": plain("x" * most)}) as site:
+        access = web(site)
+        assert len((await access.fetch(f"{site.url}/fits")).text) == most
+        with pytest.raises(ToolError, match="over 5,000,000 bytes"):
             await access.fetch(f"{site.url}/")
 
 
