@@ -52,7 +52,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """The result of `Clone.commit`.
+    """The result of `Clone.commit_staged`.
 
     Attributes:
         commit: the new head, or None if there was nothing to commit.
@@ -93,7 +93,7 @@ class AppliedWork:
     """Earlier work that was restored onto the files of a clone.
 
     Attributes:
-        paths: paths that now differ from the clone's head, to be passed to `Clone.commit` as touched.
+        paths: paths that now differ from the clone's head, to be passed to `Clone.stage` as touched.
         conflicts: paths that need a decision. A text contains git's conflict markers, labelled
             `pullwright/...`, and is not committed until they are removed. A binary file or a submodule has
             the clone's own version.
@@ -192,7 +192,7 @@ class Staged:
 
     Attributes:
         tree: git's tree id; its objects are in the clone, committed or not.
-        outcome: the result of `Clone.commit`, without a commit.
+        outcome: the result of `Clone.commit_staged`, without a commit.
         is_new: whether there is something to commit, and nothing forbids it.
     """
 

@@ -180,29 +180,17 @@ class Clone:
         self._require_tree()
         return self._stager.changed(self.index)
 
-    def commit(
-        self,
-        touched: set[str],
-        message: str,
-        *,
-        include_commands: bool,
-        screen: CommitScreen | None = None,
-    ) -> CommitOutcome:
-        """Commit exactly the touched paths, on top of the previous commit. It succeeds completely or not at all.
-
-        Args:
-            touched: paths that tools wrote or removed, relative, with `/`.
-            include_commands: whether commands ran, so that all changes of the working tree are committed.
-                Commits that a command made in `tree/.git` are ignored: their files are in the working tree.
-            screen: the checks of every commit; None lets everything pass.
-        """
-        staged = self.stage(touched, include_commands=include_commands, screen=screen)
-        return self.commit_staged(staged, message)
-
     def stage(
         self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
     ) -> Staged:
-        """Stage what `commit` would commit now, with the same arguments, for `commit_staged`."""
+        """Stage exactly the touched paths, for `commit_staged`. It succeeds completely or not at all.
+
+        Args:
+            touched: paths that tools wrote or removed, relative, with `/`.
+            include_commands: whether commands ran, so that all changes of the working tree are staged.
+                Commits that a command made in `tree/.git` are ignored: their files are in the working tree.
+            screen: the checks of every commit; None lets everything pass.
+        """
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
@@ -221,7 +209,7 @@ class Clone:
         return staged
 
     def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
-        """Commit what was staged last, even if files have changed since."""
+        """Commit what was staged last on top of the previous commit, even if files have changed since."""
         if not staged.is_new:
             return replace(staged.outcome, files=[])
         if self._staged is None or self._staged[0] is not staged:
@@ -255,7 +243,7 @@ class Clone:
     ) -> bytes:
         """Return all changes since the last push (or the base, or the continued branch), for `git apply`.
 
-        It covers the paths that `commit` would take, committed or not. What is left out is listed in lines
+        It covers the paths that `stage` would take, committed or not. What is left out is listed in lines
         before the patch, which `git apply` skips. It is empty if nothing changed.
 
         Args:
@@ -279,7 +267,7 @@ class Clone:
         return names.encode() + binary_patch(self.git, since, tree)
 
     def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
-        """Return the tree id of the present files, without checks. It covers the paths that `commit` would take."""
+        """Return the tree id of the present files, without checks. It covers the paths that `stage` would take."""
         return self._staged_tree(touched, include_commands=include_commands)[0]
 
     def _staged_tree(self, touched: set[str], *, include_commands: bool) -> tuple[str, list[LeftOut]]:

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, RemoteUnavailableError
 from orchestrator.core.redaction import Credential
+from tests.doubles.commits import commit_touched
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
 from tests.unit.bot.coordination.records_rig import LOST, REF, TASK, TIMES, Worker, bare, broken_git, holder
@@ -25,7 +26,7 @@ BRANCH = "pullwright/issue-12-fix"
 
 def commit(opened: Clone, text: str = "1") -> str:
     write(opened.tree, {"a.txt": text})
-    made = opened.commit({"a.txt"}, f"write {text}", include_commands=False).commit
+    made = commit_touched(opened, {"a.txt"}, f"write {text}", include_commands=False).commit
     assert made is not None
     return made
 

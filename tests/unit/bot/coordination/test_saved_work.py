@@ -28,6 +28,7 @@ from orchestrator.bot.coordination.saved_work import (
 from orchestrator.bot.git.base import LeftOut
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.doubles.github.server import GitHub
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import NoClaim
@@ -90,7 +91,7 @@ def move_base(source: Path, files: Mapping[str, str | bytes]) -> None:
 def test_work_survives_the_machine(source: Path, tmp_path: Path, records: Records) -> None:
     with clone(source, tmp_path / "runs") as first:
         write(first.tree, {"committed.txt": "1", "src/calc.py": "half"})
-        first.commit({"committed.txt"}, "one", include_commands=False)
+        commit_touched(first, {"committed.txt"}, "one", include_commands=False)
         (first.tree / "src/old.py").unlink()
         saved = save(first, {"src/calc.py", "src/old.py"})
         assert saved.left_out == ()
@@ -256,7 +257,7 @@ def test_the_base_moved_without_and_with_a_conflict(source: Path, tmp_path: Path
     with clone(source, tmp_path / "runs") as fourth:
         applied = fourth.apply_work(again.work, reference=REF)
         assert (applied.base_moved, applied.conflicts) == (False, ["src/calc.py"])
-        outcome = fourth.commit(applied.paths, "x", include_commands=False)
+        outcome = commit_touched(fourth, applied.paths, "x", include_commands=False)
         assert outcome.refused == "conflict markers are left in src/calc.py"
 
 
@@ -297,7 +298,7 @@ def test_work_on_a_branch_that_is_continued(source: Path, tmp_path: Path) -> Non
         assert applied.conflicts == []
         assert applied.paths == {"ours.txt", "src/calc.py"}
         assert not applied.base_moved
-        outcome = second.commit(applied.paths, "x", include_commands=False)
+        outcome = commit_touched(second, applied.paths, "x", include_commands=False)
         assert outcome.commit is not None
         second.push("people", expected=joined.tip)
     assert show(source, "people", "src/calc.py") == b"solved\n"

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.bot.git.work import invalid_entries
 from orchestrator.core.errors import WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.tables import table
 from tests.unit.bot.conftest import FILES
 from tests.unit.bot.coordination.records_rig import broken_git
@@ -91,7 +92,7 @@ def test_work_comes_back_as_if_tools_had_written_it(source: Path, tmp_path: Path
         assert not (opened.tree / "src/old.py").exists()
         assert b"rename from" not in opened.pending_patch(applied.paths, include_commands=False)
         assert opened.diff() == ""
-        outcome = opened.commit(applied.paths, "again", include_commands=False)
+        outcome = commit_touched(opened, applied.paths, "again", include_commands=False)
         assert outcome.commit is not None
         assert outcome.files == sorted(applied.paths)
         opened.push("pullwright/12", expected=None)
@@ -114,7 +115,7 @@ def test_modes_links_renames_and_folders_that_were_files(source: Path, tmp_path:
         assert (opened.tree / "link").readlink().as_posix() == "src/calc.py"
         assert (opened.tree / "README.md/inner.txt").read_text() == "folder"
         assert (opened.tree / "moved.py").read_text() == FILES["src/old.py"]
-        outcome = opened.commit(applied.paths, "again", include_commands=False)
+        outcome = commit_touched(opened, applied.paths, "again", include_commands=False)
         assert outcome.left_out == []
         opened.push("pullwright/12", expected=None)
     assert git(source, "rev-parse", "pullwright/12^{tree}") == git(source, "rev-parse", f"{made}^{{tree}}")
@@ -147,11 +148,11 @@ def test_conflicts_are_named_marked_and_not_committed_before_they_are_gone(
         assert (opened.tree / "src/calc.py").read_bytes() == text
         assert (opened.tree / "README.md").read_bytes() == b"\0theirs"
         for touched in (applied.paths, set[str]()):
-            outcome = opened.commit(touched, "again", include_commands=False)
+            outcome = commit_touched(opened, touched, "again", include_commands=False)
             assert outcome.commit is None
             assert outcome.refused == "conflict markers are left in src/calc.py"
         write(opened.tree, {"src/calc.py": "both\n"})
-        assert opened.commit(applied.paths, "again", include_commands=False).files == ["src/calc.py"]
+        assert commit_touched(opened, applied.paths, "again", include_commands=False).files == ["src/calc.py"]
 
 
 def test_an_ignored_file_is_left_out_of_the_commit_as_ever(source: Path, tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_an_ignored_file_is_left_out_of_the_commit_as_ever(source: Path, tmp_pat
     with clone(source, tmp_path / "runs") as opened:
         applied = opened.apply_work(made, reference=WORK)
         assert (opened.tree / "build/out.txt").read_text() == "x"
-        outcome = opened.commit(applied.paths, "again", include_commands=False)
+        outcome = commit_touched(opened, applied.paths, "again", include_commands=False)
         assert outcome.files == ["kept.txt"]
         assert [item.path for item in outcome.left_out] == ["build/out.txt"]
 
@@ -172,7 +173,7 @@ def test_line_ends_that_attributes_convert(tmp_path: Path) -> None:
         applied = opened.apply_work(made, reference=WORK)
         assert applied.paths == {"a.txt", "b.bin", "c.txt"} == opened.changed_paths()
         assert (opened.tree / "a.txt").read_bytes() == b"1\r\n2\r\n"
-        opened.commit(applied.paths, "again", include_commands=False)
+        commit_touched(opened, applied.paths, "again", include_commands=False)
         opened.push("x", expected=None)
     assert git(source, "rev-parse", "x^{tree}") == git(source, "rev-parse", f"{made}^{{tree}}")
 
@@ -191,7 +192,7 @@ def test_a_submodule_stays_as_the_base_has_it(source: Path, tmp_path: Path) -> N
         applied = opened.apply_work(made, reference=WORK)
         assert applied.conflicts == ["other", "sub"]
         assert applied.paths == {"a.txt"} == opened.changed_paths()
-        assert opened.commit(applied.paths, "again", include_commands=False).files == ["a.txt"]
+        assert commit_touched(opened, applied.paths, "again", include_commands=False).files == ["a.txt"]
 
 
 def test_history_of_the_clone_stays_as_deep_as_it_was(source: Path, tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
                 opened.apply_work(commit, reference=reference)
         assert opened.changed_paths() == set()
         opened.apply_work(other, reference=WORK)
-        opened.commit({"b"}, "b", include_commands=False)
+        commit_touched(opened, {"b"}, "b", include_commands=False)
         with pytest.raises(WorkspaceError, match="committed here already"):
             opened.apply_work(other, reference=WORK)
 
@@ -514,16 +515,16 @@ def test_nothing_changed_is_no_work(calc: Path, tmp_path: Path) -> None:
 def test_the_same_commit_made_again_is_not_pushed_over_the_first(calc: Path, tmp_path: Path) -> None:
     with clone(calc, tmp_path / "first") as opened:
         write(opened.tree, {"calc.py": FIXED})
-        opened.commit({"calc.py"}, "Fix it", include_commands=False)
+        commit_touched(opened, {"calc.py"}, "Fix it", include_commands=False)
         first = opened.push("topic", expected=None)
     with clone(calc, tmp_path / "second") as opened:
         state = opened.branch_state("topic", "bot@example.invalid")
         assert state is not None
         assert opened.message_of(state.tip) == "Fix it"
         opened.apply_work(first, reference="refs/heads/topic")
-        opened.commit({"calc.py"}, "Fix it\n\nin other words", include_commands=False)
+        commit_touched(opened, {"calc.py"}, "Fix it\n\nin other words", include_commands=False)
         assert opened.push("topic", expected=first) == first
         write(opened.tree, {"calc.py": FIXED + "\n"})
-        opened.commit({"calc.py"}, "More", include_commands=False)
+        commit_touched(opened, {"calc.py"}, "More", include_commands=False)
         second = opened.push("topic", expected=None)
     assert git(calc, "rev-parse", "topic~1", "topic").split() == [first, second]

@@ -14,6 +14,7 @@ from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.redaction import Credential
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.plants import HOOKS, PLANTS, STATUS, Field, Plant
 from tests.unit.bot.git.rig import clone, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp
@@ -38,13 +39,15 @@ def steps(opened: Clone) -> dict[str, Callable[[], object]]:
         write(opened.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
 
     def commit() -> None:
-        outcome = opened.commit(paths, "fix", include_commands=True)
+        outcome = commit_touched(opened, paths, "fix", include_commands=True)
         assert {"src/calc.py", "new.txt"} <= set(outcome.files)
 
     def change_and_hold() -> None:
         write(opened.tree, {"src/calc.py": "held\n", "src/gone.py": "x\n", "more.txt": "x\n"})
         screen = CommitScreen(hold=lambda change: "held" if change.path.startswith("src/") else None)
-        outcome = opened.commit(paths | {"src/gone.py"}, "more", include_commands=True, screen=screen)
+        outcome = commit_touched(
+            opened, paths | {"src/gone.py"}, "more", include_commands=True, screen=screen
+        )
         assert outcome.held
         assert outcome.held_patch
 
@@ -231,7 +234,7 @@ def test_a_work_tree_elsewhere_is_not_taken(trapped: Path, tmp_path: Path) -> No
         git(opened.tree, "config", "core.worktree", str(tmp_path / "elsewhere"))
         assert "private.txt" in git(opened.tree, "status", "--porcelain")
         write(opened.tree, {"a.txt": "a"})
-        assert opened.commit(set(), "m", include_commands=True).files == ["a.txt"]
+        assert commit_touched(opened, set(), "m", include_commands=True).files == ["a.txt"]
         assert opened.changed_paths() == set()
 
 

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.bot.git.base import BranchCommit, CommitScreen
 from orchestrator.bot.git.clone import clean_message
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import US, clone, git, show, write
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_our_single_commit_on_a_base_that_moved_any_number_of_commits(
         assert (state.tip, state.is_ours, state.base_moved) == (tip, True, True)
         applied = opened.apply_work(tip, reference=f"refs/heads/{BRANCH}")
         assert (applied.paths, applied.base_moved) == ({"a"}, True)
-        made = opened.commit(applied.paths, "again", include_commands=False).commit
+        made = commit_touched(opened, applied.paths, "again", include_commands=False).commit
         assert opened.push(BRANCH, expected=state.tip) == made
     assert git(source, "rev-parse", f"{BRANCH}^") == git(source, "rev-parse", "main")
 
@@ -179,13 +180,13 @@ def test_a_branch_of_people_is_continued_by_a_fast_forward(source: Path, tmp_pat
         assert {path.name for path in opened.tree.iterdir()} >= {"theirs.txt", "base.txt"}
         write(opened.tree, {"ours.txt": "1"})
         assert opened.changed_paths() == {"ours.txt"}
-        outcome = opened.commit({"ours.txt"}, "ours", include_commands=False)
+        outcome = commit_touched(opened, {"ours.txt"}, "ours", include_commands=False)
         assert outcome.files == ["ours.txt"]
         assert {change.path for change in outcome.changes} == {"ours.txt", "theirs.txt", "src/calc.py"}
         assert "+theirs" in opened.diff()
         opened.push(BRANCH, expected=tip)
         write(opened.tree, {"ours.txt": "2"})
-        second = opened.commit({"ours.txt"}, "ours again", include_commands=False)
+        second = commit_touched(opened, {"ours.txt"}, "ours again", include_commands=False)
         opened.push(BRANCH, expected=None)
     assert git(source, "rev-parse", f"{BRANCH}~1^1", f"{BRANCH}~1^2").split() == [tip, base]
     assert git(source, "rev-list", "--parents", "-1", BRANCH).split()[0] == second.commit
@@ -197,12 +198,12 @@ def test_a_base_that_did_not_move_is_no_parent(source: Path, tmp_path: Path) -> 
     tip = add(source, {"theirs.txt": "1"}, branch=BRANCH)
     with clone(source, tmp_path / "runs") as opened:
         assert not opened.continue_branch(BRANCH).base_moved
-        assert opened.commit(set(), "nothing", include_commands=False).commit is None
+        assert commit_touched(opened, set(), "nothing", include_commands=False).commit is None
         write(opened.tree, {"ours.txt": "1"})
         patch = opened.pending_patch({"ours.txt"}, include_commands=False)
         assert b"ours.txt" in patch
         assert b"theirs.txt" not in patch
-        opened.commit({"ours.txt"}, "ours", include_commands=False)
+        commit_touched(opened, {"ours.txt"}, "ours", include_commands=False)
         opened.push(BRANCH, expected=tip)
     assert git(source, "rev-list", "--parents", "-1", BRANCH).split()[1:] == [tip]
 
@@ -213,7 +214,7 @@ def test_a_moved_base_alone_is_merged(source: Path, tmp_path: Path) -> None:
     add(source, {"base.txt": "1"})
     with clone(source, tmp_path / "runs") as opened:
         opened.continue_branch(BRANCH)
-        outcome = opened.commit(set(), "merge", include_commands=False)
+        outcome = commit_touched(opened, set(), "merge", include_commands=False)
         assert outcome.commit is not None
         assert outcome.files == []
         opened.push(BRANCH, expected=tip)
@@ -227,7 +228,7 @@ def test_a_branch_that_was_merged_already(source: Path, tmp_path: Path) -> None:
     with clone(source, tmp_path / "runs") as opened:
         opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
-        opened.commit({"ours.txt"}, "ours", include_commands=False)
+        commit_touched(opened, {"ours.txt"}, "ours", include_commands=False)
         opened.push(BRANCH, expected=tip)
     assert git(source, "rev-parse", f"{BRANCH}^") == git(source, "rev-parse", "main")
 
@@ -242,18 +243,18 @@ def test_conflicts_with_the_base_hold_the_commit_up(source: Path, tmp_path: Path
         assert applied.paths == {"src/calc.py"}
         text = "<<<<<<< pullwright/branch\ntheirs\n=======\nbase\n>>>>>>> pullwright/base\n"
         assert (opened.tree / "src/calc.py").read_text() == text
-        outcome = opened.commit(set(), "merge", include_commands=False)
+        outcome = commit_touched(opened, set(), "merge", include_commands=False)
         assert (outcome.commit, outcome.refused) == (None, "conflict markers are left in src/calc.py")
         # A path that waits for a person goes back to what was there: markers, which are never committed.
         write(opened.tree, {"src/calc.py": "both\n"})
         hold = CommitScreen(hold=lambda change: "protected" if change.path == "src/calc.py" else None)
-        outcome = opened.commit(set(), "merge", include_commands=False, screen=hold)
+        outcome = commit_touched(opened, set(), "merge", include_commands=False, screen=hold)
         assert (outcome.commit, outcome.refused) == (
             None,
             "a person has to resolve the conflict in src/calc.py",
         )
         # Touched or not, what solves a conflict is part of the commit.
-        assert opened.commit(set(), "merge", include_commands=False).files == ["src/calc.py"]
+        assert commit_touched(opened, set(), "merge", include_commands=False).files == ["src/calc.py"]
 
 
 def test_what_people_committed_is_not_screened_as_ours(source: Path, tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_what_people_committed_is_not_screened_as_ours(source: Path, tmp_path: P
     with clone(source, tmp_path / "runs") as opened:
         opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
-        outcome = opened.commit({"ours.txt"}, "ours", include_commands=False, screen=screen)
+        outcome = commit_touched(opened, {"ours.txt"}, "ours", include_commands=False, screen=screen)
         assert (outcome.held, outcome.held_back) == ([], [])
         opened.push(BRANCH, expected=tip)
     assert show(source, BRANCH, ".github/workflows/x.yml") == b"theirs"
@@ -279,7 +280,7 @@ def test_commits_that_came_meanwhile_are_never_pushed_away(source: Path, tmp_pat
     with clone(source, tmp_path / "runs") as opened:
         opened.continue_branch(BRANCH)
         write(opened.tree, {"ours.txt": "1"})
-        opened.commit({"ours.txt"}, "ours", include_commands=False)
+        commit_touched(opened, {"ours.txt"}, "ours", include_commands=False)
         later = add(source, {"later.txt": "1"}, branch=BRANCH)
         with pytest.raises(PushRejectedError, match="changed on the remote meanwhile"):
             opened.push(BRANCH, expected=tip)
@@ -331,7 +332,7 @@ TRAILERS = (
 def test_trailers_stay_the_end_of_the_message(body: str, safe: Clone, source: Path) -> None:
     write(safe.tree, {"a": "1"})
     end = "\r\n\r\n" + TRAILERS.replace("\n", "\r\n") if "\r" in body else f"\n\n{TRAILERS}"
-    safe.commit({"a"}, f"{body}{end}\n\n", include_commands=False)
+    commit_touched(safe, {"a"}, f"{body}{end}\n\n", include_commands=False)
     safe.push(BRANCH, expected=None)
     message = subprocess.run(
         ["git", "-C", str(source), "log", "-1", "--format=%B", BRANCH], check=True, capture_output=True

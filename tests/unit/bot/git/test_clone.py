@@ -8,6 +8,7 @@ import pytest
 from orchestrator.bot.git.base import Identity, TrackedFile
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.core.errors import EmptyRepositoryError, GitMissingError, WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def test_a_sha256_repository(tmp_path: Path) -> None:
     with clone(source, tmp_path / "runs", with_git=True) as opened:
         assert len(opened.base_commit) == 64
         write(opened.tree, {"a": "b"})
-        assert opened.commit({"a"}, "change", include_commands=True).files == ["a"]
+        assert commit_touched(opened, {"a"}, "change", include_commands=True).files == ["a"]
 
 
 def test_lfs_pointers_stay_pointers(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.bot.git.base import CommitScreen, LeftOut
 from orchestrator.core.errors import WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.coordination.records_rig import logged_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
@@ -31,7 +32,9 @@ def test_only_touched_paths_are_committed(safe: Clone, source: Path) -> None:
     )
     (safe.tree / "src/old.py").unlink()
     assert safe.changed_paths() == {"README.md", "src/calc.py", "src/new.py", "src/old.py"}
-    outcome = safe.commit({"src/calc.py", "src/new.py", "src/old.py"}, "Fix add()", include_commands=False)
+    outcome = commit_touched(
+        safe, {"src/calc.py", "src/new.py", "src/old.py"}, "Fix add()", include_commands=False
+    )
     assert outcome.files == ["src/calc.py", "src/new.py", "src/old.py"]
     assert (outcome.left_out, outcome.notes) == ([], [])
     assert safe.changed_paths() == {"README.md"}
@@ -61,7 +64,7 @@ def test_what_was_staged_is_committed_whatever_the_files_are_by_now(safe: Clone)
 
 
 def test_nothing_to_commit(safe: Clone) -> None:
-    outcome = safe.commit({"src/calc.py", "never/made.py"}, "nothing", include_commands=True)
+    outcome = commit_touched(safe, {"src/calc.py", "never/made.py"}, "nothing", include_commands=True)
     assert (outcome.commit, outcome.files, outcome.left_out) == (None, [], [])
     assert safe.diff() == ""
     assert safe.pending_patch(set(), include_commands=False) == b""
@@ -70,10 +73,10 @@ def test_nothing_to_commit(safe: Clone) -> None:
 
 def test_a_second_commit_goes_on_top(safe: Clone, source: Path) -> None:
     write(safe.tree, {"a.txt": "1\n"})
-    first = safe.commit({"a.txt"}, "one", include_commands=False).commit
+    first = commit_touched(safe, {"a.txt"}, "one", include_commands=False).commit
     safe.push(BRANCH, expected=None)
     write(safe.tree, {"a.txt": "2\n"})
-    second = safe.commit({"a.txt"}, "two", include_commands=False)
+    second = commit_touched(safe, {"a.txt"}, "two", include_commands=False)
     assert second.files == ["a.txt"]
     assert safe.push(BRANCH, expected=first) == second.commit
     assert git(source, "log", "--format=%s", BRANCH).split() == ["two", "one", "first"]
@@ -81,14 +84,14 @@ def test_a_second_commit_goes_on_top(safe: Clone, source: Path) -> None:
 
 def test_what_commands_changed_is_taken_if_not_ignored(safe: Clone) -> None:
     write(safe.tree, {"made.py": "x\n", "noise.log": "x\n", "build/out.o": "x\n", "README.md": "changed\n"})
-    outcome = safe.commit(set(), "all", include_commands=True)
+    outcome = commit_touched(safe, set(), "all", include_commands=True)
     assert outcome.files == ["README.md", "made.py"]
     assert outcome.left_out == []
 
 
 def test_an_ignored_file_that_a_tool_wrote_is_named(safe: Clone) -> None:
     write(safe.tree, {"noise.log": "x\n", "build/deep/out.o": "x\n", "b.py": "x\n"})
-    outcome = safe.commit({"noise.log", "build/deep/out.o", "b.py"}, "m", include_commands=False)
+    outcome = commit_touched(safe, {"noise.log", "build/deep/out.o", "b.py"}, "m", include_commands=False)
     assert outcome.files == ["b.py"]
     assert reasons(outcome) == {
         "noise.log": "ignored by .gitignore",
@@ -101,7 +104,7 @@ def test_large_files_are_named_and_not_read(safe: Clone) -> None:
     for name in ("huge.bin", "touched.bin"):
         with (safe.tree / name).open("wb") as file:
             file.truncate(200_000_000)
-    outcome = safe.commit({"touched.bin"}, "m", include_commands=True)
+    outcome = commit_touched(safe, {"touched.bin"}, "m", include_commands=True)
     assert outcome.files == ["keep.py"]
     assert reasons(outcome) == {
         "huge.bin": "too large (200,000,000 bytes, the limit is 1,000,000)",
@@ -115,14 +118,14 @@ def test_large_files_are_named_and_not_read(safe: Clone) -> None:
 
 def test_a_limit_does_not_hold_for_what_tools_wrote(safe: Clone) -> None:
     write(safe.tree, {"by_tool.txt": "x" * 1_000_001, "by_command.txt": "x" * 1_000_001})
-    outcome = safe.commit({"by_tool.txt"}, "m", include_commands=True)
+    outcome = commit_touched(safe, {"by_tool.txt"}, "m", include_commands=True)
     assert outcome.files == ["by_tool.txt"]
     assert reasons(outcome) == {"by_command.txt": "too large (1,000,001 bytes, the limit is 1,000,000)"}
 
 
 def test_a_folder_of_very_many_new_files_is_left_out_as_one(safe: Clone) -> None:
     write(safe.tree, {f"node_modules/p{number}/i.js": "x" for number in range(501)} | {"src/new.py": "x"})
-    outcome = safe.commit(set(), "m", include_commands=True)
+    outcome = commit_touched(safe, set(), "m", include_commands=True)
     assert outcome.files == ["src/new.py"]
     assert [item.path for item in outcome.left_out] == ["node_modules/"]
     assert "501 files" in outcome.left_out[0].reason
@@ -141,7 +144,7 @@ def test_links_stay_links_and_must_stay_inside(safe: Clone) -> None:
     for name, target in links.items():
         (safe.tree / name).symlink_to(target)
     (safe.tree / "src" / "way").symlink_to("..")
-    outcome = safe.commit(set(links), "m", include_commands=False)
+    outcome = commit_touched(safe, set(links), "m", include_commands=False)
     assert outcome.files == ["dangling", "good", "src/up"]
     assert set(reasons(outcome).values()) == {"a symbolic link that leaves the repository"}
     assert set(reasons(outcome)) == {"absolute", "escaping", "into_git", "through"}
@@ -154,7 +157,7 @@ def test_a_tracked_file_behind_a_new_link_is_not_read(safe: Clone, tmp_path: Pat
     write(outside, {"calc.py": "secret\n", "other.py": "secret\n"})
     shutil.rmtree(safe.tree / "src")
     (safe.tree / "src").symlink_to(outside)
-    outcome = safe.commit({"src/calc.py", "src/other.py"}, "m", include_commands=True)
+    outcome = commit_touched(safe, {"src/calc.py", "src/other.py"}, "m", include_commands=True)
     assert outcome.files == ["src/calc.py", "src/old.py"]
     assert reasons(outcome) == {
         "src": "a symbolic link that leaves the repository",
@@ -167,7 +170,7 @@ def test_a_tracked_file_behind_a_new_link_is_not_read(safe: Clone, tmp_path: Pat
     "path", ["../x", "/etc/passwd", "a/../b", ".git/config", ".GIT/config", "src/.git/x", "", "a//b", "a\0b"]
 )
 def test_touched_paths_that_are_none(safe: Clone, path: str) -> None:
-    outcome = safe.commit({path}, "m", include_commands=False)
+    outcome = commit_touched(safe, {path}, "m", include_commands=False)
     assert outcome.commit is None
     assert [item.path for item in outcome.left_out] == [path]
 
@@ -175,7 +178,7 @@ def test_touched_paths_that_are_none(safe: Clone, path: str) -> None:
 @pytest.mark.parametrize("name", ["git~1", ".git ", ".g\u200cit", ".git."])
 def test_spellings_of_git_that_other_systems_take_for_it(safe: Clone, name: str) -> None:
     write(safe.tree, {f"{name}/config": "x", "ok.py": "x"})
-    outcome = safe.commit({f"{name}/config", "ok.py"}, "m", include_commands=False)
+    outcome = commit_touched(safe, {f"{name}/config", "ok.py"}, "m", include_commands=False)
     assert outcome.files == ["ok.py"]
     assert [item.path for item in outcome.left_out] == [f"{name}/config"]
 
@@ -185,7 +188,7 @@ def test_spellings_of_git_that_other_systems_take_for_it(safe: Clone, name: str)
 )
 def test_names_are_never_patterns(safe: Clone, name: str) -> None:
     write(safe.tree, {name: "x\n", "other.py": "x\n"})
-    outcome = safe.commit({name}, "m", include_commands=False)
+    outcome = commit_touched(safe, {name}, "m", include_commands=False)
     assert outcome.files == [name]
     assert safe.changed_paths() == {"other.py"}
 
@@ -194,7 +197,7 @@ def test_names_that_are_not_utf8(safe: Clone, source: Path) -> None:
     latin = os.fsdecode(b"caf\xe9.txt")
     write(safe.tree, {latin: "x\n"})
     assert safe.changed_paths() == {latin}
-    assert safe.commit({latin}, "m", include_commands=False).files == [latin]
+    assert commit_touched(safe, {latin}, "m", include_commands=False).files == [latin]
     assert "caf\ufffd.txt" in safe.diff()
     safe.push(BRANCH, expected=None)
     assert show(source, BRANCH, latin) == b"x\n"
@@ -212,7 +215,7 @@ def test_modes_binaries_and_line_ends_are_kept(tmp_path: Path) -> None:
         assert (opened.tree / "norm.txt").read_bytes() == b"a\r\n"
         write(opened.tree, {"norm.txt": b"a\r\nb\r\n", "raw.txt": b"a\r\nb\r\n", "bin": bytes(range(256))})
         (opened.tree / "run.sh").chmod(0o755)
-        opened.commit({"norm.txt", "raw.txt", "bin", "run.sh"}, "m", include_commands=False)
+        commit_touched(opened, {"norm.txt", "raw.txt", "bin", "run.sh"}, "m", include_commands=False)
         patch = opened.pending_patch(set(), include_commands=False)
         opened.push(BRANCH, expected=None)
     assert show(source, BRANCH, "norm.txt") == b"a\nb\n"
@@ -234,7 +237,7 @@ def test_submodules_and_nested_repositories_are_named(tmp_path: Path) -> None:
         (opened.tree / "nested").mkdir()
         git(opened.tree / "nested", "init", "-q")
         write(opened.tree, {"nested/y.txt": "y"})
-        outcome = opened.commit({"sub/x.txt", "nested/y.txt"}, "m", include_commands=True)
+        outcome = commit_touched(opened, {"sub/x.txt", "nested/y.txt"}, "m", include_commands=True)
     assert outcome.files == ["b"]
     assert reasons(outcome) == {
         "sub/x.txt": "inside the submodule sub",
@@ -248,7 +251,7 @@ def test_a_file_becomes_a_folder_and_back(safe: Clone) -> None:
     write(safe.tree, {"README.md/index": "x\n"})
     shutil.rmtree(safe.tree / "src")
     write(safe.tree, {"src": "now a file\n"})
-    outcome = safe.commit(set(), "m", include_commands=True)
+    outcome = commit_touched(safe, set(), "m", include_commands=True)
     assert outcome.files == ["README.md", "README.md/index", "src", "src/calc.py", "src/old.py"]
     assert safe.changed_paths() == set()
 
@@ -259,24 +262,24 @@ def test_what_is_no_file(safe: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         monkeypatch.chdir(safe.tree)  # a socket's path may have about 100 characters
         server.bind("socket")
-        outcome = safe.commit({"pipe", "folder", "socket"}, "m", include_commands=True)
+        outcome = commit_touched(safe, {"pipe", "folder", "socket"}, "m", include_commands=True)
     assert outcome.commit is None
     assert outcome.left_out == [LeftOut(name, "not a regular file") for name in ("folder", "pipe", "socket")]
 
 
 def test_messages_are_cleaned(safe: Clone) -> None:
     write(safe.tree, {"a": "1"})
-    commit = safe.commit({"a"}, "  with\0 nul\ud800\n\nbody\n\n", include_commands=False).commit
+    commit = commit_touched(safe, {"a"}, "  with\0 nul\ud800\n\nbody\n\n", include_commands=False).commit
     host = safe.tree.parent / "host.git"
     assert git(host, "log", "-1", "--format=%B", str(commit)) == "with nul?\n\nbody\n"
     write(safe.tree, {"a": "2"})
-    commit = safe.commit({"a"}, "", include_commands=False).commit
+    commit = commit_touched(safe, {"a"}, "", include_commands=False).commit
     assert git(host, "log", "-1", "--format=%s", str(commit)) == "Change files"
 
 
 def test_pending_patch_is_against_the_last_push(safe: Clone, source: Path) -> None:
     write(safe.tree, {"one.txt": "1\n"})
-    safe.commit({"one.txt"}, "one", include_commands=False)
+    commit_touched(safe, {"one.txt"}, "one", include_commands=False)
     assert b"one.txt" in safe.pending_patch(set(), include_commands=False)
     safe.push(BRANCH, expected=None)
     assert safe.pending_patch({"one.txt"}, include_commands=False) == b""
@@ -291,14 +294,14 @@ def test_pending_patch_is_against_the_last_push(safe: Clone, source: Path) -> No
 
 def test_attributes_cannot_hide_a_change_from_the_diff(safe: Clone) -> None:
     write(safe.tree, {".gitattributes": "* -diff\n", "src/calc.py": "visible\n"})
-    safe.commit({".gitattributes", "src/calc.py"}, "m", include_commands=False)
+    commit_touched(safe, {".gitattributes", "src/calc.py"}, "m", include_commands=False)
     assert "+visible" in safe.diff()
 
 
 def test_files_that_are_gone(safe: Clone) -> None:
     shutil.rmtree(safe.tree)
     with pytest.raises(WorkspaceError, match="the clone's files are missing"):
-        safe.commit({"a"}, "m", include_commands=True)
+        commit_touched(safe, {"a"}, "m", include_commands=True)
     safe.tree.symlink_to("/")
     with pytest.raises(WorkspaceError, match="the clone's files are missing"):
         safe.changed_paths()
@@ -322,7 +325,9 @@ def test_the_diff_that_is_shown_is_the_one_that_git_makes(safe: Clone, content: 
     write(safe.tree, {"a file.dat": content, "src/calc.py": "fixed\n"})
     (safe.tree / "src/old.py").unlink()
     (safe.tree / "link").symlink_to("src/calc.py")
-    outcome = safe.commit({"a file.dat", "src/calc.py", "src/old.py", "link"}, "one", include_commands=False)
+    outcome = commit_touched(
+        safe, {"a file.dat", "src/calc.py", "src/old.py", "link"}, "one", include_commands=False
+    )
     assert outcome.commit is not None
     host = safe.folder / "host.git"
     told = git(host, "-c", "core.bare=true", "diff", "--no-renames", safe.base_commit, outcome.commit)
@@ -330,7 +335,7 @@ def test_the_diff_that_is_shown_is_the_one_that_git_makes(safe: Clone, content: 
         f"{told}\n".encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
     )
     write(safe.tree, {"src/calc.py": "fixed again\n"})
-    assert safe.commit({"src/calc.py"}, "two", include_commands=False).commit is not None
+    assert commit_touched(safe, {"src/calc.py"}, "two", include_commands=False).commit is not None
     assert "+fixed again" in safe.diff(), "not the one of the first commit"
     assert "a file.dat" in safe.diff(), "nor that of the second alone"
 
@@ -338,7 +343,7 @@ def test_the_diff_that_is_shown_is_the_one_that_git_makes(safe: Clone, content: 
 def test_one_diff_is_searched_and_shown(safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = logged_git(tmp_path, monkeypatch)
     write(safe.tree, {"src/calc.py": "fixed\n"})
-    assert safe.commit({"src/calc.py"}, "one", include_commands=False).commit is not None
+    assert commit_touched(safe, {"src/calc.py"}, "one", include_commands=False).commit is not None
     assert commands() == [
         *("ls-files", "update-index", "write-tree", "diff-tree"),
         *("cat-file", "cat-file", "diff", "commit-tree"),
@@ -351,7 +356,7 @@ def test_a_diff_of_a_binary_file_is_made_again(
     safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(safe.tree, {"image.bin": b"\0\1"})
-    assert safe.commit({"image.bin"}, "one", include_commands=False).commit is not None
+    assert commit_touched(safe, {"image.bin"}, "one", include_commands=False).commit is not None
     commands = logged_git(tmp_path, monkeypatch)
     assert "Binary files" in safe.diff()
     assert commands() == ["diff"]
@@ -362,7 +367,7 @@ def test_nothing_is_pending_after_a_push(
 ) -> None:
     write(safe.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
     touched = {"src/calc.py", "new.txt"}
-    safe.commit(touched, "one", include_commands=False)
+    commit_touched(safe, touched, "one", include_commands=False)
     assert b"+fixed" in safe.pending_patch(touched, include_commands=True), "not pushed yet"
     safe.push(BRANCH, expected=None)
     commands = logged_git(tmp_path, monkeypatch)
@@ -387,7 +392,7 @@ def test_what_is_pending_after_a_push_is_seen(tmp_path: Path, how: str) -> None:
         if how == "submodule":
             touched.add("module")
             (opened.tree / "module").mkdir(exist_ok=True)
-        opened.commit(touched, "one", include_commands=False, screen=hold)
+        commit_touched(opened, touched, "one", include_commands=False, screen=hold)
         opened.push(BRANCH, expected=None)
         match how:
             case "changed":
@@ -429,5 +434,5 @@ def test_a_change_in_the_moment_in_which_the_index_was_written_is_committed(
     os.utime(file, ns=(moment, moment))
     os.utime(host / "index", ns=(moment, moment))
     (safe.tree / "README.md").unlink()
-    made = safe.commit({"src/calc.py", "README.md"}, "Fix", include_commands=False)
+    made = commit_touched(safe, {"src/calc.py", "README.md"}, "Fix", include_commands=False)
     assert made.files == ["README.md", "src/calc.py"]

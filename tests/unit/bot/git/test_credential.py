@@ -12,6 +12,7 @@ from orchestrator.bot.git.hostgit import write_helper
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.redaction import Credential
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import clone, git, write
 from tests.unit.bot.git.smart_http import SmartHttp
 
@@ -62,7 +63,7 @@ def test_clone_commit_and_push_with_a_token(server: SmartHttp, tmp_path: Path, h
         f"{server.url}/repo.git", tmp_path / "runs", credential=lambda: credential_for(server, wanted)
     ) as opened:
         write(opened.tree, {"a.txt": "1\n"})
-        made = opened.commit({"a.txt"}, "one", include_commands=False).commit
+        made = commit_touched(opened, {"a.txt"}, "one", include_commands=False).commit
         assert opened.remote_tip(BRANCH) is None
         assert opened.push(BRANCH, expected=None) == made
     assert git(server.root / "repo.git", "rev-parse", BRANCH) == made
@@ -87,7 +88,7 @@ def test_the_secret_is_in_no_argument_and_no_file(
         credential=lambda: credential_for(server),
     ) as opened:
         write(opened.tree, {"a.txt": "1\n"})
-        opened.commit({"a.txt"}, "one", include_commands=True)
+        commit_touched(opened, {"a.txt"}, "one", include_commands=True)
         opened.push(BRANCH, expected=None)
         argv = (witness / "argv").read_text()
         assert "clone" in argv
@@ -114,7 +115,7 @@ def test_local_commands_never_have_the_secret(server: SmartHttp, witness: Path, 
     ) as opened:
         (witness / "env").unlink()
         write(opened.tree, {"a.txt": "1\n"})
-        opened.commit({"a.txt"}, "one", include_commands=True)
+        commit_touched(opened, {"a.txt"}, "one", include_commands=True)
         opened.diff()
         assert server.password not in (witness / "env").read_text()
 

@@ -20,6 +20,7 @@ from orchestrator.bot.git.hostgit import (
 )
 from orchestrator.bot.git.remote import PAUSES_SECONDS, RetrySchedule, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
@@ -262,8 +263,8 @@ def test_a_disk_that_is_full_while_committing_changes_nothing(
     with monkeypatch.context() as patch:
         full_disk(tmp_path / "bin", patch, command)
         with pytest.raises(DiskFullError):
-            safe.commit({"a.txt"}, "m", include_commands=True)
-    assert safe.commit({"a.txt"}, "m", include_commands=True).files == ["a.txt"]
+            commit_touched(safe, {"a.txt"}, "m", include_commands=True)
+    assert commit_touched(safe, {"a.txt"}, "m", include_commands=True).files == ["a.txt"]
 
 
 def test_a_disk_that_is_full_while_cloning(

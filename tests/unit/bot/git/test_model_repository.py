@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.plants import Field
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 from tests.unit.bot.git.test_attacks import CONFIGURED, plant_in
@@ -90,7 +91,7 @@ CHANGES = {
 async def test_what_counts_are_the_files(shelled: Clone, source: Path, name: str) -> None:
     async with commands(shelled) as run:
         await run(EDIT, *CHANGES[name])
-    outcome = shelled.commit(set(), "m", include_commands=True)
+    outcome = commit_touched(shelled, set(), "m", include_commands=True)
     assert outcome.files == ["src/calc.py"]
     shelled.push("x", expected=None)
     assert show(source, "x", "src/calc.py") == b"def add(a, b):\n    return a + b\n"
@@ -106,13 +107,13 @@ async def test_what_git_took_away_is_no_change(shelled: Clone, away: str) -> Non
     async with commands(shelled) as run:
         await run(away)
     assert shelled.changed_paths() == set()
-    assert shelled.commit({"src/calc.py"}, "m", include_commands=True).commit is None
+    assert commit_touched(shelled, {"src/calc.py"}, "m", include_commands=True).commit is None
 
 
 async def test_moves_and_removals_by_git(shelled: Clone) -> None:
     async with commands(shelled) as run:
         await run("git mv src/calc.py src/sum.py", "git rm -q src/old.py", "git commit -qm Move")
-    outcome = shelled.commit(set(), "m", include_commands=True)
+    outcome = commit_touched(shelled, set(), "m", include_commands=True)
     assert outcome.files == ["src/calc.py", "src/old.py", "src/sum.py"]
 
 
@@ -132,7 +133,7 @@ async def test_submodules_and_lfs_pointers(tmp_path: Path) -> None:
                 "git init -q sub", f"git -C sub {_WHO} commit -q --allow-empty -m x", "git stash -uq || true"
             )
             await run("rm x.bin", "git checkout -q .", "cp x.bin y.bin", "git add -A", "git commit -qm y")
-        assert opened.commit(set(), "m", include_commands=True).files == ["y.bin"]
+        assert commit_touched(opened, set(), "m", include_commands=True).files == ["y.bin"]
         assert (opened.tree / "y.bin").read_text() == pointer
 
 

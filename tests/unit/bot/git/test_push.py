@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.bot.git.base import RemoteTip
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import clone, git, write
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ BRANCH = "pullwright/12-fix"
 
 def commit(opened: Clone, text: str = "1") -> str:
     write(opened.tree, {"a.txt": text})
-    made = opened.commit({"a.txt"}, f"write {text}", include_commands=False).commit
+    made = commit_touched(opened, {"a.txt"}, f"write {text}", include_commands=False).commit
     assert made is not None
     return made
 

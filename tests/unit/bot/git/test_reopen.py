@@ -16,6 +16,7 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.doubles.forked import Forked
 from tests.unit.bot.git.rig import US, clone, git, make_source, write
 from tests.unit.bot.git.test_folders import dead, living
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 _WORKER = """
 import os, signal, sys
 from pathlib import Path
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import clone, write
 
 source, parent = sys.argv[1:]
 opened = clone(source, Path(parent), with_git=True)
 write(opened.tree, {"README.md": "# Committed\\n", "src/new.py": "new = 1\\n"})
-opened.commit({"README.md", "src/new.py"}, "one", include_commands=True)
+commit_touched(opened, {"README.md", "src/new.py"}, "one", include_commands=True)
 write(opened.tree, {"src/calc.py": "def add(a, b):\\n    return a + b\\n"})
 (opened.tree / "src" / "old.py").unlink()
 print(opened.tree.parent, flush=True)
@@ -65,7 +67,7 @@ def assert_whole(opened: Clone, source: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", str(source), "checked")
     git(tmp_path / "checked", "apply", stdin=patch)
     assert (tmp_path / "checked" / "src" / "new.py").read_text() == "new = 1\n"
-    made = opened.commit(set(), "again", include_commands=True)
+    made = commit_touched(opened, set(), "again", include_commands=True)
     assert set(made.files) == CHANGED
     assert opened.push("pullwright/x", expected=None) == made.commit
     git(source, "fsck", "--strict")
@@ -264,7 +266,7 @@ def test_sha256(tmp_path: Path) -> None:
     torn_configuration(folder / "host.git")
     with reopen(folder, source) as opened:
         assert opened.changed_paths() == {"work.txt"}
-        assert opened.commit(set(), "x", include_commands=True).files == ["work.txt"]
+        assert commit_touched(opened, set(), "x", include_commands=True).files == ["work.txt"]
 
 
 def test_a_clone_that_lives_is_the_same_as_one_opened_again(source: Path, tmp_path: Path) -> None:

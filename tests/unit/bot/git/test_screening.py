@@ -11,6 +11,7 @@ from orchestrator.bot.git.base import CommitScreen, LeftOut
 from orchestrator.bot.git.staging import Aliases, held_paths
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
+from tests.doubles.commits import commit_touched
 from tests.unit.bot.coordination.records_rig import broken_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
@@ -40,7 +41,7 @@ def seen_by(safe: Clone, touched: set[str]) -> dict[str, FileChange]:
     def note(change: FileChange) -> None:
         changes[change.path] = change
 
-    safe.commit(touched, "m", include_commands=False, screen=CommitScreen(hold=note))
+    commit_touched(safe, touched, "m", include_commands=False, screen=CommitScreen(hold=note))
     return changes
 
 
@@ -90,7 +91,7 @@ def test_what_is_held_stays_out_and_can_be_applied_later(safe: Clone, source: Pa
     write(safe.tree, {"src/calc.py": "changed\n", "src/new.bin": bytes(range(256)), "ok.py": "x\n"})
     (safe.tree / "src/calc.py").chmod(0o755)
     touched = {"src/old.py", "src/calc.py", "src/new.bin", "ok.py"}
-    outcome = safe.commit(touched, "m", include_commands=True, screen=holding("src/"))
+    outcome = commit_touched(safe, touched, "m", include_commands=True, screen=holding("src/"))
     assert outcome.files == ["ok.py"]
     assert outcome.held == [LeftOut(path, WAITS) for path in ("src/calc.py", "src/new.bin", "src/old.py")]
     assert [change.path for change in outcome.changes] == ["ok.py"]
@@ -108,20 +109,22 @@ def test_what_is_held_stays_out_and_can_be_applied_later(safe: Clone, source: Pa
 
 def test_a_second_commit_holds_the_same_again(safe: Clone) -> None:
     write(safe.tree, {"src/calc.py": "changed\n", "one.py": "1\n"})
-    first = safe.commit({"src/calc.py", "one.py"}, "m", include_commands=False, screen=holding("src/"))
+    first = commit_touched(
+        safe, {"src/calc.py", "one.py"}, "m", include_commands=False, screen=holding("src/")
+    )
     write(safe.tree, {"two.py": "2\n"})
     touched = {"src/calc.py", "one.py", "two.py"}
-    second = safe.commit(touched, "m", include_commands=False, screen=holding("src/"))
+    second = commit_touched(safe, touched, "m", include_commands=False, screen=holding("src/"))
     assert second.files == ["two.py"]
     assert (second.held, second.held_patch) == (first.held, first.held_patch)
     assert [change.path for change in second.changes] == ["one.py", "two.py"]
     # A person granted it meanwhile.
-    assert safe.commit(touched, "m", include_commands=False).files == ["src/calc.py"]
+    assert commit_touched(safe, touched, "m", include_commands=False).files == ["src/calc.py"]
 
 
 def test_where_all_is_held_nothing_is_committed(safe: Clone) -> None:
     write(safe.tree, {"src/calc.py": "changed\n"})
-    outcome = safe.commit({"src/calc.py"}, "m", include_commands=True, screen=holding(""))
+    outcome = commit_touched(safe, {"src/calc.py"}, "m", include_commands=True, screen=holding(""))
     assert (outcome.commit, outcome.files, outcome.changes) == (None, [], ())
     assert outcome.held == [LeftOut("src/calc.py", WAITS)]
     assert b"+changed" in outcome.held_patch
@@ -156,7 +159,7 @@ def test_a_file_and_a_folder_of_one_name_are_held_together(
     work(safe.tree)
     write(safe.tree, {"ok.py": "x\n"})
     screen = CommitScreen(hold=lambda change: WAITS if change.path == held else None)
-    outcome = safe.commit(set(), "m", include_commands=True, screen=screen)
+    outcome = commit_touched(safe, set(), "m", include_commands=True, screen=screen)
     assert outcome.files == ["ok.py"]
     assert [item.path for item in outcome.held] == all_held
     assert {item.reason for item in outcome.held if item.path != held} <= {
@@ -189,7 +192,7 @@ def test_a_file_is_judged_under_the_names_that_links_give_it(tmp_path: Path) -> 
     protected = (".vscode/", "CLAUDE.md")
     with clone(source, tmp_path / "runs") as opened:
         write(opened.tree, {"docs/agents.md": "obey\n", "conf/a/b.json": "run\n", "free.md": "new\n"})
-        outcome = opened.commit(set(), "m", include_commands=True, screen=holding(*protected))
+        outcome = commit_touched(opened, set(), "m", include_commands=True, screen=holding(*protected))
     assert outcome.files == ["free.md"]
     assert outcome.held == [
         LeftOut("conf/a/b.json", f"{WAITS}, as .vscode/a/b.json"),
@@ -207,9 +210,9 @@ def test_links_in_a_circle_have_an_end() -> None:
 def test_links_cannot_be_made_so_that_the_check_has_no_end(safe: Clone) -> None:
     for number in range(1200):
         (safe.tree / "src" / f"{number}").symlink_to(".")
-    assert safe.commit(set(), "m", include_commands=True).left_out == []
+    assert commit_touched(safe, set(), "m", include_commands=True).left_out == []
     write(safe.tree, {"src/calc.py": "x\n", "README.md": "x\n"})
-    outcome = safe.commit(set(), "m", include_commands=True)
+    outcome = commit_touched(safe, set(), "m", include_commands=True)
     assert outcome.files == ["README.md"]
     assert outcome.held == [LeftOut("src/calc.py", "symbolic links give it too many names")]
 
@@ -217,10 +220,10 @@ def test_links_cannot_be_made_so_that_the_check_has_no_end(safe: Clone) -> None:
 def test_what_adds_a_secret_is_committed_nowhere(shelled: Clone, source: Path) -> None:
     write(shelled.tree, {"a.txt": "secret\n"})
     screen = CommitScreen(find_secrets=holding_back)
-    outcome = shelled.commit({"a.txt"}, "r", include_commands=True, screen=screen)
+    outcome = commit_touched(shelled, {"a.txt"}, "r", include_commands=True, screen=screen)
     assert (outcome.commit, outcome.files, outcome.held_back) == (None, [], ["x:1"])
     write(shelled.tree, {"a.txt": "clean\n"})
-    assert shelled.commit({"a.txt"}, "r", include_commands=True, screen=screen).held_back == []
+    assert commit_touched(shelled, {"a.txt"}, "r", include_commands=True, screen=screen).held_back == []
     shelled.push(BRANCH, expected=None)
     assert "secret" not in git(source, "log", "-p", f"{shelled.base_commit}..{BRANCH}")
 
@@ -240,7 +243,7 @@ def test_secrets_are_found_in_binary_hidden_and_held_files(
     screen = CommitScreen(
         holding_back, lambda change: WAITS if held and change.path.startswith(held) else None
     )
-    outcome = safe.commit(set(files), "m", include_commands=False, screen=screen)
+    outcome = commit_touched(safe, set(files), "m", include_commands=False, screen=screen)
     assert (outcome.commit, outcome.held_back, outcome.held_patch) == (None, ["x:1"], b"")
     assert safe.push(BRANCH, expected=None) == safe.base_commit
 
@@ -255,15 +258,15 @@ def test_the_whole_pull_request_is_judged_and_not_one_commit(safe: Clone) -> Non
     screen = CommitScreen(refuse=at_most_two)
     for name in ("1", "2"):
         write(safe.tree, {name: "x"})
-        assert safe.commit({name}, "m", include_commands=False, screen=screen).files == [name]
+        assert commit_touched(safe, {name}, "m", include_commands=False, screen=screen).files == [name]
     write(safe.tree, {"3": "x"})
-    outcome = safe.commit({"3"}, "m", include_commands=False, screen=screen)
+    outcome = commit_touched(safe, {"3"}, "m", include_commands=False, screen=screen)
     assert (outcome.commit, outcome.refused, sizes) == (None, "too much", [1, 2, 3])
     assert safe.changed_paths() == {"3"}
     # A change that is taken back does not count.
     for name in ("1", "3"):
         (safe.tree / name).unlink()
-    again = safe.commit({"1", "3"}, "m", include_commands=False, screen=screen)
+    again = commit_touched(safe, {"1", "3"}, "m", include_commands=False, screen=screen)
     assert (again.refused, [change.path for change in again.changes]) == (None, ["2"])
 
 
@@ -272,14 +275,14 @@ def test_what_is_held_does_not_count_and_leaves_with_no_refused_change(safe: Clo
     screen = CommitScreen(
         hold=holding("src/").hold, refuse=lambda changes: "refused" if len(changes) == 1 else None
     )
-    outcome = safe.commit({"src/calc.py", "a"}, "m", include_commands=False, screen=screen)
+    outcome = commit_touched(safe, {"src/calc.py", "a"}, "m", include_commands=False, screen=screen)
     assert (outcome.commit, outcome.refused, outcome.held_patch) == (None, "refused", b"")
 
 
 def test_a_patch_that_nobody_could_read_is_not_made(safe: Clone) -> None:
     write(safe.tree, {"held.bin": b"x" * 10_000_001, "ok.py": "x\n"})
     screen = holding("held")
-    outcome = safe.commit({"held.bin", "ok.py"}, "m", include_commands=False, screen=screen)
+    outcome = commit_touched(safe, {"held.bin", "ok.py"}, "m", include_commands=False, screen=screen)
     assert (outcome.files, outcome.held_patch) == (["ok.py"], b"")
     assert "10,000,001 bytes" in outcome.notes[0]
 
@@ -290,7 +293,7 @@ def test_a_check_that_fails_lets_nothing_through(safe: Clone) -> None:
 
     write(safe.tree, {"a": "a"})
     with pytest.raises(WorkspaceError, match="the check is broken"):
-        safe.commit({"a"}, "m", include_commands=False, screen=CommitScreen(hold=broken))
+        commit_touched(safe, {"a"}, "m", include_commands=False, screen=CommitScreen(hold=broken))
     assert safe.changed_paths() == {"a"}
     assert safe.diff() == ""
 
@@ -302,7 +305,7 @@ def test_one_commit_of_ours_whatever_the_model_committed(shelled: Clone, source:
     git(shelled.tree, "rm", "-q", "src/old.py")
     git(shelled.tree, "commit", "-qm", "by the model too")
     write(shelled.tree, {"b.txt": "2\n"})
-    outcome = shelled.commit(set(), "ours", include_commands=True)
+    outcome = commit_touched(shelled, set(), "ours", include_commands=True)
     assert (outcome.files, outcome.notes) == (["a.txt", "b.txt", "src/old.py"], [])
     shelled.push(BRANCH, expected=None)
     assert git(source, "log", "--format=%s", BRANCH).splitlines() == ["ours", "first"]
@@ -314,7 +317,7 @@ def test_a_history_that_the_model_turned_back_does_not_matter(source: Path, tmp_
     git(source, "commit", "-qm", "second")
     with clone(source, tmp_path / "runs", with_git=True) as opened:
         git(opened.tree, "reset", "-q", "--hard", "HEAD~1")
-        assert opened.commit(set(), "one commit", include_commands=True).files == ["second.txt"]
+        assert commit_touched(opened, set(), "one commit", include_commands=True).files == ["second.txt"]
         opened.push(BRANCH, expected=None)
     assert git(source, "log", "--format=%s", BRANCH).splitlines() == ["one commit", "second", "first"]
 
@@ -329,7 +332,7 @@ def test_damaged_and_hostile_objects_of_the_model_are_not_read(shelled: Clone) -
     (shelled.tree / ".git" / "HEAD").unlink()
     os.mkfifo(shelled.tree / ".git" / "HEAD")
     write(shelled.tree, {"a.txt": "1\n"})
-    assert shelled.commit(set(), "ours", include_commands=True).files == ["a.txt"]
+    assert commit_touched(shelled, set(), "ours", include_commands=True).files == ["a.txt"]
 
 
 def test_what_is_left_out_cannot_forge_a_patch(safe: Clone) -> None:
@@ -351,14 +354,16 @@ def test_what_is_committed_already_is_judged_again_without_being_read_again(
         return "too much" if len(judged) > 1 else None
 
     write(safe.tree, {"new.txt": "new\n"})
-    first = safe.commit({"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse))
+    first = commit_touched(safe, {"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse))
     broken_git(tmp_path, monkeypatch, 'case " $* " in *" diff-tree "*|*" cat-file "*) exit 1;; esac')
-    second = safe.commit({"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse))
+    second = commit_touched(
+        safe, {"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse)
+    )
     assert first.commit is not None
     assert second.commit is None
     assert (second.refused, second.changes, second.files) == ("too much", first.changes, [])
     assert judged[0] == judged[1] == first.changes
     monkeypatch.undo()
     write(safe.tree, {"new.txt": "newer\n"})
-    third = safe.commit({"new.txt"}, "m", include_commands=False)
+    third = commit_touched(safe, {"new.txt"}, "m", include_commands=False)
     assert third.files == ["new.txt"]
