@@ -129,7 +129,7 @@ def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> lis
     return [*shown, f"… {rest:,} more lines"] if rest else shown
 
 
-_YES = frozenset({"y", "yes"})
+YES = frozenset({"y", "yes"})
 
 
 def agreed(question: str) -> bool:
@@ -138,7 +138,7 @@ def agreed(question: str) -> bool:
         return False
     sys.stderr.write(f"{clean(question)}. Go on? [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in _YES
+    return sys.stdin.readline().strip().lower() in YES
 
 
 def environment_redactor() -> Redactor:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
+SCHEME_PORTS = {"http": 80, "https": 443}
+"""The port of an address without one, by its scheme."""
+
 _NOT_PUBLIC_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.words import clean, environment_redactor
+from orchestrator.app.words import YES, clean, environment_redactor
 from orchestrator.core.events import (
     PlanAccepted,
     ProcessingEnded,
@@ -32,7 +32,6 @@ _WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|too
 """The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
 _CODE_THEME = "ansi_dark"
-_YES = frozenset({"y", "yes"})
 _NOT_SENT = "That looks like a key or a password. It is not sent: a server must not ask for one in this way."
 
 
@@ -255,11 +254,11 @@ class ServerQuestions:
                 f"It wants you to open this page in your browser:\n\n{question.page}\n", to_copy=True
             )
             answer = await self.read_line("Open it only if you trust that site. Do you agree? [y]es, [n]o: ")
-            return {} if answer.strip().casefold() in _YES else None
+            return {} if answer.strip().casefold() in YES else None
         self.view.say("What you type goes to that server, and not to the model.")
         if question.wants_secret:
             self.view.say("It seems to ask for a password or a key. A server must not: do not type one here.")
-        if (await self.read_line("Answer it? [y]es, [n]o: ")).strip().casefold() not in _YES:
+        if (await self.read_line("Answer it? [y]es, [n]o: ")).strip().casefold() not in YES:
             return None
         answers = {field.name: await self._answer(field) for field in question.fields}
         return {name: value for name, value in answers.items() if value is not None}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
 from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
 from orchestrator.app.onboarding.files import (
+    TEST_KEYS,
     WORKFLOW_FILE,
     ActionFile,
     ActionPlace,
@@ -36,7 +37,7 @@ from orchestrator.app.wiring.repository import (
     host_of_server,
     parse_place,
 )
-from orchestrator.app.words import clean, counted, environment_redactor, short_line
+from orchestrator.app.words import YES, clean, counted, environment_redactor, short_line
 from orchestrator.bot.verification.base import hosts_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.core.errors import ConfigurationError, PullwrightError
@@ -61,9 +62,7 @@ _VENDORS = (
     ("gemini", "gemini:gemini-3-pro"),
 )
 """The model of each vendor that is offered if its key is set."""
-_TESTS = ("test_command", "setup_command", "test_report")
 _NO = frozenset({"n", "no", "none", "0"})
-_YES = frozenset({"y", "yes"})
 _LABEL_WORDS = "Pullwright may work on this issue"
 _MOST_SHOWN_LINES = 400
 
@@ -173,7 +172,7 @@ class _Setup:
         usd = self._cap(model, present, actions=actions)
         values = self._caps(model, usd)
         if test is not None:
-            named = zip(_TESTS, (test.command, test.setup, test.report), strict=True)
+            named = zip(TEST_KEYS, (test.command, test.setup, test.report), strict=True)
             values |= {key: value for key, value in named if value}
         values = {key: value for key, value in values.items() if key in self._typed or key not in present}
         for key, value in values.items():
@@ -233,7 +232,7 @@ class _Setup:
         if "test_command" in self._typed:
             if str(self._typed["test_command"]).lower() in _NO:
                 return None
-            return _as_typed(*(str(self._typed.get(key, "")) for key in _TESTS))
+            return _as_typed(*(str(self._typed.get(key, "")) for key in TEST_KEYS))
         if "test_command" in present:
             return None
         best = found[0] if found else None
@@ -254,7 +253,7 @@ class _Setup:
         if self._github is None:
             return False
         answer = self._ask("Work on GitHub Actions too, a task an hour? y or n", "n", "--actions")
-        return answer.lower() in _YES
+        return answer.lower() in YES
 
     def _cap(self, model: _Model | None, present: dict[str, Any], *, actions: bool) -> float:
         typed = self._typed.get("max_usd", present.get("max_usd"))
@@ -311,7 +310,7 @@ class _Setup:
         label = self._show_label()
         if not changes and not label:
             self._say("Everything exists already.")
-        elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in _YES:
+        elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in YES:
             self._say("Nothing was written.")
             return DONE
         elif changed and not (self._asks or self._options.yes):
@@ -378,7 +377,7 @@ class _Setup:
             nonlocal label
             _, changes = self._changes(clone, clone.tree)
             label = self._show_label()
-            if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in _YES:
+            if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in YES:
                 raise ConfigurationError("nothing was proposed")
             return changes
 

@@ -41,7 +41,7 @@ from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import open_clone
-from orchestrator.bot.git.remote import HIDDEN, push_error
+from orchestrator.bot.git.remote import HIDDEN, NOT_ATOMIC, push_error
 from orchestrator.bot.verification.base import CaseStatus, hosts_of, names_each_test
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 REF = f"{HIDDEN}doctor"
 _PUSH_SECONDS = 20.0
 _NAMED = 3
-_NOT_ATOMIC = "does not support --atomic push"
 
 
 _REFUSED = {
@@ -170,7 +169,7 @@ class RemoteProbes:
         try:
             self._dry_run(records, records.commit(f"pullwright doctor {new_nonce()}", None), "--atomic")
         except WorkspaceError as error:
-            if _NOT_ATOMIC in str(error):
+            if NOT_ATOMIC in str(error):
                 fix = "on the server: git config receive.advertiseAtomic true"
                 return warned("not supported: claim and branch are pushed one after the other", fix)
             return skipped("not tried: see push")

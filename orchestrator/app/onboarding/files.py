@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
+from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import replace_file
 from orchestrator.core.repositories import OWNER_AND_NAME, PROGRAM, SSH_ADDRESS
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _IN_REPOSITORY = ".github/actions/pullwright"
 _ARCHIVE = "program.zip"
 _LOCK = "requirements.lock"
@@ -144,7 +144,7 @@ def _place_of(url: str, commit: str, folder: str) -> ActionPlace | str:
     parts, ssh = urlsplit(url), SSH_ADDRESS.fullmatch(url)
     host, path = (ssh["host"], ssh["path"]) if ssh else (parts.hostname or "", parts.path)
     name = OWNER_AND_NAME.fullmatch(path.strip("/").removesuffix(".git"))
-    if name is None or not _COMMIT.fullmatch(commit):
+    if name is None or not is_commit_id(commit):
         return f"the address that {PROGRAM} was installed from is not a repository on a server"
     below = "/".join(filter(None, (folder, _IN_REPOSITORY)))
     return ActionPlace(host.lower(), f"{name['owner']}/{name['name']}/{below}@{commit}")
@@ -216,8 +216,8 @@ _RULES_HEAD = """\
 # It makes the rules of whoever runs Pullwright stricter, never looser.
 # `pullwright config` lists all options, with their values.
 """
-_TESTS_HEAD = "# Used where the person who runs it says --test-command auto:\n"
-_TESTS = ("test_command", "setup_command", "test_report")
+TEST_KEYS_HEAD = "# Used where the person who runs it says --test-command auto:\n"
+TEST_KEYS = ("test_command", "setup_command", "test_report")
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 CHECKOUT = "actions/checkout@08c6903cd8c0fde910a37f88322edcfb5dd907a8 # v5.0.0"
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._:/@+-]+")
@@ -276,9 +276,9 @@ def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
 
 
 def _lines(values: Mapping[str, Any]) -> str:
-    others = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key not in _TESTS)
-    tests = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key in _TESTS)
-    return others + (_TESTS_HEAD + tests if tests else "")
+    others = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key not in TEST_KEYS)
+    tests = "".join(f"{key} = {as_toml(value)}\n" for key, value in values.items() if key in TEST_KEYS)
+    return others + (TEST_KEYS_HEAD + tests if tests else "")
 
 
 def _above_tables(text: str, lines: str) -> str:

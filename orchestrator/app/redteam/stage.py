@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
+from orchestrator.app.onboarding.files import TEST_KEYS
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.forge import FakeWeb, OutgoingText, StagedForge
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
@@ -85,7 +86,6 @@ _SERVER = "tickets"
 _TALK = "20261123-150000-0000000"
 """The id of the conversation's run."""
 _TOOL_SERVER = Path(__file__).with_name("tool_server.py")
-_HOW_TO_TEST = ("test_command", "setup_command", "test_report")
 _FEW_ROUNDS = 8
 """With fewer rounds, a model with one order per round would not reach its last one."""
 _LEVELS = ("read-only", "safe", "dangerous")
@@ -239,7 +239,7 @@ class Stage:
         """Return the settings of the run."""
         settings = self.started()
         # The user's test command is for another repository.
-        named = {key: self.attack.settings.get(key) for key in _HOW_TO_TEST} if settings.test_command else {}
+        named = {key: self.attack.settings.get(key) for key in TEST_KEYS} if settings.test_command else {}
         return settings.model_copy(update=named)
 
     def web_parts(self) -> WebParts:

@@ -28,6 +28,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from orchestrator import __version__
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.words import short_line
+from orchestrator.core.addresses import SCHEME_PORTS
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
@@ -91,7 +92,6 @@ _PROVIDERS = {
 """The conventions' names of providers. They describe the protocol, whoever serves the model."""
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([A-Za-z ]+)")
-_PORTS = {"http": 80, "https": 443}
 _SPAWNING = frozenset({"spawn_agent", "subagent"})
 _SPAWNED = re.compile(r"(?:agent_id: |\{\"subagent_id\": \")([0-9a-f-]{36})")
 """The beginning of these tools' outputs: the id of the started session."""
@@ -403,7 +403,7 @@ class CycleSpans:
             parts = urlsplit(self._api_url if first else OFFICIAL_URLS.get(provider, ""))
             if parts.hostname:
                 found["server.address"] = parts.hostname
-                found["server.port"] = parts.port or _PORTS.get(parts.scheme, 0)
+                found["server.port"] = parts.port or SCHEME_PORTS.get(parts.scheme, 0)
         return found
 
 

@@ -27,6 +27,7 @@ from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.skills import REPOSITORY_FOLDERS, SkillOrigin, Skills, find_skills
 from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.files import MAX_IMAGE_BYTES
 from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
 
 if TYPE_CHECKING:
@@ -229,9 +230,6 @@ def _task_text(task: Task, limit: int) -> str:
 
 MOST_FILES = 5
 MAX_FILE_BYTES = 10_000_000
-MAX_IMAGE_BYTES = 5_000_000
-"""Largest image that every provider accepts."""
-
 MAX_TEXT_CHARACTERS = 20_000
 """Most characters of all files together."""
 

@@ -218,7 +218,7 @@ def _digest(text: str) -> str:
 CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
 """A choice below a question, in the format of `ask_question`."""
 
-_OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
+OUR_COMMENT = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
 def asked_at(task: Task) -> int | None:
@@ -231,7 +231,7 @@ def asked_at(task: Task) -> int | None:
 def is_ours(body: str) -> bool:
     """Return whether a text ends with our marker. People who quote it write more after it."""
     lines = body.strip().splitlines()
-    return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None
+    return bool(lines) and OUR_COMMENT.fullmatch(lines[-1].strip()) is not None
 
 
 _MOST_ANSWER_CHARACTERS = 10_000

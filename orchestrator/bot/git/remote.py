@@ -214,7 +214,8 @@ _REJECTED = re.compile(
     r"^!\t[^\t:]*:?(?P<ref>[^\t]*)\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
 )
 
-_NOT_ATOMIC = "does not support --atomic push"
+NOT_ATOMIC = "does not support --atomic push"
+"""Git's words for a server that cannot move two refs together."""
 
 _STALE = "stale info"
 
@@ -359,7 +360,7 @@ def alternates(objects: Iterable[Path]) -> Mapping[str, str]:
 def _judge(result: GitResult, doing: str) -> Pushed:
     if result.status == 0:
         return Pushed(PushAnswer.MOVED, PushRejectedError(f"{doing}: it arrived"))
-    if _NOT_ATOMIC in result.stderr:
+    if NOT_ATOMIC in result.stderr:
         return Pushed(PushAnswer.NOT_ATOMIC, PushRejectedError(f"{doing}: the server has no atomic push"))
     text = result.stdout.decode("utf-8", "replace")
     rejected = list(_REJECTED.finditer(text))

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
 from orchestrator.bot.verification.verdict import CHANGED_TESTS, FindingKind
@@ -51,7 +52,6 @@ _NEW_TESTS = {
 }
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
 _FENCE_START, _FENCE_END = "```json", "```"
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # JSON allows these escapes. Unescaped, the characters could close the fence, or the forge could act on them.
 _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
 
@@ -157,7 +157,7 @@ def find_block(body: str) -> BlockSearch:
         return BlockSearch(problem="the block is damaged: it is not a statement in JSON")
     if types != (_STATEMENT, _PREDICATE):
         return BlockSearch(problem="the block is a statement of another kind")
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+    if not isinstance(commit, str) or not is_commit_id(commit):
         return BlockSearch(problem="the block names no commit")
     return BlockSearch(statement)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.claim import Candidate
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
+    OUR_COMMENT,
     REBASE_LABEL,
     Remark,
     Task,
@@ -353,7 +354,6 @@ _NAME_CHARACTERS = 80
 # A link reference definition is not shown (https://spec.commonmark.org/0.31.2/#link-reference-definitions).
 # An HTML comment cannot be used, because `Forge.ensure_comment` refuses them in its body.
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
-_HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
 # The program's own lines above a description, which a model does not need.
 _OURS = re.compile(
     r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
@@ -562,7 +562,8 @@ class Upkeep:
         issue = issue_of(key)
         title = self._line(pull.title, len(pull.title))
         description = self.search.texts.text(
-            _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
+            _OURS.sub("", OUR_COMMENT.sub("", pull.body), count=1),
+            f"pull request #{pull.number}, description",
         ).strip()
         body = render(
             "worker/upkeep",

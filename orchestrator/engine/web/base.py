@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from orchestrator.core.addresses import bracketed, ip_address, is_public
+from orchestrator.core.addresses import SCHEME_PORTS, bracketed, ip_address, is_public
 from orchestrator.core.errors import ToolError
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ databases, caches).
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the IP addresses of a host name. Raises `OSError` if there are none."""
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _NOT_PUBLIC_NAMES = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa", "onion")
 
@@ -109,7 +108,7 @@ class WebAddress:
     @property
     def authority(self) -> str:
         """Host and port as in the `Host` header: without the scheme's default port."""
-        return self.place if self.port != _DEFAULT_PORTS[self.scheme] else bracketed(self.host)
+        return self.place if self.port != SCHEME_PORTS[self.scheme] else bracketed(self.host)
 
     @property
     def place(self) -> str:
@@ -140,14 +139,14 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> We
             "the address has spaces, backslashes or characters that cannot be seen: write them as %XX"
         )
     parsed = _parsed(text)
-    if parsed.scheme not in _DEFAULT_PORTS:
+    if parsed.scheme not in SCHEME_PORTS:
         if not parsed.scheme or "://" not in text:
             raise ToolError("give the whole address, beginning with https:// or http://")
         raise ToolError(f"only http and https addresses can be opened, not {parsed.scheme}")
     if parsed.userinfo:
         raise ToolError("the address has a user name or password in it: leave them out")
     host = parsed.raw_host.decode("ascii").lower().removesuffix(".")
-    port = _DEFAULT_PORTS[parsed.scheme] if parsed.port is None else parsed.port
+    port = SCHEME_PORTS[parsed.scheme] if parsed.port is None else parsed.port
     address = WebAddress(parsed.scheme, host, port, parsed.raw_path.decode("ascii"))
     if address.place in allowed_private:
         return WebAddress(address.scheme, host, port, address.target, trusted=True)

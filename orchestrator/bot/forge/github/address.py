@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import bracketed, holds_credential
+from orchestrator.core.addresses import SCHEME_PORTS, bracketed, holds_credential
 from orchestrator.core.errors import ConfigurationError
 
 DEFAULT_API_URL = "https://api.github.com"
@@ -15,7 +15,6 @@ ENTERPRISE_VARIABLE = "GH_ENTERPRISE_TOKEN"
 NOT_GITHUB = (
     "Pullwright opens pull requests on GitHub, and in repositories on disk: clone it, and pass its folder"
 )
-USUAL_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _OTHER_FORGES = (
     *("gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "sr.ht", "gitee.com", "notabug.org"),
@@ -60,7 +59,7 @@ def api_url_for(github_url: str) -> str:
     web = web.removeprefix("ssh.") if web == "ssh.github.com" else web  # for ssh through a firewall
     if path == "" and (web == "github.com" or web.endswith(".ghe.com")):
         return f"https://api.{web}"
-    named = port and port != USUAL_PORTS[parts.scheme]
+    named = port and port != SCHEME_PORTS[parts.scheme]
     return f"{parts.scheme}://{bracketed(host)}{f':{port}' if named else ''}/api/v3"
 
 

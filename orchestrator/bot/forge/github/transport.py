@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, USUAL_PORTS, is_githubs_own
+from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
 from orchestrator.bot.forge.github.calls import ApiRequest, Calls, CallTiming, Reply
 from orchestrator.bot.forge.github.parsing import to_datetime
+from orchestrator.core.addresses import SCHEME_PORTS
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -249,7 +250,7 @@ def _origin(url: str) -> tuple[str, str, int]:
         port = parts.port
     except ValueError:
         port = 0
-    usual = USUAL_PORTS.get(parts.scheme, 0)
+    usual = SCHEME_PORTS.get(parts.scheme, 0)
     return parts.scheme, (parts.hostname or "").lower(), usual if port is None else port
 
 

@@ -8,7 +8,6 @@ from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
 from orchestrator.bot.cycle.briefing import (
     MAX_FILE_BYTES,
-    MAX_IMAGE_BYTES,
     MAX_TEXT_CHARACTERS,
     MOST_FILES,
     Attached,
@@ -21,6 +20,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.messages import Image
 from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.engine.tools.files import MAX_IMAGE_BYTES
 from tests.doubles.memory_forge import MemoryForge
 from tests.doubles.pdf_files import pdf
 from tests.unit.bot.cycle.briefing_samples import Repo, brief
