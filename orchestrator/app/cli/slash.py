@@ -200,7 +200,7 @@ async def _diff(chat: Chat, _rest: str) -> None:
     program = await chat.program()
     conversation, text = await _begun(program), ""
     if program.draft is not None:
-        text = program.draft.diff
+        text = program.draft.change.diff
     elif conversation is not None:
         text = await asyncio.to_thread(conversation.parts.checkpoints.changed)
     _show_diff(chat, text or "the model has changed no file in this conversation")
@@ -321,28 +321,29 @@ def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 
-    stat = diff_stat(draft.diff)
-    is_short = draft.diff.count("\n") <= _MOST_SHOWN_LINES
+    change = draft.change
+    stat = diff_stat(change.diff)
+    is_short = change.diff.count("\n") <= _MOST_SHOWN_LINES
     more = "" if is_short else "; answer no, then /diff shows the lines and /pr yes proposes them"
     draft_or_not = ", as a draft" if program.settings.draft or draft.insists else ""
     rows = [
         ("title", program.guards.wording.title(draft.title)),
         ("goes to", f"{draft.where}, branch {draft.branch}{draft_or_not}"),
-        ("changes", f"{counted(len(draft.paths), 'file')}, +{stat.added} -{stat.removed}{more}"),
-        *(("", f"{letter} {path}") for path, letter in draft.paths[:_MOST_FILES]),
+        ("changes", f"{counted(len(change.paths), 'file')}, +{stat.added} -{stat.removed}{more}"),
+        *(("", f"{letter} {path}") for path, letter in change.paths[:_MOST_FILES]),
     ]
-    if len(draft.paths) > _MOST_FILES:
-        rows.append(("", f"and {len(draft.paths) - _MOST_FILES} more"))
-    if draft.left_out:
-        others = len(draft.left_out) - _MOST_FILES
-        named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {others} more" if others > 0 else "")
+    if len(change.paths) > _MOST_FILES:
+        rows.append(("", f"and {len(change.paths) - _MOST_FILES} more"))
+    if change.left_out:
+        others = len(change.left_out) - _MOST_FILES
+        named = ", ".join(change.left_out[:_MOST_FILES]) + (f" and {others} more" if others > 0 else "")
         rows.append(("left out", f"your own edits in {named} (/pr --all includes them)"))
     if draft.note:
         rows.append(("note", draft.note))
     if draft.insists:
         rows.append(("refused", "it was refused before; now it is proposed unchanged, and its text says so"))
     if is_short:
-        chat.view.code(draft.diff)
+        chat.view.code(change.diff)
     chat.view.rows(rows)
 
 

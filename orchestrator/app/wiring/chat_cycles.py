@@ -52,11 +52,7 @@ class PullDraft:
     Attributes:
         where: the repository.
         branch: the branch that the pull request is to be merged into.
-        paths: changed paths, each with `A`, `M` or `D`.
-        diff: the change as a unified diff.
-        left_out: files with edits of somebody else that are not included.
         note: a further note for the person; empty if there is none.
-        tree: id of the change; equal changes have equal ids.
         everything: whether the person's own changes are included.
         insists: whether the same change was refused before.
         commands: the commands named in messages.
@@ -66,11 +62,8 @@ class PullDraft:
     body: str
     where: str
     branch: str
-    paths: tuple[tuple[str, str], ...]
-    diff: str
-    left_out: tuple[str, ...]
+    change: FolderChange | TaskChange
     note: str
-    tree: str
     everything: bool
     insists: bool
     commands: Commands
@@ -152,11 +145,8 @@ class FolderProposals:
             body,
             site.label,
             branch,
-            change.paths,
-            change.diff,
-            change.left_out,
+            change,
             note,
-            change.tree,
             everything,
             change.tree == self._refused,
             self.maker.commands(site),
@@ -219,7 +209,7 @@ async def _with_title(
 
 
 def _require_same(tree: str, draft: PullDraft) -> None:
-    if tree != draft.tree:
+    if tree != draft.change.tree:
         raise ConfigurationError(
             "the files have changed since you saw the proposal: type /pr to see it again"
         )
@@ -381,11 +371,8 @@ class TaskProposals:
             body,
             self._program.shared.site.label,
             session.clone.base_branch,
-            change.paths,
-            change.diff,
-            change.left_out,
+            change,
             note,
-            change.tree,
             everything,
             change.insists,
             self._commands,
