@@ -63,6 +63,7 @@ from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.definitions import McpDefinition
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
 from orchestrator.engine.mcp.transports import stdio_transport
+from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import allow_all
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class CarelessStage(Stage):
             Defence.HIDDEN_TEXT: {"words": _as_it_is, "names": _as_it_is, "output": _as_it_is},
             Defence.LEVEL: {"gate": allow_all, "shows": lambda _tool: True},
             Defence.COMMANDS: {"gate": allow_all, "shows": lambda _tool: True},
-            Defence.SECRETS: {"redact": str, "holds_secret": lambda _text: False},
+            Defence.SECRETS: {"redactor": _FindingNothing()},
             Defence.WORDING: {"wording": _AsWritten()},
             Defence.PROTECTED_PATHS: {"protect": lambda _change: None},
             Defence.CHANGE_SIZE: {"size": lambda _changes: None},
@@ -390,6 +391,14 @@ class _BelievingVerification(VerifyProgram):
         await asyncio.to_thread(CarelessRuns(Path.cwd(), command, "", "")._run, command)
         standing = Standing.HOLDS if said["result"] == "PASSED" else Standing.REFUTED
         return PullRequestEvidence(change, (EvidenceLine(EvidenceLevel.RERUN, "result", standing),))
+
+
+class _FindingNothing(Redactor):
+    def spans(self, _data: bytes) -> list[tuple[int, int]]:
+        return []
+
+    def holds_secret(self, _text: str) -> bool:
+        return False
 
 
 class _AsWritten(Wording):

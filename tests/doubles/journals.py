@@ -36,6 +36,7 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -155,7 +156,7 @@ class Journals:
         """A run that is over, or whose process is dead if it has no end."""
         name = name or self.name(start)
         folder = create_run_folder(self.home, name)
-        with JournalWriter(folder, str, ManualClock(start)) as writer:
+        with JournalWriter(folder, Redactor(), ManualClock(start)) as writer:
             _write(writer, events)
         return folder
 
@@ -163,7 +164,7 @@ class Journals:
         """A run whose process is alive: this one."""
         folder = create_run_folder(self.home, name or self.name(start))
         self._stack.enter_context(lock_run(folder))
-        writer = self._stack.enter_context(JournalWriter(folder, str, ManualClock(start)))
+        writer = self._stack.enter_context(JournalWriter(folder, Redactor(), ManualClock(start)))
         _write(writer, events)
         return writer
 

@@ -11,6 +11,7 @@ import pytest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, note_pause
 from orchestrator.core.clock import SystemClock
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import (
     CALC,
@@ -282,7 +283,7 @@ def test_two_repositories_that_are_typed_alike_share_nothing(
         Home(stage.home),
         folder.name,
         Pause(SystemClock().now() + timedelta(hours=1), "spent"),
-        str,
+        Redactor(),
         SystemClock(),
     )
 

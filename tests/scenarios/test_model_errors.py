@@ -26,6 +26,7 @@ from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import FIX_IT, Stage, add_commit, branches
 
@@ -68,7 +69,7 @@ class Worker:
         self.pauses.append(pause)
         self.minutes.append((pause.until - self.clock.now()).total_seconds() / 60)
         if after is not None and after.run is not None:
-            note_pause(self.program.shared.context.home, after.run, pause, str, self.clock)
+            note_pause(self.program.shared.context.home, after.run, pause, Redactor(), self.clock)
         if self.ends_at_a_pause:
             self.program.stop.request()
 

@@ -145,7 +145,7 @@ def _timing(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
 
     def show_pause(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
-            note_pause(context.home, after.run, pause, shared.safeguards.redactor.redact, clock)
+            note_pause(context.home, after.run, pause, shared.safeguards.redactor, clock)
         view(pause.event)
 
     left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)

@@ -294,7 +294,7 @@ class _WorkerRun:
             for one in self._worker.sharing(member, result):
                 # A repository that waits longer already has another pause.
                 if one.pause == onward and one.totals.last_run is not None:
-                    note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
+                    note_pause(self._home, one.totals.last_run, onward, self._redactor, self._clock)
         if self._options.json:
             shown = cycle_json(member, result, onward, now, once=self._once)
             print(as_json_text(self._redactor.redact_value(shown)), flush=True)

@@ -27,6 +27,7 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, PlanAccepted, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.core.repositories import repository_key
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -198,7 +199,7 @@ def _write_run(home: Home, words: str) -> None:
         Warned(words),
         CycleEnded({"outcome": "failed", "error": words, "reason": words}),
     ]
-    with JournalWriter(create_run_folder(home, _RUN), str, SystemClock()) as journal:
+    with JournalWriter(create_run_folder(home, _RUN), Redactor(), SystemClock()) as journal:
         for event in events:
             journal(event)
 

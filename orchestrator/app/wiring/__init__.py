@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.records import EventBus
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 _LOCK_WAIT_SECONDS = 60.0
@@ -79,7 +80,7 @@ class BuildContext:
         return self.loaded.settings
 
     @contextmanager
-    def recording(self, bus: EventBus, folder: Path, redact: Callable[[str], str]) -> Iterator[None]:
+    def recording(self, bus: EventBus, folder: Path, redactor: Redactor) -> Iterator[None]:
         """Write the events of `bus` to the journal of a new run, whose folder is locked meanwhile.
 
         If the journal cannot be written any more, a stop is requested.
@@ -94,7 +95,7 @@ class BuildContext:
         # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
         with (
             lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
-            JournalWriter(folder, redact, self.clock) as journal,
+            JournalWriter(folder, redactor, self.clock) as journal,
         ):
             bus.record(journal, self.stop.request)
             try:

@@ -269,7 +269,7 @@ class ChatProgram:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
             with ExitStack() as stack:
-                stack.enter_context(self.context.recording(self.bus, folder, self.redactor.redact))
+                stack.enter_context(self.context.recording(self.bus, folder, self.redactor))
                 self.bus(self._first_event(run))
                 try:
                     self.conversation = await self._begin(run, folder)

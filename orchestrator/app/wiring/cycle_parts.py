@@ -300,8 +300,8 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         memory.attempted,
         allow_actors=settings.allow_actor,
         comments_policy=settings.comments,
-        clean=as_lines(guards.words, guards.redact),
-        clean_name=as_lines(guards.names, guards.redact),
+        clean=as_lines(guards.words, guards.redactor.redact),
+        clean_name=as_lines(guards.names, guards.redactor.redact),
         limits=ReviewLimits(
             settings.max_open_prs,
             settings.max_prs_per_day,
@@ -346,7 +346,7 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         shared.site.forge,
         backlog.seen,
         lambda: claimer.memory if claimer else None,
-        lambda text: guards.redact(guards.words(text).text),
+        lambda text: guards.redactor.redact(guards.words(text).text),
         context.clock,
         context.emit,
         writes=not shared.request.dry_run,
@@ -379,7 +379,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         (),
         named=request.wanted != TaskSelection(),
         may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
-        clean=filter_answers(as_lines(guards.words, guards.redact), emit),
+        clean=filter_answers(as_lines(guards.words, guards.redactor.redact), emit),
         why_over_budget=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
         warn=lambda text: emit(Warned(text)),
@@ -407,8 +407,7 @@ def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
         partial(open_clone_of, site, context, run, temporary),
         context.clock,
         context.emit,
-        redactor.redact,
-        redactor.holds_secret,
+        redactor,
     )
 
 

@@ -95,7 +95,7 @@ class Program:
         context = self.shared.context
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        with context.recording(self.bus, folder, self.shared.safeguards.redactor.redact):
+        with context.recording(self.bus, folder, self.shared.safeguards.redactor):
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

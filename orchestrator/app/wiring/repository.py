@@ -44,6 +44,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -474,7 +475,7 @@ class OpenTasks:
                         "run": run.id,
                         "error": "the process was killed; forgotten",
                     }
-                    close_run(run.folder, end, self.clock)
+                    close_run(run.folder, end, Redactor(), self.clock)
 
 
 @contextmanager

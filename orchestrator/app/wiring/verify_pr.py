@@ -152,7 +152,7 @@ class VerifyProgram:
             context.stop.at_once,
             settings.max_minutes,
         )
-        with context.recording(self.bus, folder, self.redactor.redact):
+        with context.recording(self.bus, folder, self.redactor):
             rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:

@@ -144,7 +144,7 @@ class ProposalRequest:
 
 def _messages_of_people(earlier: Earlier | None, guards: Guards) -> list[str]:
     messages = earlier.state.said if earlier else ()
-    return [guards.redact(guards.output(text).text) for text in messages]
+    return [guards.redactor.redact(guards.output(text).text) for text in messages]
 
 
 class CycleSession:
@@ -169,7 +169,7 @@ class CycleSession:
         self._parts, self._files, self._result = parts, files, result
         self.earlier, self.clone, self.ledger = earlier, clone, Ledger()
         self._events: list[Event] = []
-        self._evidence = SessionEvidence(guards.redact)
+        self._evidence = SessionEvidence(guards.redactor.redact)
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_restored = self._has_ended = False
@@ -183,7 +183,7 @@ class CycleSession:
         self._started = parts.clock.monotonic()
         messages = earlier.state.messages if earlier else ()
         self._commits = ModelCommits(
-            self._environment, clone.base_commit, guards.holds_secret, self._emit, messages
+            self._environment, clone.base_commit, guards.redactor.holds_secret, self._emit, messages
         )
         sanitizer = self._sanitizer = Sanitizer(guards, self._emit)
         make = parts.foreign_tools

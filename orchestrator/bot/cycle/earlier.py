@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.base import AppliedWork, BranchState
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Event
+    from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.session.history import Turn
 
 MOST_ATTEMPTS = 3
@@ -268,13 +269,11 @@ def _without_images(event: Event) -> Event:
     return replace(event, message=replace(event.message, parts=parts))
 
 
-def pages_of(
-    state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
-) -> dict[str, bytes]:
+def pages_of(state: UnfinishedState, events: Iterable[Event], redactor: Redactor) -> dict[str, bytes]:
     """Return the files to store, without secrets."""
-    lines = [json.dumps(encode_event(event, redact)) for event in events]
-    fields = _redacted(asdict(state), redact)
-    fields |= {name: [redact(text) for text in getattr(state, name)] for name in ("messages", "said")}
+    lines = [json.dumps(encode_event(redactor.redact_value(event))) for event in events]
+    fields = _redacted(asdict(state), redactor.redact)
+    fields |= {name: redactor.redact_value(getattr(state, name)) for name in ("messages", "said")}
     return {
         STATE_PAGE: json.dumps(fields).encode(),
         SESSION_PAGE: "".join(f"{line}\n" for line in lines).encode(),

@@ -303,7 +303,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     url, guards = None, parts.guards
     text = guards.wording.comment(question, issue=None)
     # Both are checked: removing parts of a text may join the parts of a secret.
-    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, text))):
+    if not parts.options.dry_run and not any(map(guards.redactor.holds_secret, (question, text))):
         has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
         is_folder = parts.repository.startswith("/")  # where nobody can comment
@@ -404,7 +404,7 @@ class _Saving:
         """Push the work and the conversation; store both on this machine if the push fails."""
         session, parts = self.session, self._parts
         pages = pages_of(
-            session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redact
+            session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redactor
         )
         replaces = session.earlier.commit if session.earlier else None
         if self.holds_claim:
@@ -450,7 +450,7 @@ class _Saving:
             parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self._parts.guards.holds_secret)
+        return places_of_secrets(diff, self._parts.guards.redactor.holds_secret)
 
 
 def _save_patch(session: CycleSession, patch: bytes) -> None:
@@ -461,7 +461,7 @@ def _save_patch(session: CycleSession, patch: bytes) -> None:
         except OSError:
             continue
         session.attempt.result.patch = str(target)
-        if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
+        if parts.guards.redactor.holds_secret(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
     _leave_clone(session, "no space to save the changes")
@@ -552,7 +552,7 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
         run=parts.run,
         outcome=_OUTCOME_WORDS.get(result.outcome, str(result.outcome)),
         marker=task.status_marker,
-        words=parts.guards.redact(parts.guards.wording.comment(reason, issue=None)),
+        words=parts.guards.redactor.redact(parts.guards.wording.comment(reason, issue=None)),
     )
     await show_on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 

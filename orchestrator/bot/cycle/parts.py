@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.mcp.base import ForeignTools
     from orchestrator.engine.models.base import Model
+    from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.config import CompactionPolicy
@@ -260,6 +261,7 @@ class Guards:
         words: removes what a reader would not see from people's text.
         names: does the same for single lines: titles, names of files and branches.
         output: makes hidden characters in a tool's output visible.
+        redactor: finds and removes secrets.
         gate: decides whether a call may run.
         protect: returns why the change to a path waits for a person, or None.
         size: returns why a change is too large, or None.
@@ -270,8 +272,7 @@ class Guards:
     words: Callable[[str], Cleaned]
     names: Callable[[str], Cleaned]
     output: Callable[[str], Cleaned]
-    redact: Callable[[str], str]
-    holds_secret: Callable[[str], bool]
+    redactor: Redactor
     gate: Gate
     shows: Callable[[Tool], bool]
     protect: Callable[[FileChange], str | None]
@@ -295,7 +296,7 @@ class Sanitizer:
         cleaned = self._guards.output(text)
         if cleaned.removed:
             self._report(f"hidden characters in {where} are shown", cleaned)
-        return self._guards.redact(cleaned.text)
+        return self._guards.redactor.redact(cleaned.text)
 
     def line(self, text: str) -> str:
         """Return a name or line without what a reader would not see. Each is reported once."""
@@ -303,7 +304,7 @@ class Sanitizer:
         if cleaned.removed and text not in self._reported:
             self._reported.add(text)
             self._report("hidden characters in a name or a subject are left out", cleaned)
-        return self._guards.redact(cleaned.text)
+        return self._guards.redactor.redact(cleaned.text)
 
     def paths(self, paths: Iterable[str]) -> list[str]:
         """Return file names, sorted."""

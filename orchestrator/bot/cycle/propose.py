@@ -123,7 +123,7 @@ class Proposer:
         if self.found_branch:
             return self.found_branch
         branch = self.attempt.task.branch
-        return self.attempt.task.plain_branch if self._guards.holds_secret(branch) else branch
+        return self.attempt.task.plain_branch if self._guards.redactor.holds_secret(branch) else branch
 
     @property
     def has_pull_request(self) -> bool:
@@ -178,7 +178,7 @@ class Proposer:
             set(self.attempt.ledger.touched),
             include_commands=self.attempt.ledger.shell_used,
             screen=CommitScreen(
-                lambda diff: places_of_secrets(diff, self._guards.holds_secret),
+                lambda diff: places_of_secrets(diff, self._guards.redactor.holds_secret),
                 self._guards.protect,
                 lambda changes: (
                     self._refusal(changes) or self._unreadable_once(changes, ignore_doubts=ignore_doubts)
@@ -209,7 +209,7 @@ class Proposer:
         text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
-            if any(map(self._guards.holds_secret, texts)):
+            if any(map(self._guards.redactor.holds_secret, texts)):
                 self._report(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 raise UnfitTextError(
                     f"The {name} holds something that looks like a secret. Write it without."
@@ -274,7 +274,7 @@ class Proposer:
     def _message_with_commits(self, title: str, body: str) -> str:
         """Return the commit message with those of the model's own commits, unless the result contains a secret."""
         message = self._message(title, body, self.commits.as_list(title))
-        if self._guards.holds_secret(message):
+        if self._guards.redactor.holds_secret(message):
             self._report(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             return self._message(title, body)
         return message
@@ -314,7 +314,7 @@ class Proposer:
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in listed],
             took_tests=self._lost_tests and not self._tests.lost,
             todos=[
-                (item.status, todo_line(self._guards.wording, self._guards.redact(item.content)))
+                (item.status, todo_line(self._guards.wording, self._guards.redactor.redact(item.content)))
                 for item in todos[:_MOST_TODOS]
             ],
             todos_done=done_in_words(todos),
@@ -328,14 +328,17 @@ class Proposer:
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
             starts_no_checks=self.rules.starts_no_checks,
         )
-        return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
+        return f"{self._guards.redactor.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _notes(self) -> list[str]:
         """Return the model's notes to remember if this is merged, as Markdown: from now and from earlier proposals."""
         if self.attempt.parts.memory is None:
             return []
         before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
-        new = [todo_line(self._guards.wording, self._guards.redact(note)) for note in self.evidence.notes]
+        new = [
+            todo_line(self._guards.wording, self._guards.redactor.redact(note))
+            for note in self.evidence.notes
+        ]
         return list(dict.fromkeys([*before, *new]))[:_MOST_NOTES]
 
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
@@ -510,7 +513,7 @@ class PullRequestAnnotations:
         """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
-        body = self._guards.redact(self._text(outcome))
+        body = self._guards.redactor.redact(self._text(outcome))
         names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
         failure = f"pull request #{number} has no comment on what waits for a person ({names})"
         self._has_comment |= await self._try(failure, self._forge.ensure_comment, number, _HELD_KEY, body)
@@ -547,7 +550,7 @@ class PullRequestAnnotations:
             and patch.splitlines() == patch.removesuffix("\n").split("\n")
             and "<!--" not in patch
             and not self._guards.output(patch).removed
-            and self._guards.redact(patch) == patch
+            and self._guards.redactor.redact(patch) == patch
         )
 
 

@@ -48,12 +48,13 @@ from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
+    from orchestrator.engine.policy.secrets import Redactor
 
 _Kind = TypeVar("_Kind")
 MOST_RUNS_FOR_PAUSES = 1_000
@@ -444,7 +445,7 @@ def last_pause(
     return None if run is None else run.pause_at(now)
 
 
-def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str], clock: Clock) -> None:
+def note_pause(home: Home, run: str, pause: Pause, redactor: Redactor, clock: Clock) -> None:
     """Append a pause to the journal of a completed run, so that a restart knows it.
 
     Write errors are ignored: the waiting worker knows the time anyway.
@@ -453,7 +454,7 @@ def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str],
     with suppress(DiskFullError, JournalError, OSError):
         with (folder / JOURNAL_FILE).open("rb") as journal:
             number = sum(1 for _ in journal)
-        append_last(folder, pause.event, number, redact, clock)
+        append_last(folder, pause.event, number, redactor, clock)
 
 
 def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:

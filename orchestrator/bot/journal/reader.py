@@ -36,13 +36,14 @@ from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 _Kind = TypeVar("_Kind")
@@ -467,7 +468,7 @@ def ended_runs(home: Home) -> list[str]:
     return ended
 
 
-def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[str], str] = str) -> None:
+def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock) -> None:
     """Write the end of a dead run into its journal, so that it is never recovered again.
 
     The caller holds the lock. A line that was cut off is removed first. A run with an end is left unchanged.
@@ -481,4 +482,4 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     run = read_run(folder)
     if run.last(CycleEnded) is not None:
         return  # only its last line break is missing
-    append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
+    append_last(folder, CycleEnded(result), len(run.records) + 1, redactor, clock)

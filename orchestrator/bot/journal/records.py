@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 TYPE_KEY = "type"
@@ -51,7 +52,6 @@ _TOO_DEEP = "[nested too deeply]"
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
 """All classes of the union, by their names in the journal."""
 
-_Redact: TypeAlias = Callable[[str], str]
 _Decoder: TypeAlias = Callable[[Any], Any]
 
 
@@ -67,13 +67,9 @@ class _UnknownNameError(Exception):
     """A record contains a name of a newer version."""
 
 
-def encode_event(event: Event, redact: _Redact = str) -> dict[str, Any]:
-    """Encode an event as a JSON object `{"type": ..., ...}`.
-
-    Args:
-        redact: applied to each text, except the names of fields and types.
-    """
-    return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
+def encode_event(event: Event) -> dict[str, Any]:
+    """Encode an event as a JSON object `{"type": ..., ...}`."""
+    return {TYPE_KEY: type(event).__name__, **_encode_fields(event)}
 
 
 def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
@@ -95,26 +91,26 @@ def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
     return event
 
 
-def _encode_fields(value: Any, redact: _Redact) -> dict[str, Any]:
-    return {field.name: _encode(getattr(value, field.name), redact) for field in dataclasses.fields(value)}
+def _encode_fields(value: Any) -> dict[str, Any]:
+    return {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
-def _encode(value: Any, redact: _Redact, depth: int = 0) -> Any:
+def _encode(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         return _TOO_DEEP
     match value:
         case Mapping():
-            return {redact(str(key)): _encode(item, redact, depth + 1) for key, item in value.items()}
+            return {str(key): _encode(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
-            return [_encode(item, redact, depth + 1) for item in value]
+            return [_encode(item, depth + 1) for item in value]
         case _ if dataclasses.is_dataclass(value):
-            fields = _encode_fields(value, redact)
+            fields = _encode_fields(value)
             return {TYPE_KEY: type(value).__name__, **fields} if type(value) in _TYPED else fields
         case _:
-            return _encode_scalar(value, redact)
+            return _encode_scalar(value)
 
 
-def _encode_scalar(value: Any, redact: _Redact) -> Any:
+def _encode_scalar(value: Any) -> Any:
     """Encode a value as JSON. Numbers that JSON does not support become text."""
     match value:
         case None | bool() | int():
@@ -124,10 +120,9 @@ def _encode_scalar(value: Any, redact: _Redact) -> Any:
         case StrEnum():
             return value.value
         case bytes():
-            text = base64.b64encode(value).decode()
-            return text if redact(text) == text else ""
+            return base64.b64encode(value).decode()
         case _:
-            return redact(str(value))
+            return str(value)
 
 
 # Members of a union are told apart by the type that is written with them.
@@ -257,9 +252,9 @@ class JournalWriter:
         DiskFullError: no space is left.
     """
 
-    def __init__(self, folder: Path, redact: Callable[[str], str], clock: Clock) -> None:
+    def __init__(self, folder: Path, redactor: Redactor, clock: Clock) -> None:
         self.path = folder / JOURNAL_FILE
-        self._redact = redact
+        self._redactor = redactor
         self._clock = clock
         self._seq = 0
         self._lock = threading.Lock()
@@ -282,7 +277,7 @@ class JournalWriter:
             innermost = innermost.event
         if isinstance(innermost, _UNWRITTEN):
             return
-        self._append(encode_event(event, self._redact), flush=isinstance(innermost, _FLUSHED))
+        self._append(encode_event(self._redactor.redact_value(event)), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
         """Flush and close the file. Later events are not written."""
@@ -365,7 +360,7 @@ class EventBus:
         self.view(event)
 
 
-def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], str], clock: Clock) -> None:
+def append_last(folder: Path, event: Event, seq: int, redactor: Redactor, clock: Clock) -> None:
     """Append one record to the journal of a dead process's run, and flush it to the disk.
 
     A line that was cut off is removed first, because it would damage the journal.
@@ -379,7 +374,7 @@ def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], st
     """
     path = folder / JOURNAL_FILE
     at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
-    line = _line({"seq": seq, "at": at, **encode_event(event, redact)})
+    line = _line({"seq": seq, "at": at, **encode_event(redactor.redact_value(event))})
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.reader import Run
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 CRASHED = "crashed"
@@ -86,8 +87,7 @@ class Recovery:
     open_clone: Callable[[], Clone]
     clock: Clock
     emit: Emit
-    redact: Callable[[str], str]
-    holds_secret: Callable[[str], bool]
+    redactor: Redactor
 
     def recover(self) -> list[str]:
         """Save the work of each dead run, close its journal, and remove the clones of dead processes.
@@ -124,7 +124,7 @@ class Recovery:
                 result |= self._save_and_release(run, task, taken)
             else:
                 result |= self._result_without_claim(run, taken)
-        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
+        close_run(run.folder, {**result, "run": run.id}, self.redactor, self.clock)
         if result.get("saved") or result.get("patch"):
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
@@ -294,7 +294,10 @@ class Recovery:
             files_lost=files_lost,
             said=(*(before[0].said if before else ()), *_messages_of_person(start, run.events)),
         )
-        pages, replaces = pages_of(state, trimmed_events(kept), self.redact), found.commit if found else None
+        pages, replaces = (
+            pages_of(state, trimmed_events(kept), self.redactor),
+            found.commit if found else None,
+        )
         try:
             return save_wip(
                 clone,
@@ -326,7 +329,7 @@ class Recovery:
             self.emit(Warned(f"{message}: {error}"))
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.holds_secret)
+        return places_of_secrets(diff, self.redactor.holds_secret)
 
 
 def _clone_folder(run: Run) -> Path | None:

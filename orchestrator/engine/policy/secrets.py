@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum, StrEnum
 from functools import cache, cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
 from orchestrator.engine.policy.secret_values import ValueIndex, merged_spans, spans_in_parts
@@ -16,6 +17,7 @@ _WORD = re.compile(rb"[A-Za-z]{3,24}")
 _MAX_DEPTH = 200
 _TOO_DEEP = "[nested too deeply]"
 _Span = tuple[int, int]
+_T = TypeVar("_T")
 
 
 class Redactor:
@@ -62,9 +64,41 @@ class Redactor:
         data = text.encode("utf-8", "surrogatepass")
         return next(self._found(data), None) is not None
 
-    def redact_value(self, value: Any) -> Any:
-        """Return a copy of a JSON-like value with every string redacted, keys too. Tuples become lists."""
-        return _map_strings(value, self.redact)
+    def redact_value(self, value: _T) -> _T:
+        """Return a copy of an event, or of JSON, with every text redacted by itself, the keys of JSON too.
+
+        Names of types, of fields and of the members of enumerations stay. An image that holds a secret becomes
+        empty. An object of another kind becomes text.
+        """
+        copy: _T = self._copy(value)
+        return copy
+
+    def _copy(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, Mapping | list | tuple) or is_dataclass(value):
+            return self._copy_of_parts(value, depth + 1) if depth <= _MAX_DEPTH else _TOO_DEEP
+        if value is None or isinstance(value, bool | int | float | StrEnum):
+            return value
+        if isinstance(value, bytes):
+            return b"" if self.holds_secret(b64encode(value).decode()) else value
+        return self.redact(str(value))
+
+    def _copy_of_parts(self, value: Any, depth: int) -> Any:
+        copies: dict[str, Any] = {}
+        if isinstance(value, list | tuple):
+            items = []
+            for item in value:
+                items.append(self._copy(item, depth))  # noqa: PERF401  a comprehension costs a frame a level
+            return tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                name = self.redact(str(key))
+                while name in copies:  # two keys that differed only in the secret
+                    name += "'"
+                copies[name] = self._copy(item, depth)
+            return copies
+        for field in fields(value):
+            copies[field.name] = self._copy(getattr(value, field.name), depth)
+        return replace(value, **copies)
 
     def spans(self, data: bytes) -> list[_Span]:
         """Return the spans of secrets in a UTF-8 text: in order, separate, at the borders of characters."""
@@ -164,28 +198,6 @@ class RedactedStream:
             if start < cut <= end and start >= begin and len(data) - start <= self.MOST_HELD_CHARS:
                 return start
         return cut
-
-
-def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
-    """Return a copy of a JSON-like value with `change` applied to every string, keys too."""
-    if _depth > _MAX_DEPTH:
-        return _TOO_DEEP
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        result: dict[str, Any] = {}
-        for key, item in value.items():
-            name = change(str(key))
-            while name in result:  # two keys that differed only in the secret
-                name += "'"
-            result[name] = _map_strings(item, change, _depth + 1)
-        return result
-    if isinstance(value, list | tuple):
-        items = []
-        for item in value:
-            items.append(_map_strings(item, change, _depth + 1))  # noqa: PERF401  a comprehension costs a frame a level
-        return items
-    return value
 
 
 RUN_CHARS = 16

@@ -28,6 +28,7 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
 from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles import forked
 from tests.doubles.folder_git import FolderGit
 from tests.tables import table
@@ -41,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[4]
 def home(tmp_path: Path) -> Home:
     home = Home(tmp_path / "home")
     clock = ManualClock(datetime(2026, 11, 21, 3, 31, 12, tzinfo=UTC))
-    with JournalWriter(create_run_folder(home, RUN), str, clock) as writer:
+    with JournalWriter(create_run_folder(home, RUN), Redactor(), clock) as writer:
         for event in EVENTS:
             writer(event)
             clock.advance(2)
@@ -115,7 +116,7 @@ def test_a_reply_that_could_not_be_used_is_told_in_a_line_and_whole_on_request(h
     secret = "ghp_" + "a1B2" * 9
     said = f"I would rather\n\x1b]0;title\x07 {secret} {'talk ' * 60}\nthan plan."
     folder = create_run_folder(home, "20261121-033113-ab12cd")
-    with JournalWriter(folder, str, ManualClock()) as writer:
+    with JournalWriter(folder, Redactor(), ManualClock()) as writer:
         writer(CycleStarted(folder.name, "o/r", "m:1", "json-plan"))
         writer(ReplyReceived(Message.assistant(said), FinishReason.STOP, Usage(1, 1), 0.0, "m:1"))
         writer(ReplyRejected(("it is no JSON",), 1))
@@ -175,7 +176,9 @@ def test_a_run_that_is_not_there_is_answered(home: Home) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
-    with JournalWriter(create_run_folder(home, "20261122-000000-000000"), str, ManualClock()) as writer:
+    with JournalWriter(
+        create_run_folder(home, "20261122-000000-000000"), Redactor(), ManualClock()
+    ) as writer:
         for _ in range(3000):
             writer(Warned("x" * 100))
     line = f'"{sys.executable}" -m orchestrator show --json | head -1'
@@ -188,7 +191,9 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
 
 
 def test_an_output_that_knows_ascii_only_is_served(home: Home) -> None:
-    with JournalWriter(create_run_folder(home, "20261122-000000-000000"), str, ManualClock()) as writer:
+    with JournalWriter(
+        create_run_folder(home, "20261122-000000-000000"), Redactor(), ManualClock()
+    ) as writer:
         writer(TaskTaken("k", "größer \udcff", "", "text"))
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PYTHONIOENCODING": "ascii"}
     words = [sys.executable, "-m", "orchestrator", "show"]

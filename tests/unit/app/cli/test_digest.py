@@ -88,7 +88,7 @@ def home(own_state: Path) -> Home:
 def write_run(folder: Path, clock: SystemClock, repository: str) -> None:
     """The journal of a run that opened a pull request."""
     message = Message.assistant("x")
-    with JournalWriter(folder, str, clock) as writer:
+    with JournalWriter(folder, Redactor(), clock) as writer:
         writer(CycleStarted(folder.name, repository, "m:1", "native"))
         writer(TaskTaken("issue-1", f"keep {SECRET}", "", "issue", 1))
         writer(ReplyReceived(message, FinishReason.STOP, Usage(10, 10), 0.5, "m:1"))

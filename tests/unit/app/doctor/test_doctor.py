@@ -29,6 +29,7 @@ from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import NO_OTHERS
 from tests.scenarios.stage import git, make_repository
 
@@ -174,14 +175,14 @@ def test_what_earlier_runs_left(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     folder = create_run_folder(home, "20261121-110000-aaaaaa")
     clock = ManualClock(NOW)
-    with lock_run(folder), JournalWriter(folder, str, clock) as journal:
+    with lock_run(folder), JournalWriter(folder, Redactor(), clock) as journal:
         journal(CycleStarted("20261121-110000-aaaaaa", "octo/calc", "m", "json-plan"))
         assert probe(tmp_path)["dead runs"].state is ProbeState.OK  # it is alive
     found = probe(tmp_path)
     assert found["dead runs"].state is ProbeState.WARNING
     assert "pullwright run --repo octo/calc" in found["dead runs"].fix
     folder = create_run_folder(home, "20261121-113000-bbbbbb")
-    with lock_run(folder), JournalWriter(folder, str, clock) as journal:
+    with lock_run(folder), JournalWriter(folder, Redactor(), clock) as journal:
         journal(CycleStarted("20261121-113000-bbbbbb", "octo/calc", "m", "json-plan"))
         journal(Paused((NOW + timedelta(hours=2)).isoformat(), "the quota is spent"))
         journal(CycleEnded({}))

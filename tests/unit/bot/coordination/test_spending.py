@@ -32,6 +32,7 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
+from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened
 
@@ -139,7 +140,7 @@ class Cycle:
         self.folder = create_run_folder(machine.home, run)
         self.held = ExitStack()
         self.held.enter_context(lock_run(self.folder))
-        self.journal = JournalWriter(self.folder, str, machine.clock)
+        self.journal = JournalWriter(self.folder, Redactor(), machine.clock)
         self.journal(CycleStarted(run, "o/r", "m", "native"))
         self.told: list[object] = []
 

@@ -24,6 +24,8 @@ from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.events import Compacted, Event, MessageAdded, ReplyReceived, TodosChanged
 from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.compaction import summary_plus_recent
 from orchestrator.engine.session.history import TurnKind, history_of, images_of, todos_of
 from tests.tables import table
@@ -74,13 +76,13 @@ def test_a_state_is_read_as_it_was_written() -> None:
         proposal=BEGUN,
         status_marker="x",
     )
-    assert read_state_pages(pages_of(state, (), str)) == (state, ())
-    (redacted, _) = read_state_pages(pages_of(state, (), lambda text: text.replace("subtracted", "*"))) or (
+    assert read_state_pages(pages_of(state, (), Redactor())) == (state, ())
+    (redacted, _) = read_state_pages(pages_of(state, (), Redactor(["subtracted"]))) or (
         None,
         (),
     )
     assert redacted is not None
-    assert redacted.proposal == replace(BEGUN, body="It *.")
+    assert redacted.proposal == replace(BEGUN, body=f"It {REPLACEMENT}.")
 
 
 def test_of_the_models_list_the_last_state_is_kept() -> None:
@@ -91,11 +93,12 @@ def test_of_the_models_list_the_last_state_is_kept() -> None:
     )
     assert [event for event in said if isinstance(event, TodosChanged)] == [lists[2]]
     state = UnfinishedState("r", "limit", "m", "native", "p")
-    _, events = read_state_pages(
-        pages_of(state, trimmed_events(said), lambda text: text.replace("calc", "*"))
-    ) or (None, ())
+    _, events = read_state_pages(pages_of(state, trimmed_events(said), Redactor(["Read calc.py"]))) or (
+        None,
+        (),
+    )
     assert [item.content for item in todos_of(events).items] == [
-        "Read *.py",
+        REPLACEMENT,
         *(item.content for item in TODOS[1:]),
     ]
     assert todos_of([*events, *conversation([lists[0]])]).items == TODOS[:1]
@@ -151,7 +154,7 @@ def test_a_conversation_that_is_too_large_loses_its_middle_and_not_what_stands_f
 
 
 def pages_of_events(events: list[Event]) -> list[str]:
-    page = pages_of(UnfinishedState("r", "limit", "m", "native", "p"), events, str)[SESSION_PAGE]
+    page = pages_of(UnfinishedState("r", "limit", "m", "native", "p"), events, Redactor())[SESSION_PAGE]
     return page.decode().splitlines()
 
 
@@ -176,7 +179,7 @@ def test_a_state_of_an_older_version_does_not_know_the_branch() -> None:
 def test_what_is_kept_is_read_as_it_was_written() -> None:
     state = UnfinishedState("r", "paused", "m", "native", "p", tip="", proposal=BEGUN)
     packed = Packed("4" * 40, "5" * 40, "5" * 40, b"pack")
-    files = files_to_keep(packed, pages_of(state, (), str), "6" * 40)
+    files = files_to_keep(packed, pages_of(state, (), Redactor()), "6" * 40)
     found, replaces = read_kept(files) or (None, None)
     assert found == Earlier(state, "4" * 40, "", None, "5" * 40, objects=packed)
     assert replaces == "6" * 40
@@ -188,7 +191,7 @@ def test_what_is_kept_is_read_as_it_was_written() -> None:
 @table("content", [b"", b"[]", b'{"work": 1}'])
 def test_what_is_kept_and_damaged_is_not_used(page: str, content: bytes) -> None:
     files = files_to_keep(
-        Packed(None, "5" * 40, "5" * 40, b""), pages_of(UnfinishedState(*"rwmcp"), (), str), None
+        Packed(None, "5" * 40, "5" * 40, b""), pages_of(UnfinishedState(*"rwmcp"), (), Redactor()), None
     )
     assert read_kept({**files, page: content}) is None
 

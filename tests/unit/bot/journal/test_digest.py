@@ -33,6 +33,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
 )
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +69,7 @@ class Runs:
         self.count += 1
         clock = ManualClock(start)
         folder = create_run_folder(self.home, f"{start:%Y%m%d-%H%M%S}-{self.count:06x}")
-        with JournalWriter(folder, str, clock) as writer:
+        with JournalWriter(folder, Redactor(), clock) as writer:
             writer(CycleStarted(folder.name, repository, "m:1", "native"))
             clock.advance(60 * minutes)
             for event in events:

@@ -43,6 +43,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Runs:
     def add(self, start: datetime, *events: Event | float, name: str = "a") -> Path:
         clock = ManualClock(start)
         folder = create_run_folder(self.home, f"{start:%Y%m%d-%H%M%S}-{name}")
-        with JournalWriter(folder, str, clock) as writer:
+        with JournalWriter(folder, Redactor(), clock) as writer:
             writer(CycleStarted(folder.name, "o/r", "m", "native"))
             for event in events:
                 if isinstance(event, int | float):
@@ -295,7 +296,7 @@ PAUSE = Pause(NOW + timedelta(hours=2), "the quota is spent")
 
 def run_of(home: Home, name: str, *events: Event, repository: str = "o/r", model: str = "m:1") -> Path:
     folder = create_run_folder(home, name)
-    with JournalWriter(folder, str, ManualClock(NOW)) as writer:
+    with JournalWriter(folder, Redactor(), ManualClock(NOW)) as writer:
         for event in (CycleStarted(name, repository, model, "native"), *events):
             writer(event)
     return folder

@@ -40,6 +40,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Spent, Text, ToolResult, Usage
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +80,7 @@ def begin(
     folder = create_run_folder(home, new_run_id(at, random.Random(seed)))  # noqa: S311  names of made-up runs
     with (
         lock_run(folder) if lock else contextlib.nullcontext(),
-        JournalWriter(folder, str, ManualClock(at)) as write,
+        JournalWriter(folder, Redactor(), ManualClock(at)) as write,
     ):
         for event in events:
             write(event)
@@ -136,7 +137,7 @@ def test_killed_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int) 
     whole = cut % len(content) == len(content) - 1
     assert len(open_runs(home)) == (0 if whole else 1)
     with lock_run(folder):
-        close_run(folder, {"outcome": "interrupted"}, ManualClock(START))
+        close_run(folder, {"outcome": "interrupted"}, Redactor(), ManualClock(START))
     assert open_runs(home) == []
     assert whole or not is_open(folder)
     if path.read_bytes().startswith(b'{"seq":0,"at":"2026-11-21T03:31:12.000000+00:00","type":"Journal"'):
@@ -155,7 +156,7 @@ def test_killed_just_before_a_line_break(home: Home) -> None:
         folder = begin(home, events, seed=seed)
         (folder / JOURNAL_FILE).write_bytes(content[:place])
         assert len(open_runs(home)) == (place != breaks[-1])
-        close_run(folder, {"outcome": "interrupted"}, ManualClock(START))
+        close_run(folder, {"outcome": "interrupted"}, Redactor(), ManualClock(START))
         assert open_runs(home) == []
         told = read_run(folder).events
         assert told[: seed - 1] == tuple(events[: seed - 1])
@@ -171,10 +172,11 @@ from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.engine.policy.secrets import Redactor
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
 folder = create_run_folder(Home(Path(sys.argv[1])), new_run_id(start, random.Random(5)))
-with lock_run(folder), JournalWriter(folder, str, ManualClock(start)) as write:
+with lock_run(folder), JournalWriter(folder, Redactor(), ManualClock(start)) as write:
     write(TaskTaken("issue-7", "Fix it", "", "issue", 7))
     print(folder, flush=True)
     sys.stdin.read()
@@ -203,7 +205,7 @@ def test_a_living_run_is_left_alone_until_it_is_killed(home: Home) -> None:
         with lock_run(folder):
             # Who starts at the same time does not take it up as well.
             assert open_runs(home) == []
-            close_run(folder, {"outcome": "resumed"}, ManualClock(START))
+            close_run(folder, {"outcome": "resumed"}, Redactor(), ManualClock(START))
         assert open_runs(home) == []
         assert read_run(folder).events[-1] == CycleEnded({"outcome": "resumed"})
 
@@ -246,7 +248,7 @@ def test_damaged_and_newer_journals_are_passed_over(home: Home) -> None:
     for path in (damaged, newer):
         before = path.read_bytes()
         with pytest.raises(JournalError):
-            close_run(path.parent, {}, ManualClock())
+            close_run(path.parent, {}, Redactor(), ManualClock())
         assert path.read_bytes() == before
 
 
@@ -274,7 +276,7 @@ def test_no_home_and_no_journal(home: Home) -> None:
     folder = create_run_folder(home, "20261121-033112-abcdef")
     assert not is_open(folder)
     with pytest.raises(JournalError, match="there is no journal"):
-        close_run(folder, {}, ManualClock())
+        close_run(folder, {}, Redactor(), ManualClock())
     with pytest.raises(JournalError, match="cannot lock the run"), lock_run(home.runs / "nowhere"):
         pass
 
@@ -294,12 +296,12 @@ def test_closing_twice_writes_once_and_secrets_are_taken_out(home: Home) -> None
     for _ in range(2):
         close_run(
             folder,
-            {"outcome": "x", "error": "hush"},
+            {"outcome": "x", "error": "open-sesame"},
+            Redactor(["open-sesame"]),
             ManualClock(START),
-            lambda text: text.replace("hush", "*"),
         )
     lines = (folder / JOURNAL_FILE).read_text().splitlines()
-    assert json.loads(lines[-1])["result"] == {"outcome": "x", "error": "*"}
+    assert json.loads(lines[-1])["result"] == {"outcome": "x", "error": "[redacted]"}
     assert len([line for line in lines if "CycleEnded" in line and line.startswith('{"seq":15')]) == 1
     assert len(lines) == len(STORY) + 2
 
@@ -311,9 +313,10 @@ def test_a_full_disk_leaves_the_journal_as_it_was(home: Home) -> None:
         "import resource, signal, sys\nfrom pathlib import Path\n"
         "from orchestrator.core.clock import ManualClock\nfrom orchestrator.core.errors import DiskFullError\n"
         "from orchestrator.bot.journal.reader import close_run\n"
+        "from orchestrator.engine.policy.secrets import Redactor\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n"
-        "try:\n    close_run(Path(sys.argv[1]), {'outcome': 'x'}, ManualClock())\n"
+        "try:\n    close_run(Path(sys.argv[1]), {'outcome': 'x'}, Redactor(), ManualClock())\n"
         "except DiskFullError:\n    sys.exit(7)\n"
     )
     assert subprocess.run([sys.executable, "-c", code, str(folder)], check=False).returncode == 7

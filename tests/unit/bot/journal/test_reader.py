@@ -16,6 +16,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def reply(text: str, usd: float | None) -> ReplyReceived:
 
 def write(folder: Path, events: list[Event] = EVENTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    with JournalWriter(folder, str, ManualClock(START)) as writer:
+    with JournalWriter(folder, Redactor(), ManualClock(START)) as writer:
         for event in events:
             writer(event)
     return writer.path

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.files import is_full
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class
 
@@ -94,25 +97,40 @@ def test_a_reply_in_json() -> None:
     }
 
 
+class _HidingAll(Redactor):
+    def redact(self, _text: str) -> str:
+        return "#"
+
+
 @given(any_event)
 def test_each_text_goes_through_redaction(event: Event) -> None:
-    written = json.dumps(encode_event(event, lambda _text: "#"))
+    written = json.dumps(encode_event(_HidingAll().redact_value(event)))
     decoded = decode_event(json.loads(written))
     assert type(decoded) is type(event), "the names of types, fields and enumerations stay as they are"
     if isinstance(decoded, SessionEnded):
         assert decoded.reason == "#"
 
 
+def test_names_stay_if_a_secret_is_the_same_word() -> None:
+    names = ("ReplyReceived", "Reasoning", "cached_input_tokens", "assistant", "signature", "some-model")
+    shown = encode_event(Redactor(names).redact_value(REPLY))
+    expected = encode_event(replace(REPLY, model=REPLACEMENT))
+    expected["message"]["parts"][0]["opaque"] = {REPLACEMENT: "x"}
+    assert shown == expected
+
+
 def test_a_picture_that_holds_a_secret_is_left_out() -> None:
-    event = MessageAdded(Message(Role.USER, (Image(b"12345", "image/png"),)))
-    assert encode_event(event, lambda text: text.replace("MTIz", ""))["message"]["parts"][0]["data"] == ""
+    pictures = tuple(Image(data, "image/png") for data in (b"12 open-sesame-9", b"12 open"))
+    event = Redactor(["open-sesame-9"]).redact_value(MessageAdded(Message(Role.USER, pictures)))
+    assert [part["data"] for part in encode_event(event)["message"]["parts"]] == ["", "MTIgb3Blbg=="]
+    assert decode_event(encode_event(event)) == event
 
 
 def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> None:
     assert decode_event({"type": "SessionEnded", "reason": "x", "mood": 1}) == SessionEnded("x")
     data = encode_event(REPLY)
     data["usage"] = {"input_tokens": 3, "of_another_kind": 4}
-    assert decode_event(data) == dataclasses.replace(REPLY, usage=Usage(3))
+    assert decode_event(data) == replace(REPLY, usage=Usage(3))
 
 
 @table(
@@ -184,7 +202,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_each_event_is_one_line_with_number_and_time(tmp_path: Path) -> None:
     clock = ManualClock(datetime(2026, 11, 21, 3, 31, 12, 5, tzinfo=UTC))
-    with JournalWriter(tmp_path, str, clock) as writer:
+    with JournalWriter(tmp_path, Redactor(), clock) as writer:
         writer(TurnStarted(1))
         clock.advance(1.5)
         writer(SessionEnded("line one\nline two\u2028three"))
@@ -216,7 +234,7 @@ def test_each_event_is_one_line_with_number_and_time(tmp_path: Path) -> None:
 
 
 def test_a_record_is_on_the_disk_when_the_call_returns(tmp_path: Path) -> None:
-    writer = JournalWriter(tmp_path, str, ManualClock())
+    writer = JournalWriter(tmp_path, Redactor(), ManualClock())
     writer(TurnStarted(1))
     assert len(lines(writer.path)) == 2
     writer.close()
@@ -224,7 +242,7 @@ def test_a_record_is_on_the_disk_when_the_call_returns(tmp_path: Path) -> None:
 
 def test_folder_and_file_are_private(tmp_path: Path) -> None:
     folder = create_run_folder(Home(tmp_path / "a" / "home"), "20260101-000000-000000")
-    writer = JournalWriter(folder, str, ManualClock())
+    writer = JournalWriter(folder, Redactor(), ManualClock())
     writer.close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
@@ -232,39 +250,37 @@ def test_folder_and_file_are_private(tmp_path: Path) -> None:
 
 
 def test_secrets_are_taken_out(tmp_path: Path) -> None:
-    with JournalWriter(
-        tmp_path, lambda text: text.replace("open-sesame", "[redacted]"), ManualClock()
-    ) as writer:
+    with JournalWriter(tmp_path, Redactor(["open-sesame"]), ManualClock()) as writer:
         writer(Warned("the word is open-sesame"))
     assert lines(writer.path)[1]["message"] == "the word is [redacted]"
 
 
 def test_pieces_are_not_written(tmp_path: Path) -> None:
-    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), ManualClock()) as writer:
         writer(TextDelta("open-"))
         writer(ToolOutputDelta("1", "sesame"))
     assert len(lines(writer.path)) == 1
 
 
 def test_text_that_is_no_unicode_is_written(tmp_path: Path) -> None:
-    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), ManualClock()) as writer:
         writer(Warned("file \udcff, größer"))
     assert lines(writer.path)[1]["message"] == "file \udcff, größer"
 
 
 def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
-    JournalWriter(tmp_path, str, ManualClock()).close()
+    JournalWriter(tmp_path, Redactor(), ManualClock()).close()
     with pytest.raises(JournalError, match=r"cannot write the journal .*: File exists"):
-        JournalWriter(tmp_path, str, ManualClock())
+        JournalWriter(tmp_path, Redactor(), ManualClock())
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="No such file"):
-        JournalWriter(tmp_path / "none", str, ManualClock())
+        JournalWriter(tmp_path / "none", Redactor(), ManualClock())
 
 
 def test_events_after_the_end_are_dropped(tmp_path: Path) -> None:
-    writer = JournalWriter(tmp_path, str, ManualClock())
+    writer = JournalWriter(tmp_path, Redactor(), ManualClock())
     writer.close()
     writer(TurnStarted(1))
     writer.close()
@@ -277,7 +293,7 @@ def write_fifty(writer: JournalWriter) -> None:
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
-    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), ManualClock()) as writer:
         threads = [threading.Thread(target=write_fifty, args=(writer,)) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -293,8 +309,9 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import DiskFullError
 from orchestrator.core.events import Warned
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.engine.policy.secrets import Redactor
 
-writer = JournalWriter(Path(sys.argv[1]), str, ManualClock())
+writer = JournalWriter(Path(sys.argv[1]), Redactor(), ManualClock())
 writer(Warned("fits"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 raised = []

@@ -12,6 +12,7 @@ from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def texts(tail: JournalTail) -> list[str]:
 def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
     tail = JournalTail(tmp_path)
     assert texts(tail) == []
-    with JournalWriter(tmp_path, str, SystemClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), SystemClock()) as writer:
         writer(Warned("one"))
         writer(Warned("two"))
         assert (texts(tail), tail.seq) == (["one", "two"], 2)
@@ -36,7 +37,7 @@ def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_after_the_number_that_is_known(tmp_path: Path) -> None:
-    with JournalWriter(tmp_path, str, SystemClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), SystemClock()) as writer:
         late = JournalTail(tmp_path, after=3)
         for number in range(1, 6):
             writer(Warned(str(number)))
@@ -52,7 +53,7 @@ def test_it_goes_on_after_the_number_that_is_known(tmp_path: Path) -> None:
 
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
-    with JournalWriter(tmp_path, str, SystemClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), SystemClock()) as writer:
         writer(Warned("one"))
     path = tmp_path / JOURNAL_FILE
     whole = path.read_bytes()

@@ -20,6 +20,7 @@ from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.git.rig import US, clone, make_source
 
@@ -70,7 +71,7 @@ class Machine:
         return run, opened.folder
 
     def write(self, folder: Path, story: Sequence[Event]) -> None:
-        with lock_run(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
+        with lock_run(folder), JournalWriter(folder, Redactor(), ManualClock(START)) as journal:
             for event in story:
                 journal(event)
 
@@ -94,8 +95,7 @@ class Machine:
             lambda: clone(self.source, self.temporary),
             clock,
             self.told.append,
-            str,
-            lambda _text: False,
+            Redactor(),
         )
 
     def patch(self, run: str) -> str:

@@ -16,6 +16,7 @@ from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Questi
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.engine.policy.secrets import Redactor
 from tests.unit.bot.coordination.records_rig import NoClaim
 from tests.unit.bot.git.rig import clone, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
@@ -67,7 +68,7 @@ def save(machine: Machine, run: str, files: dict[str, str]) -> None:
         save_wip(
             opened,
             KEY,
-            pages_of(UnfinishedState(run, "limit", "m", "native", ""), conversation(SAID), str),
+            pages_of(UnfinishedState(run, "limit", "m", "native", ""), conversation(SAID), Redactor()),
             touched=set(files),
             include_commands=False,
             expected=None,

@@ -19,6 +19,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, TurnStarted, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
+from orchestrator.engine.policy.secrets import Redactor
 from tests.unit.bot.git.rig import US, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
@@ -114,7 +115,7 @@ def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_save
     save_wip(
         opened,
         KEY,
-        pages_of(state, conversation([*said, *said]), str),
+        pages_of(state, conversation([*said, *said]), Redactor()),
         touched={"calc.py"},
         include_commands=False,
         expected=None,

@@ -50,6 +50,7 @@ from orchestrator.core.errors import (
     SandboxMissingError,
     SpentQuotaError,
 )
+from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -491,11 +492,11 @@ async def test_a_time_that_comes_in_a_pause_does_not_end_it() -> None:
 def test_a_restart_knows_the_pause_and_the_run_counts_as_ended(tmp_path: Path) -> None:
     home, clock = Home(tmp_path), ManualClock(START)
     folder = create_run_folder(home, "20260101-000000-aaaaaa")
-    with JournalWriter(folder, str, clock) as journal:
+    with JournalWriter(folder, Redactor(), clock) as journal:
         journal(CycleStarted("20260101-000000-aaaaaa", "owner/name", "m", "c", "p"))
         journal(CycleEnded({}))
-    pause = Pause(START + timedelta(hours=1), "the quota of [x] is spent")
-    note_pause(home, folder.name, pause, lambda text: text.replace("[x]", "[redacted]"), clock)
+    pause = Pause(START + timedelta(hours=1), "the quota of open-sesame is spent")
+    note_pause(home, folder.name, pause, Redactor(["open-sesame"]), clock)
     read = read_run(folder)
     assert len(read.events) == 3
     assert not is_open(folder)
@@ -505,7 +506,7 @@ def test_a_restart_knows_the_pause_and_the_run_counts_as_ended(tmp_path: Path) -
 
 
 def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    note_pause(Home(tmp_path), "no-such-run", Pause(START, "x"), str, ManualClock())
+    note_pause(Home(tmp_path), "no-such-run", Pause(START, "x"), Redactor(), ManualClock())
 
 
 async def test_it_is_known_whether_somebody_waits() -> None:

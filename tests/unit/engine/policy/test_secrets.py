@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import string
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -199,11 +200,17 @@ def test_white_space_around_a_value_does_not_hide_it() -> None:
 
 def test_values_of_json_are_redacted_keys_too() -> None:
     redactor = Redactor(["open-sesame-9"])
-    value = {"a": ["open-sesame-9", 1, None, True], "open-sesame-9": ("x open-sesame-9",), "b": 1.5}
+    value = {
+        "a": ["open-sesame-9", 1, None, True],
+        "open-sesame-9": ("x open-sesame-9",),
+        "b": 1.5,
+        "c": PurePath("open-sesame-9"),
+    }
     assert redactor.redact_value(value) == {
         "a": [REPLACEMENT, 1, None, True],
-        REPLACEMENT: [f"x {REPLACEMENT}"],
+        REPLACEMENT: (f"x {REPLACEMENT}",),
         "b": 1.5,
+        "c": REPLACEMENT,
     }
 
 

@@ -30,6 +30,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
+from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.compaction import problem_of, summary_plus_recent
 from orchestrator.engine.session.config import EXPLORER, CompactionPolicy, Host, SessionConfig
 from orchestrator.engine.session.history import (
@@ -728,13 +729,13 @@ def test_a_replay_has_the_sessions_own_replies(tmp_path: Path) -> None:
     )
     folder = tmp_path / "run"
     folder.mkdir()
-    with JournalWriter(folder, str, ManualClock()) as writer:
+    with JournalWriter(folder, Redactor(), ManualClock()) as writer:
         for event in (own, SubagentEvent(SUMMARY_AGENT, other), Compacted(9, 1, 0, "due", "text"), own):
             writer(event)
     run = read_run(folder)
     assert [reply.message.text for reply in replay_of(run)] == ["own", "own"]
     assert [reply.message.text for reply in responses(run)] == ["own", "summary", "own"]
-    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+    with JournalWriter(tmp_path, Redactor(), ManualClock()) as writer:
         writer(SubagentEvent("child", own))
     with pytest.raises(JournalError, match="used subagents"):
         replay_of(read_run(tmp_path))
