@@ -213,12 +213,9 @@ class LiveView:
         with self._lock:
             if isinstance(event, CycleStarted):
                 self._status = _Status(self._clock, self._stream, self._phase)
-            if isinstance(event, InputReceived):
-                self._status.started = self._clock.monotonic()
-            if isinstance(event, Paused):
-                self._status.pause(event)
-            self._status.take(event)
+            is_new = self._status.take(event)
             line = self._narrator.line(event)
+            self._status.update(event, is_new=is_new)
         self._resume()
         if isinstance(event, CycleStarted):
             self._draw_rule()
@@ -346,11 +343,18 @@ class _Status(RunProgress):
         self._waits_until: float | None = None
         self.tail, self._stream = "", self._new_stream()
 
-    def take(self, event: Event) -> bool:
-        """Update the status, and forget the output of an activity that is over."""
-        is_new = super().take(event)
+    def update(self, event: Event, *, is_new: bool) -> None:
+        """Show times and the newest output. The output of an activity that is over is forgotten.
+
+        Args:
+            is_new: what `take` returned for the event.
+        """
         if is_new:
             self._forget_output()
+        if isinstance(event, InputReceived):
+            self.started = self._clock.monotonic()
+        if isinstance(event, Paused):
+            self._pause(event)
         while isinstance(event, SubagentEvent):
             event = event.event
         if isinstance(event, WaitStarted):
@@ -359,9 +363,8 @@ class _Status(RunProgress):
         if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
             # Cleaned first: control characters may stand between the letters of a secret.
             self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
-        return is_new
 
-    def pause(self, event: Paused) -> None:
+    def _pause(self, event: Paused) -> None:
         """Start to count down to the end of a pause. A time that cannot be parsed is ignored."""
         try:
             until = datetime.fromisoformat(event.until)
