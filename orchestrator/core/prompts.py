@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parent.parent
 _RUN_OF_BACKTICKS = re.compile(r"`{3,}")
 _SHORTEST = 3
+_LONGEST_PATH_CHARS = 300
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<rest>.*)", re.DOTALL)
 """A line that may open or close a code block. https://spec.commonmark.org/0.31.2/#fenced-code-blocks"""
 
@@ -104,6 +105,11 @@ def one_line(text: str, *, limit: int, keep: str = "") -> str:
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text; an ellipsis shows that some are missing."""
     return text if len(text) <= limit else f"{text[: max(limit - 1, 0)].rstrip()}…"
+
+
+def shown_path(path: str) -> str:
+    """Return the path on one line, with invisible characters escaped. Ordinary paths stay as they are."""
+    return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
 def _visible(character: str) -> str:

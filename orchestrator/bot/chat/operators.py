@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
-from orchestrator.bot.cycle.parts import Outcome, shown_path
+from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.objects import differences
 from orchestrator.bot.git.staging import diff
 from orchestrator.bot.git.work import change_letter
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.messages import Spent
-from orchestrator.core.prompts import fenced, one_line, render
+from orchestrator.core.prompts import fenced, one_line, render, shown_path
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.messages import Spent, Usage
-from orchestrator.core.prompts import one_line
+from orchestrator.core.prompts import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -243,14 +243,6 @@ def outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, asyncio.CancelledError):
         return Outcome.INTERRUPTED
     return Outcome.PAUSED if isinstance(error, (*TEMPORARY_ERRORS, RateLimitError)) else Outcome.FAILED
-
-
-_LONGEST_PATH_CHARS = 300
-
-
-def shown_path(path: str) -> str:
-    """Return the path on one line, with invisible characters escaped. Ordinary paths stay as they are."""
-    return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
 @dataclass(frozen=True, slots=True)

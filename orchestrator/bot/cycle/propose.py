@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import BegunProposal
-from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
+from orchestrator.bot.cycle.parts import PullRequestResult
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
@@ -19,7 +19,7 @@ from orchestrator.core.changes import diff_stat
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.prompts import fenced, one_line, render
+from orchestrator.core.prompts import fenced, one_line, render, shown_path
 from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 

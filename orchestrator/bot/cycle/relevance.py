@@ -11,9 +11,8 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.parts import shown_path
 from orchestrator.core.errors import ToolError
-from orchestrator.core.prompts import fenced
+from orchestrator.core.prompts import fenced, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -207,8 +207,9 @@ class ToolRunner:
         if self.budget and self.budget.denied:
             return self.skip(call, _TOO_MANY_DENIALS)
         self.emit(ToolCallStarted(call.id, call.name, call.arguments))
+        tool = self.tools.get(call.name)
         try:
-            status, outcome = await self._outcome(call)
+            status, outcome = await self._outcome(tool, call)
         except BaseException as error:
             # Cancelled, or a failure of the host: in both cases the call's progress is unknown.
             why = (
@@ -220,7 +221,7 @@ class ToolRunner:
             raise
         if isinstance(outcome, Failed):
             outcome = replace(outcome, message=self.failures.answer(call, outcome.message))
-        elif (tool := self.tools.get(call.name)) and (tool.dangerous or tool.order is Order.ALONE):
+        elif tool and (tool.dangerous or tool.order is Order.ALONE):
             self.failures.forget()
         return self._end(call, status, outcome)
 
@@ -235,8 +236,7 @@ class ToolRunner:
             self._emitted_todos = items
             self.emit(TodosChanged(items, self.todos.added))
 
-    async def _outcome(self, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
-        tool = self.tools.get(call.name)
+    async def _outcome(self, tool: Tool | None, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
         if tool is None:
             known = ", ".join(self.tools.names())
             return CallStatus.FAILED, Failed(
@@ -329,13 +329,12 @@ class ToolRunner:
     def _cut(self, output: str, cut_as: str, full: str | None) -> str:
         """Return the truncated output, with a handle under which the model can read the rest."""
         shown = truncate(output, cut_as, self.limits)
-        whole = output if full is None else full
-        is_cut = shown != output or full is not None
-        reader = next((name for name in READING_TOOLS if self.tools.get(name)), None)
-        if not is_cut or cut_as in SHOWS_FILES or reader is None:
+        if (shown == output and full is None) or cut_as in SHOWS_FILES:
             return shown
-        handle = self.ledger.outputs.keep(whole)
-        if handle is None:
+        whole = output if full is None else full
+        reader = next((name for name in READING_TOOLS if self.tools.get(name)), None)
+        handle = self.ledger.outputs.keep(whole) if reader else None
+        if reader is None or handle is None:
             return shown
         lines = whole.count("\n") + 1
         note = render(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.core.prompts import fenced, one_line, render
+from orchestrator.core.prompts import fenced, one_line, render, shown_path
 from orchestrator.engine.models.base import size_of_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _LEAST_BLOCK_BYTES = 16
 _MARKED_CUT_BYTES = 200
 _MARK_BYTES = 60
 _NAME_CHARS = 200
-_PATH_CHARS = 300
 _MARKUP_BYTES = 24
 """Size of the markup around a file or a command in the list."""
 _BETWEEN_BYTES = 2
@@ -80,13 +79,13 @@ class KnownFacts:
 
 def message_within(known: KnownFacts, room: int) -> str:
     """Return the message in at most `room` bytes, with at least `LEAST_BYTES` of facts in a tiny room."""
-    files = [_FileLine(one_line(path, limit=_PATH_CHARS), state) for path, state in known.files]
+    files = [_FileLine(shown_path(path), state) for path, state in known.files]
     commands = [
         _CommandLine(one_line(ran.command, limit=_NAME_CHARS), ran.ok, fenced(ran.ending), ran.ending)
         for ran in known.commands
     ]
     all_orders = [order for order in known.orders if order.strip()]
-    missing = [_Line(f"`{one_line(path, limit=_PATH_CHARS)}`") for path in known.missing]
+    missing = [_Line(f"`{shown_path(path)}`") for path in known.missing]
     skills = [_Line(words) for words in known.skills]
     listed: dict[str, Sequence[_Line | _FileLine | _CommandLine]] = {
         "files": files,

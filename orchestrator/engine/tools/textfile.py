@@ -153,11 +153,10 @@ def file_name(context: ToolContext, path: str) -> str:
 @contextmanager
 def as_written(context: ToolContext, path: str) -> Iterator[None]:
     """Spell the path in errors as the model wrote it, where the environment uses its normal form."""
-    name = context.environment.relative(path)
     try:
         yield
     except ToolError as error:
-        message = str(error)
+        name, message = context.environment.relative(path), str(error)
         if not message.startswith(f"{name} "):
             raise
         raise type(error)(f"{path}{message.removeprefix(name)}") from None
