@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.change_checks import places_of_secrets
-from orchestrator.bot.policy.incoming import clean_words, show_hidden
+from orchestrator.bot.policy.hidden_characters import show_hidden
+from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.core.changes import SUBMODULE_MODE, FileChange, FileVersion

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.policy.incoming import show_hidden
+from orchestrator.bot.policy.hidden_characters import show_hidden
 from orchestrator.core.messages import ToolCall
 from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.policy.command_rules import CommandRules, Level

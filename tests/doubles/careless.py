@@ -48,7 +48,7 @@ from orchestrator.app.wiring.verify_pr import VerifyProgram
 from orchestrator.bot.evidence.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.bot.evidence.pull_request import PullRequestEvidence
 from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
-from orchestrator.bot.policy.incoming import Cleaned
+from orchestrator.bot.policy.hidden_characters import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs

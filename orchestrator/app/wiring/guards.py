@@ -18,7 +18,8 @@ from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
-from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
+from orchestrator.bot.policy.hidden_characters import show_hidden
+from orchestrator.bot.policy.incoming import clean_name, clean_words
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunOptions
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
-    from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit

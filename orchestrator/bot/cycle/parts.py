@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.policy.wording import Wording
     from orchestrator.bot.verification.base import Verifier

@@ -1,10 +1,10 @@
-"""Finds invisible characters in a text by their Unicode properties, and decodes text that is written with them."""
+"""Finds invisible characters by their Unicode properties, removes them or shows them, and decodes text in them."""
 
 from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +37,22 @@ class Removed:
         if len(shown) > _SHOWN_CHARS or len(self.text) > 2 * _SHOWN_CHARS:
             shown = shown[:_SHOWN_CHARS] + "..."
         return f'{self.kind} at {self.offset}: "{shown}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A text as a person sees it.
+
+    Attributes:
+        text: the visible text; the same object if nothing was hidden.
+        removed: parts that were removed or made visible, in the order of the original text.
+        kept: parts that the model reads and a person does not see in this form: tags without effect,
+            addresses of links.
+    """
+
+    text: str
+    removed: tuple[Removed, ...] = ()
+    kept: tuple[Removed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +218,24 @@ def hidden_characters(text: str) -> list[Cut]:
         cuts.append(_cut(text, start))
         position = cuts[-1].end
     return sorted(cuts, key=lambda cut: cut.start)
+
+
+def show_hidden(text: str) -> Cleaned:
+    """Replace the hidden characters of a file or of a command's output by visible text: `<U+200B>`.
+
+    A run of tag characters or variation selectors is decoded: `<hidden: "...">`. Markup is visible and stays.
+    """
+    if not may_hide(text):
+        return Cleaned(text)
+    cuts = hidden_characters(text)
+    if not cuts:
+        return Cleaned(text)
+    shown = []
+    for cut in cuts:
+        is_decoded = cut.text != escaped(text[cut.start : cut.end])
+        shown.append(replace(cut, replacement=f'<hidden: "{cut.text}">' if is_decoded else cut.text))
+    removed = tuple(Removed(cut.start, cut.kind, cut.text) for cut in cuts)
+    return Cleaned(apply_cuts(text, shown), removed)
 
 
 def every_invisible(text: str) -> list[Cut]:

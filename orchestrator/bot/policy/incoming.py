@@ -8,10 +8,11 @@ in this form: the addresses of links, and tags without attributes, such as the o
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.hidden_characters import (
+    Cleaned,
     Cut,
     Removed,
     apply_cuts,
@@ -29,22 +30,6 @@ if TYPE_CHECKING:
 
 _MOST_ROUNDS = 6
 """Most searches of one text. After a cut, the texts on its two sides may together be hidden markup again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """A text as a person sees it.
-
-    Attributes:
-        text: the visible text; the same object if nothing was hidden.
-        removed: parts that were removed or made visible, in the order of the original text.
-        kept: parts that the model reads and a person does not see in this form: tags without effect,
-            addresses of links.
-    """
-
-    text: str
-    removed: tuple[Removed, ...] = ()
-    kept: tuple[Removed, ...] = ()
 
 
 def clean_words(text: str) -> Cleaned:
@@ -71,24 +56,6 @@ def clean_name(text: str) -> Cleaned:
     if not may_hide(text) and "\n" not in text and "\r" not in text and "\t" not in text:
         return Cleaned(text)
     return _cleaned(text, ((_hidden_in_name, every_invisible),))
-
-
-def show_hidden(text: str) -> Cleaned:
-    """Replace the hidden characters of a file or of a command's output by visible text: `<U+200B>`.
-
-    A run of tag characters or variation selectors is decoded: `<hidden: "...">`. Markup is visible and stays.
-    """
-    if not may_hide(text):
-        return Cleaned(text)
-    cuts = hidden_characters(text)
-    if not cuts:
-        return Cleaned(text)
-    shown = []
-    for cut in cuts:
-        is_decoded = cut.text != escaped(text[cut.start : cut.end])
-        shown.append(replace(cut, replacement=f'<hidden: "{cut.text}">' if is_decoded else cut.text))
-    removed = tuple(Removed(cut.start, cut.kind, cut.text) for cut in cuts)
-    return Cleaned(apply_cuts(text, shown), removed)
 
 
 def _byte_order_mark(text: str) -> tuple[list[Cut], list[Cut]]:

@@ -6,8 +6,14 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.hidden_characters import Removed, hidden_characters, may_hide
-from orchestrator.bot.policy.incoming import Cleaned, clean_name, clean_words, show_hidden
+from orchestrator.bot.policy.hidden_characters import (
+    Cleaned,
+    Removed,
+    hidden_characters,
+    may_hide,
+    show_hidden,
+)
+from orchestrator.bot.policy.incoming import clean_name, clean_words
 from tests.tables import table
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"

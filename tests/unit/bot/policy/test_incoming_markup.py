@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.incoming import Cleaned, clean_words
+from orchestrator.bot.policy.hidden_characters import Cleaned
+from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
 from tests.fuzz.growth import grows
 from tests.tables import table

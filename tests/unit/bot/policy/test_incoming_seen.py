@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import html
 
-from orchestrator.bot.policy.incoming import Cleaned, clean_words
+from orchestrator.bot.policy.hidden_characters import Cleaned
+from orchestrator.bot.policy.incoming import clean_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
