@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 def visible_characters(text: str) -> str:
     """Remove terminal control sequences and every invisible character, except newlines and tabs."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
 

@@ -96,17 +96,16 @@ class PathPolicy:
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
         """Return why a path is protected. `is_folder`: a link may put a folder with any content there."""
         paths = (path, f"{path}/_") if is_folder else (path,)
-        reason = next((found for one in paths if (found := _rules().reason(one))), None)
-        reason = reason or _reason_for_dot(
-            [folded_name(name) for name in _parts_of(path)], is_folder=is_folder
-        )
-        if reason is None and any(map(self._matches_own_pattern, paths)):
+        written = [_parts_of(one) for one in paths]
+        folded = [[folded_name(name) for name in names] for names in written]
+        reason = next(filter(None, map(_rules().reason, written, folded)), None)
+        reason = reason or _reason_for_dot(folded[0], is_folder=is_folder)
+        if reason is None and any(map(self._matches_own_pattern, paths, folded)):
             return "protected in this repository"
         return reason
 
-    def _matches_own_pattern(self, path: str) -> bool:
-        folded = "/".join(folded_name(name) for name in _parts_of(path))
-        return self._patterns.match_file(path) or self._folded_patterns.match_file(folded)
+    def _matches_own_pattern(self, path: str, folded: Sequence[str]) -> bool:
+        return self._patterns.match_file(path) or self._folded_patterns.match_file("/".join(folded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +122,13 @@ class _Rules:
     checks: Sequence[tuple[str, Callable[[str], object]]]
     harmless: frozenset[str]
 
-    def reason(self, path: str) -> str | None:
-        """Return why a file is protected, judged by its name and folder."""
-        written = _parts_of(path)
-        folded = "/".join(map(folded_name, written))
-        if reason := self.names.get(folded.rpartition("/")[2]):
+    def reason(self, written: Sequence[str], folded: Sequence[str]) -> str | None:
+        """Return why a file is protected, judged by its name and folders, as they are written and folded."""
+        whole = "/".join(folded)  # folding can add a `/`: of a fullwidth one
+        if reason := self.names.get(whole.rpartition("/")[2]):
             return reason
         # The unfolded path too, because folding removes characters that a pattern may require.
-        paths = {folded, "/".join(written).lower()}
+        paths = {whole, "/".join(written).lower()}
         for reason, check in self.checks:
             if any(map(check, paths)):
                 return reason

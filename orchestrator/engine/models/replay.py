@@ -45,8 +45,9 @@ class ReplayModel:
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """Yield the next reply, with its text in pieces."""
         response = await self.complete(request)
-        for start in range(0, len(response.text), PIECE_CHARACTERS):
-            yield TextPiece(response.text[start : start + PIECE_CHARACTERS])
+        text = response.text
+        for start in range(0, len(text), PIECE_CHARACTERS):
+            yield TextPiece(text[start : start + PIECE_CHARACTERS])
         yield Completed(response)
 
     async def aclose(self) -> None:

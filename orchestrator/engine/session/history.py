@@ -273,8 +273,8 @@ _ENDING_CHARS = 300
 
 def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
     """Return the command that a call ran on this machine; None if it ran none."""
-    command = None if is_mcp_tool(name) else arguments.get("command")
-    if not isinstance(command, str):
+    command = arguments.get("command")
+    if not isinstance(command, str) or is_mcp_tool(name):
         if name != "run_tests":  # the only tool that runs a command without taking one
             return None
         command = name

@@ -48,7 +48,7 @@ CASES = {
         .npmrc .yarnrc .pypirc .envrc .env sub/.env.local .eslintrc.js .pylintrc .bazelrc .coveragerc .bashrc ...
         .gitx .pnpmfile.cjs .aider.model.settings.yml .rspec .huskyrc .lintstagedrc .user.ini .gdbinit
     """,
-    "a file that names reviewers": "CODEOWNERS docs/CODEOWNERS codeowners OWNERS",
+    "a file that names reviewers": "CODEOWNERS docs/CODEOWNERS docs\uff0fCODEOWNERS codeowners OWNERS",
     "a lock file": """
         package-lock.json a/yarn.lock pnpm-lock.yaml bun.lock bun.lockb poetry.lock uv.lock Pipfile.lock
         Cargo.lock go.sum Gemfile.lock composer.lock flake.lock requirements-dev.lock npm-shrinkwrap.json
