@@ -264,17 +264,9 @@ class Recovery:
             return None
         return str(target)
 
-    def _save_on_remote(
-        self,
-        run: Run,
-        lease: Lease,
-        clone: Clone,
-        *,
-        files_lost: bool = False,
-    ) -> str:
+    def _save_on_remote(self, run: Run, lease: Lease, clone: Clone, *, files_lost: bool = False) -> str:
         key, touched = lease.record.task, clone.changed_paths()
-        found = load_wip(self.records, key)
-        before = read_saved(found)
+        before = read_saved(found := load_wip(self.records, key))
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before if (resumed := run.last(Resumed)) and resumed.turns > 0 else None
         kept = conversation(run.events)
@@ -294,10 +286,8 @@ class Recovery:
             files_lost=files_lost,
             said=(*(before[0].said if before else ()), *_messages_of_person(start, run.events)),
         )
-        pages, replaces = (
-            pages_of(state, trimmed_events(kept), self.redactor),
-            found.commit if found else None,
-        )
+        pages = pages_of(state, trimmed_events(kept), self.redactor)
+        replaces = found.commit if found else None
         try:
             return save_wip(
                 clone,
