@@ -263,7 +263,7 @@ class JournalWriter:
             self._file: int | None = os.open(self.path, flags, _PRIVATE)
         except OSError as error:
             raise _failure(self.path, error) from error
-        self._append({TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
+        self._append(lambda: {TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
 
     def __call__(self, event: Event) -> None:
         """Write an event.
@@ -277,7 +277,9 @@ class JournalWriter:
             innermost = innermost.event
         if isinstance(innermost, _UNWRITTEN):
             return
-        self._append(encode_event(self._redactor.redact_value(event)), flush=isinstance(innermost, _FLUSHED))
+        self._append(
+            lambda: encode_event(self._redactor.redact_value(event)), flush=isinstance(innermost, _FLUSHED)
+        )
 
     def close(self) -> None:
         """Flush and close the file. Later events are not written."""
@@ -294,12 +296,13 @@ class JournalWriter:
         """Close."""
         self.close()
 
-    def _append(self, record: Mapping[str, Any], *, flush: bool = False) -> None:
+    def _append(self, encode: Callable[[], Mapping[str, Any]], *, flush: bool = False) -> None:
+        # Encoded inside, so that an event that takes long is not overtaken, and has the time when it came.
         with self._lock:
             if self._file is None:
                 return
             at = self._clock.now().astimezone(UTC).isoformat(timespec="microseconds")
-            line = _line({"seq": self._seq, "at": at, **record})
+            line = _line({"seq": self._seq, "at": at, **encode()})
             try:
                 _write_whole(self._file, line)
                 if flush:

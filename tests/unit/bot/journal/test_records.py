@@ -302,6 +302,21 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
     assert [line["seq"] for line in lines(writer.path)] == list(range(201))
 
 
+def test_an_event_that_takes_long_is_not_overtaken(tmp_path: Path) -> None:
+    class Slow(Redactor):
+        def redact(self, text: str) -> str:
+            if text == "first":
+                other.start()
+                other.join(timeout=0.1)  # it waits for this one
+            return text
+
+    with JournalWriter(tmp_path, Slow(), ManualClock()) as writer:
+        other = threading.Thread(target=writer, args=(Warned("second"),))
+        writer(Warned("first"))
+        other.join()
+    assert [line["message"] for line in lines(writer.path)[1:]] == ["first", "second"]
+
+
 FULL = """
 import resource, sys
 from pathlib import Path
