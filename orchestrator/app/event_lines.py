@@ -120,11 +120,14 @@ class Narrator:
 
     Args:
         plain_signs: whether the output can show ASCII only.
+
+    Attributes:
+        signs: the signs by name, in characters that the output can show.
+        said: the last reply's text.
     """
 
     def __init__(self, *, plain_signs: bool = False) -> None:
-        self._signs = _ASCII if plain_signs else _UNICODE
-        self._plain_signs = plain_signs
+        self.signs = _ASCII if plain_signs else _UNICODE
         self._arguments: dict[str, str] = {}
         self._agents: dict[str, Narrator] = {}
         self.said = ""
@@ -139,13 +142,9 @@ class Narrator:
             self.said = event.message.text
         return _event_line(event, self)
 
-    def sign(self, name: str) -> str:
-        """Return the sign with this name, in characters that the output can show."""
-        return self._signs[name]
-
     def of_subagent(self, event: SubagentEvent) -> EventLine | None:
         """Return the line for a subagent's event, prefixed with the beginning of the subagent's id."""
-        own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
+        own = self._agents.setdefault(event.agent, Narrator(plain_signs=self.signs is _ASCII))
         line = own.line(event.event)
         name = event.agent if event.agent == SUMMARY_AGENT else event.agent[:_SHORT_ID]
         return EventLine(line.sign, f"[{name}] {line.text}", line.style) if line else None
@@ -155,15 +154,15 @@ class Narrator:
         text = f"{short_line(event.name, 40)} {self._arguments.pop(event.call_id, '')}".rstrip()
         match event.status:
             case CallStatus.OK:
-                return EventLine(self.sign("ok"), text, "green")
+                return EventLine(self.signs["ok"], text, "green")
             case CallStatus.FAILED:
-                return EventLine(self.sign("failed"), f"{text}: {cut_line(event.output)}", "red")
+                return EventLine(self.signs["failed"], f"{text}: {cut_line(event.output)}", "red")
             case CallStatus.REFUSED:
-                return EventLine(self.sign("failed"), f"{text}: refused: {cut_line(event.output)}", "red")
+                return EventLine(self.signs["failed"], f"{text}: refused: {cut_line(event.output)}", "red")
             case CallStatus.SKIPPED:
-                return EventLine(self.sign("skipped"), f"{text}: not run", "dim")
+                return EventLine(self.signs["skipped"], f"{text}: not run", "dim")
             case CallStatus.INTERRUPTED:
-                return EventLine(self.sign("skipped"), f"{text}: interrupted", "dim")
+                return EventLine(self.signs["skipped"], f"{text}: interrupted", "dim")
             case _:
                 assert_never(event.status)
 
@@ -297,7 +296,7 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:  # noqa: 
             return narrator.of_subagent(event)
         case _:
             return _cycle_line(event, narrator)
-    return EventLine(narrator.sign(sign), text, style)
+    return EventLine(narrator.signs[sign], text, style)
 
 
 def _unusable_reply(said: str) -> str:
@@ -341,7 +340,7 @@ def _between_rounds_line(event: _BetweenRounds, narrator: Narrator) -> EventLine
             return _tests_line(event, narrator)
         case _:
             assert_never(event)
-    return EventLine(narrator.sign(sign), text, style)
+    return EventLine(narrator.signs[sign], text, style)
 
 
 STANDINGS = {
@@ -413,7 +412,7 @@ def _cycle_line(event: _CycleEvent, narrator: Narrator) -> EventLine:
             return _ending(event.result, narrator)
         case _:
             assert_never(event)
-    return EventLine(narrator.sign(sign), text, style)
+    return EventLine(narrator.signs[sign], text, style)
 
 
 def _shown_url(url: str) -> str:
@@ -506,7 +505,7 @@ def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrato
                 sign, text, style = "ok", "the tests pass", "green"
         case _:
             assert_never(event)
-    return EventLine(narrator.sign(sign), text, style)
+    return EventLine(narrator.signs[sign], text, style)
 
 
 def todos_in_words(items: Sequence[TodoItem]) -> str:
@@ -532,7 +531,7 @@ def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
     why = result.get("error") or result.get("reason")
     text = f"{outcome.replace('_', ' ')}{f': {cut_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
     sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
-    return EventLine(narrator.sign(sign), text, style)
+    return EventLine(narrator.signs[sign], text, style)
 
 
 def telling_argument(arguments: JsonObject) -> str:

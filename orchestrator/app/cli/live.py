@@ -249,7 +249,7 @@ class LiveView:
     def tell(self, lines: Iterable[str]) -> None:
         """Print lines that do not belong to an event."""
         for line in lines:
-            self._print(EventLine(self._narrator.sign("info"), line, "dim"))
+            self._print(EventLine(self._narrator.signs["info"], line, "dim"))
 
     def _print(self, line: EventLine) -> None:
         text = self._redact(line.text)

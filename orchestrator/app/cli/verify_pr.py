@@ -233,7 +233,7 @@ def evidence_lines(
         wrapped = textwrap.wrap(
             claim_in_words(event),
             columns,
-            initial_indent=f"  {narrator.sign(sign)} ",
+            initial_indent=f"  {narrator.signs[sign]} ",
             subsequent_indent="    ",
             break_on_hyphens=False,
         )
