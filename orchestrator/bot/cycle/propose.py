@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.policy.wording import Wording
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.policy.file_syntax import Unreadable
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 _MESSAGE_CHARACTERS = 10_000
@@ -106,14 +107,14 @@ class Proposer:
     _unreadable: list[Unreadable] = field(default_factory=list)
     _reported_unreadable: set[str] = field(default_factory=set)
     _annotations: PullRequestAnnotations = field(init=False)
+    _guards: Guards = field(init=False)
+    _redactor: Redactor = field(init=False)
 
     def __post_init__(self) -> None:
         self.draft = self.attempt.parts.options.draft
         self._annotations = PullRequestAnnotations(self.attempt)
-
-    @property
-    def _guards(self) -> Guards:
-        return self.attempt.parts.guards
+        self._guards = self.attempt.parts.guards
+        self._redactor = self._guards.redactor
 
     @property
     def branch(self) -> str:
@@ -123,7 +124,7 @@ class Proposer:
         if self.found_branch:
             return self.found_branch
         branch = self.attempt.task.branch
-        return self.attempt.task.plain_branch if self._guards.redactor.holds_secret(branch) else branch
+        return self.attempt.task.plain_branch if self._redactor.holds_secret(branch) else branch
 
     @property
     def has_pull_request(self) -> bool:
@@ -178,7 +179,7 @@ class Proposer:
             set(self.attempt.ledger.touched),
             include_commands=self.attempt.ledger.shell_used,
             screen=CommitScreen(
-                lambda diff: places_of_secrets(diff, self._guards.redactor.holds_secret),
+                lambda diff: places_of_secrets(diff, self._redactor.holds_secret),
                 self._guards.protect,
                 lambda changes: (
                     self._refusal(changes) or self._unreadable_once(changes, ignore_doubts=ignore_doubts)
@@ -209,7 +210,7 @@ class Proposer:
         text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
-            if any(map(self._guards.redactor.holds_secret, texts)):
+            if any(map(self._redactor.holds_secret, texts)):
                 self._report(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 raise UnfitTextError(
                     f"The {name} holds something that looks like a secret. Write it without."
@@ -274,7 +275,7 @@ class Proposer:
     def _message_with_commits(self, title: str, body: str) -> str:
         """Return the commit message with those of the model's own commits, unless the result contains a secret."""
         message = self._message(title, body, self.commits.as_list(title))
-        if self._guards.redactor.holds_secret(message):
+        if self._redactor.holds_secret(message):
             self._report(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             return self._message(title, body)
         return message
@@ -314,7 +315,7 @@ class Proposer:
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in listed],
             took_tests=self._lost_tests and not self._tests.lost,
             todos=[
-                (item.status, todo_line(self._guards.wording, self._guards.redactor.redact(item.content)))
+                (item.status, todo_line(self._guards.wording, self._redactor.redact(item.content)))
                 for item in todos[:_MOST_TODOS]
             ],
             todos_done=done_in_words(todos),
@@ -328,17 +329,14 @@ class Proposer:
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
             starts_no_checks=self.rules.starts_no_checks,
         )
-        return f"{self._guards.redactor.redact(full)}\n\n{self.attempt.task.marker}"
+        return f"{self._redactor.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _notes(self) -> list[str]:
         """Return the model's notes to remember if this is merged, as Markdown: from now and from earlier proposals."""
         if self.attempt.parts.memory is None:
             return []
         before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
-        new = [
-            todo_line(self._guards.wording, self._guards.redactor.redact(note))
-            for note in self.evidence.notes
-        ]
+        new = [todo_line(self._guards.wording, self._redactor.redact(note)) for note in self.evidence.notes]
         return list(dict.fromkeys([*before, *new]))[:_MOST_NOTES]
 
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:

@@ -19,24 +19,23 @@ MAX_ECHO_CHARACTERS = 2_000
 
 
 class ReplayModel:
-    """Answers each request with the next recorded reply, whatever the request is."""
+    """Answers each request with the next recorded reply, whatever the request is.
+
+    Attributes:
+        name: as the user writes it: `replay:RUN`.
+    """
 
     def __init__(self, name: str, responses: Sequence[Response]) -> None:
-        self._name = name
+        self.name = name
         self._responses = tuple(responses)
         self._given = 0
-
-    @property
-    def name(self) -> str:
-        """The name as the user writes it: `replay:RUN`."""
-        return self._name
 
     async def complete(self, request: Request) -> Response:
         """Return the next reply."""
         del request
         if self._given == len(self._responses):
             raise JournalError(
-                f"{self._name} has {self._given} recorded replies and was asked for one more: "
+                f"{self.name} has {self._given} recorded replies and was asked for one more: "
                 "the repository or the settings differ from the recorded run"
             )
         self._given += 1
