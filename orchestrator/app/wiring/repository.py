@@ -208,7 +208,7 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
     from orchestrator.bot.git.local import LocalRepository
 
     try:
-        repository = LocalRepository(place.path)
+        repository = LocalRepository(place.path, place.git_dir)
     except GitMissingError:
         raise
     except WorkspaceError as error:
@@ -263,7 +263,7 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
             raise ConfigurationError(
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
-        git = LocalRepository(place.path)
+        git = LocalRepository(place.path, place.git_dir)
         return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
     return [
         LocalForge(
@@ -304,12 +304,14 @@ class OnDisk:
         home: the repository itself, the same for all of its working trees.
         origin: address that it was cloned from, without a credential; empty if there is none.
         is_repository: whether the folder is in a git repository.
+        git_dir: the git directory, if it was found where it usually is.
     """
 
     path: Path
     home: Path
     origin: str = ""
     is_repository: bool = True
+    git_dir: Path | None = None
 
     @property
     def label(self) -> str:
@@ -422,7 +424,7 @@ def _on_disk(folder: Path) -> OnDisk:
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
-    return OnDisk(found.top, found.home, found.origin, found.is_repository)
+    return OnDisk(found.top, found.home, found.origin, found.is_repository, found.git_dir)
 
 
 def _on_server(server: str, path: str, text: str) -> OnGitHub:

@@ -299,10 +299,10 @@ def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles
 
     if isinstance(place, Clone):
         return skills_of_tree(place.trees, place.base_commit) if base is None else ()
-    top = locate(place).top
-    if not (top / ".git").exists():
+    found = locate(place)
+    if not (found.top / ".git").exists():
         return ()
-    repository = LocalRepository(top)
+    repository = LocalRepository(found.top, found.git_dir)
     commit = repository.reviewed_commit()
     return skills_of_tree(repository.trees(), commit) if commit else ()
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.bot.git.folders import new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
+from orchestrator.bot.git.local import id_kind, make_bare
 from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
     HIDDEN,
@@ -42,38 +43,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.git.folders import Owner
+    from orchestrator.bot.git.local import IdKind
     from orchestrator.bot.git.remote import Remote
     from orchestrator.core.clock import Clock
     from orchestrator.core.redaction import Credential
 
-IdKind = Literal["sha1", "sha256"]
 _Form = TypeVar("_Form", bound=BaseModel)
 GIT_DIR = "records.git"
 MEMORY = f"{HIDDEN}memory"
 """The ref of the facts that people taught about the repository."""
-_SHA1_CHARACTERS = 40
-_CONFIGURATIONS: dict[IdKind, str] = {
-    "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-    "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
-}
-
-
-def _make(path: Path, kind: IdKind) -> None:
-    """Create an empty bare repository by hand: `git init` takes longer than all later work in it.
-
-    Required files: https://git-scm.com/docs/gitrepository-layout
-    """
-    for name in ("objects/pack", "refs/heads"):
-        (path / name).mkdir(parents=True, exist_ok=True)
-    (path / "HEAD").write_text("ref: refs/heads/main\n", "ascii")
-    (path / "config").write_text(_CONFIGURATIONS[kind], "ascii")
-
-
-def id_kind(commit: str) -> IdKind:
-    """Return the kind of an id, by its length."""
-    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
-
-
 _READ_ONLY = 0o444
 _WRITING = "cannot write a record"
 
@@ -553,7 +531,7 @@ class Records:
                 self._owner = new_owned_folder(self._folder.resolve(), "", "")
             folder = self._owner.folder / kind
             folder.mkdir(exist_ok=True)
-            _make(folder / GIT_DIR, kind)
+            make_bare(folder / GIT_DIR, kind)
         return HostGit(folder, folder / GIT_DIR)
 
     def _find_kind(self) -> IdKind:

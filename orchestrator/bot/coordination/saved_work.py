@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.bot.coordination.records import id_kind, parse_message, write_record
+from orchestrator.bot.coordination.records import parse_message, write_record
 from orchestrator.bot.git.hostgit import HostGit, printable_line
+from orchestrator.bot.git.local import id_kind
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.repositories import is_task_key

@@ -447,9 +447,7 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     doing: str,
     cancelled: Callable[[], bool],
 ) -> GitResult:
-    program = shutil.which("git", path=environment["PATH"])
-    if program is None:
-        raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
+    program = _find_git(environment["PATH"])
     # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
     command = [program, *OPTIONS, *bare, *arguments]
@@ -473,6 +471,15 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     finally:
         _end(process)
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+@functools.cache
+def _find_git(path: str) -> str:
+    """Return the first git in the folders of a PATH. Raise `GitMissingError` if there is none."""
+    program = shutil.which("git", path=path)
+    if program is None:
+        raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
+    return program
 
 
 def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:

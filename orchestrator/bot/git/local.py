@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
-from orchestrator.bot.git.objects import Trees, commit_at, commit_of, identity_variables, ls_tree
+from orchestrator.bot.git.objects import Trees, commit_at, commit_of, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
@@ -23,6 +22,28 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.remote import Remote
 
 _BRANCH = "main"
+IdKind = Literal["sha1", "sha256"]
+_SHA1_CHARACTERS = 40
+_CONFIGURATIONS: dict[IdKind, str] = {
+    "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+    "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
+}
+
+
+def id_kind(commit: str) -> IdKind:
+    """Return the kind of an id, by its length."""
+    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
+
+
+def make_bare(path: Path, kind: IdKind = "sha1") -> None:
+    """Create an empty bare repository by hand: `git init` takes longer than most work in it.
+
+    Required files: https://git-scm.com/docs/gitrepository-layout
+    """
+    for name in ("objects/pack", "refs/heads"):
+        (path / name).mkdir(parents=True, exist_ok=True)
+    (path / "HEAD").write_text(f"ref: refs/heads/{_BRANCH}\n", "ascii")
+    (path / "config").write_text(_CONFIGURATIONS[kind], "ascii")
 
 
 def create_repository(path: Path, files: Mapping[str, str], message: str, identity: Identity) -> None:
@@ -30,26 +51,27 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
 
     Args:
         path: its place; must not exist.
-        files: text by relative path.
+        files: text by relative path, which begins with no quote and contains no line end.
 
     Raises:
         WorkspaceError: git is missing or failed, or there is no space.
     """
     doing = f"cannot create a repository at {path}"
-    with storage_errors(doing), tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
+    # Format: https://git-scm.com/docs/git-fast-import
+    who = f"{identity.name} <{identity.email}> now"
+    stream = [f"commit refs/heads/{_BRANCH}\ncommitter {who}\n".encode(), _data(message)]
+    for name, text in files.items():
+        stream += [f"M 100644 inline {name}\n".encode(), _data(text)]
+    with storage_errors(doing):
         path.mkdir(parents=True)
-        tree = Path(folder)
-        start = HostGit(tree)
-        words = ("init", "--quiet", "--template=", "--bare", f"--initial-branch={_BRANCH}")
-        start.run(*words, "--", str(path), doing=doing)
-        for name, text in files.items():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_text(text, encoding="utf-8")
-        git = HostGit(tree, path, tree)
-        git.run("add", "--all", doing=doing)
-        git.run(
-            "commit", "--quiet", f"--message={message}", doing=doing, variables=identity_variables(identity)
-        )
+        make_bare(path)
+        words = ("fast-import", "--quiet", "--date-format=now")
+        HostGit(path, path).run(*words, doing=doing, stdin=b"".join(stream))
+
+
+def _data(text: str) -> bytes:
+    content = text.encode()
+    return b"data %d\n%b\n" % (len(content), content)
 
 
 _MOST_FILE_BYTES = 5_000_000
@@ -64,12 +86,14 @@ class Located:
         home: the git directory, which all of its working trees share and no other repository has.
         origin: the address of its remote `origin`, without a credential; empty if there is none.
         is_repository: whether git found a repository.
+        git_dir: the git directory, if it is `top` or in it by its usual name; else None.
     """
 
     top: Path
     home: Path
     origin: str = ""
     is_repository: bool = True
+    git_dir: Path | None = None
 
 
 def locate(folder: Path) -> Located:
@@ -85,13 +109,14 @@ def locate(folder: Path) -> Located:
         # Only the last line end is git's: a path may contain others.
         return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
 
-    # Both at once. The second fails in a bare repository and inside of a `.git` folder.
-    both = git.attempt("rev-parse", "--git-common-dir", "--show-toplevel", doing=doing)
-    said: list[str | None] = [*os.fsdecode(both.stdout).split("\n")[:-1]]
-    if len(said) == (2 if both.status == 0 else 1):
-        common, top = (*said, None)[:2]
+    # All at once. The last fails in a bare repository and inside of a `.git` folder.
+    words = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+    every = git.attempt("rev-parse", *words, doing=doing)
+    said: list[str | None] = [*os.fsdecode(every.stdout).split("\n")[:-1]]
+    if len(said) == (3 if every.status == 0 else 2):
+        git_dir, common, top = (*said, None)[:3]
     else:  # there is no repository, or a path contains a line end
-        common = ask("rev-parse", "--git-common-dir")
+        git_dir, common = None, ask("rev-parse", "--git-common-dir")
         top = ask("rev-parse", "--show-toplevel") if common is not None else None
     if common is None:
         return Located(start, start, is_repository=False)
@@ -99,21 +124,33 @@ def locate(folder: Path) -> Located:
     home = shared.parent if shared.name == ".git" else shared
     found = HostGit(start, shared).attempt("config", "--local", "--get", "remote.origin.url", doing=doing)
     origin = os.fsdecode(found.stdout).strip() if found.status == 0 else ""
-    return Located(Path(top).resolve() if top else home, home, without_credential(origin))
+    place = Path(top).resolve() if top else home
+    # Only where git finds the same one from `place` itself: `core.worktree` names any folder.
+    own = next((path for path in (place, place / ".git") if str(path) == git_dir), None)
+    return Located(place, home, without_credential(origin), git_dir=own)
 
 
 class LocalRepository:
     """A bare repository or a work tree.
 
+    Args:
+        git_dir: its git directory, if `locate` has just found it.
+
     Raises:
         WorkspaceError: it is not a git repository, or git does not trust it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, git_dir: Path | None = None) -> None:
         self.path = path
         folder = path.resolve()
         if not folder.is_dir():
             raise WorkspaceError(f"{path} is not a folder" if folder.exists() else f"{path} does not exist")
+        self._git = HostGit(folder, git_dir or self._find_git_dir(folder))
+        self._doing = f"cannot read {path}"
+        self._seen_heads: set[str] = set()
+
+    def _find_git_dir(self, folder: Path) -> Path:
+        path = self.path
         # The ceiling keeps git from finding a repository further up.
         found = HostGit(folder).attempt(
             *("rev-parse", "--absolute-git-dir"),
@@ -128,9 +165,7 @@ class LocalRepository:
             raise WorkspaceError(
                 f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
             )
-        self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
-        self._doing = f"cannot read {path}"
-        self._seen_heads: set[str] = set()
+        return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
     @property
     def name(self) -> str:
@@ -327,9 +362,10 @@ class RepositoryHistory:
             variables=alternates([self.object_folder()]),
         )
 
-    def object_format(self) -> str:
-        """Return the hash algorithm of object ids: `sha1` or `sha256`."""
-        return self.git.run("rev-parse", "--show-object-format", doing=_READING).decode("ascii").strip()
+    def object_format(self) -> IdKind:
+        """Return the hash algorithm of object ids."""
+        shown = self.git.run("rev-parse", "--show-object-format", doing=_READING)
+        return "sha256" if shown.strip() == b"sha256" else "sha1"
 
 
 def _past_commit(entry: str) -> PastCommit:
@@ -337,18 +373,16 @@ def _past_commit(entry: str) -> PastCommit:
     return PastCommit(commit, tuple(parents.split()), when, message.strip())
 
 
-def create_store(path: Path, object_format: str = "sha1") -> HostGit:
+def create_store(path: Path, kind: IdKind = "sha1") -> HostGit:
     """Create or open an empty bare repository without hooks, remotes or the user's configuration.
 
     Raises:
-        WorkspaceError: git is missing or failed, or there is no space.
+        WorkspaceError: there is no space.
     """
-    doing = f"cannot create a repository at {path}"
-    with storage_errors(doing):
+    with storage_errors(f"cannot create a repository at {path}"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (path / "HEAD").is_file():
-            words = ("init", "--quiet", "--template=", "--bare", f"--object-format={object_format}")
-            HostGit(path).run(*words, f"--initial-branch={_BRANCH}", "--", str(path), doing=doing)
+            make_bare(path, kind)
     return HostGit(path, path)
 
 

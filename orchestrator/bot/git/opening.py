@@ -26,6 +26,7 @@ from orchestrator.bot.git.folders import (
     remove_folder,
 )
 from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_errors
+from orchestrator.bot.git.local import id_kind, make_bare
 from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
@@ -209,9 +210,7 @@ class Mirrors:
             if known is None:
                 remove_folder(path)
                 path.mkdir(mode=_PRIVATE)
-                kind = f"--object-format={'sha256' if len(tip.commit) > _SHA1_DIGITS else 'sha1'}"
-                words = ("init", "--quiet", "--bare", "--template=", kind, "--", str(path))
-                git.run(*words, doing="cannot create the mirror")
+                make_bare(path, id_kind(tip.commit))
             # If this process dies from here on, the next one sees that the mirror is not complete.
             (path / STATE).unlink(missing_ok=True)
             self._fetch(git, path, remote, tip)
@@ -335,7 +334,7 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
 
 def _configuration(form: str, commit: str, **values: str) -> str:
     """Fill in a configuration, for a repository with this kind of ids."""
-    if len(commit) <= _SHA1_DIGITS:
+    if id_kind(commit) == "sha1":
         return form.format(version=0, **values)
     return form.format(version=1, **values) + "[extensions]\n\tobjectformat = sha256\n"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from orchestrator.bot.coordination.records import IdKind
+    from orchestrator.bot.git.local import IdKind
 
 
 @pytest.fixture(params=["bare", "work tree", "sha256"])
