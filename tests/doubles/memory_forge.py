@@ -109,8 +109,8 @@ class MemoryForge:
         del number
         return self.signed.get(url)
 
-    def read_file(self, path: str) -> str | None:
-        del path
+    def read_file(self, path: str, fingerprint: str = "") -> str | None:
+        del path, fingerprint
         return None
 
     def pull_request(self, number: int) -> PullRequest:

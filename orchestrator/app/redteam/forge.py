@@ -127,12 +127,12 @@ class StagedForge(LocalForge):
         ]
         return reviews, comments
 
-    def read_file(self, path: str) -> str | None:
+    def read_file(self, path: str, fingerprint: str = "") -> str | None:
         """Return a file's text. Before that, push `later` to the attacker's branch."""
         if self.later:
             self._branch.write_text(f"{self.later}\n", encoding="ascii")
             self.later = ""
-        return super().read_file(path)
+        return super().read_file(path, fingerprint)
 
     def open_issues(self, label: str) -> list[Issue]:
         """Return the issue if it has the labels."""

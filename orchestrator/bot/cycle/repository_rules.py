@@ -279,5 +279,5 @@ class RulesFile:
             ForgeError: it could not be read.
         """
         if self._read is None or self._read[0] != fingerprint:
-            self._read = fingerprint, self._forge.read_file(self._path)
+            self._read = fingerprint, self._forge.read_file(self._path, fingerprint)
         return self._read[1]

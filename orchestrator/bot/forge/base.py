@@ -443,8 +443,12 @@ class Forge(Protocol):
         It is for tokens that the forge accepts for its interface but not for attachments.
         """
 
-    def read_file(self, path: str) -> str | None:
-        """Return a file's text on the default branch, or None if there is no such file."""
+    def read_file(self, path: str, fingerprint: str = "") -> str | None:
+        """Return a file's text on the default branch, or None if there is no such file.
+
+        Args:
+            fingerprint: the last one; then the text may be the one of that moment.
+        """
 
     def pull_request(self, number: int) -> PullRequest:
         """Return any pull request, also from forks and by other people, read now."""

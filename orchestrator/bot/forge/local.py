@@ -232,7 +232,8 @@ class _Heads:
 class LocalForge:
     """A forge for a repository on disk.
 
-    Methods ask git anew at each call, because others push meanwhile.
+    Methods ask git anew at each call, because others push meanwhile. Only `read_file` may be asked for an earlier
+    moment.
 
     Args:
         root: the folder of this forge, as `root_of` returns it; created with the first record.
@@ -248,6 +249,7 @@ class LocalForge:
     ) -> None:
         self._root, self._path = root, repository_path.resolve()
         self._git, self._base, self._clock = git, base, clock
+        self._seen: tuple[str, _Heads] | None = None
 
     def repository(self) -> Repository:
         """Return the repository itself."""
@@ -265,9 +267,9 @@ class LocalForge:
     def signed_image(self, number: int, url: str) -> None:
         """Return None: a local repository has no attachments."""
 
-    def read_file(self, path: str) -> str | None:
-        """Return a file's text on the default branch, or None if there is no such file."""
-        heads = self._heads()
+    def read_file(self, path: str, fingerprint: str = "") -> str | None:
+        """Return a file's text on the default branch, now or at the moment of the fingerprint; None if there is none."""
+        heads = self._seen[1] if self._seen and self._seen[0] == fingerprint else self._heads()
         commit = heads.at(heads.default)
         return None if commit is None else self._git.read_file(path, commit)
 
@@ -368,7 +370,9 @@ class LocalForge:
         branch = heads.default, heads.at(heads.default)
         questions = _read_all(self._root, QuestionRecord)
         state = (branch, pulls, self._as_pull_requests(pulls, heads), questions)
-        return hashlib.sha256(repr(state).encode()).hexdigest()
+        digest = hashlib.sha256(repr(state).encode()).hexdigest()
+        self._seen = digest, heads
+        return digest
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again."""

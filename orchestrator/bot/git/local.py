@@ -148,6 +148,8 @@ class LocalRepository:
         self._git = HostGit(folder, git_dir or self._find_git_dir(folder))
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()
+        # The folder of a commit from which the last file was read.
+        self._listed: tuple[tuple[str, str], dict[str, list[str]]] = ("", ""), {}
 
     def _find_git_dir(self, folder: Path) -> Path:
         path = self.path
@@ -227,7 +229,12 @@ class LocalRepository:
             raise WorkspaceError(f"{self._doing}: {commit!r} is not the id of a commit")
         if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
-        listed = dict(ls_tree(self._git, "-l", commit, "--", path, doing=self._doing))
+        place = commit, posixpath.dirname(path)
+        known, listed = self._listed
+        if known != place:
+            below = ("--", f"{place[1]}/") if place[1] else ()
+            listed = dict(ls_tree(self._git, "-l", commit, *below, doing=self._doing))
+            self._listed = place, listed
         if path not in listed or not listed[path][0].startswith("100"):
             return None
         _, _, blob, size = listed[path]

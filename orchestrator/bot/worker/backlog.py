@@ -235,6 +235,7 @@ class Backlog:
             self.commands,
             self.comments_policy,
             skips=self.selection == TaskSelection(),
+            fingerprint=self._fingerprint,
         )
 
     def _warn(self, name: str, text: str) -> None:

@@ -81,6 +81,7 @@ class TaskSearch:
         unfinished: returns the keys of tasks with unfinished work; called at most once.
         warn: receives warnings for a person, each with a name under which it is emitted once.
         skips: whether what cannot be read is left out; else its error ends the search.
+        fingerprint: the forge's, from which on this search may answer.
         pulls: all our pull requests, as listed at the start.
         me: the login of our account; None if the forge does not tell it.
         reasons: why tasks are not done, for people.
@@ -99,6 +100,7 @@ class TaskSearch:
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     comments_policy: CommentsPolicy = "writers"
     skips: bool = True
+    fingerprint: str = ""
     authorization: TaskAuthorization = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
@@ -288,7 +290,7 @@ class TaskSearch:
         for file in BACKLOG_FILES:
             text: str | None = None
             with self.reading(file, counts=False):
-                text = self.forge.read_file(file)
+                text = self.forge.read_file(file, self.fingerprint)
             if text:
                 yield from checklist(file, self.texts.text(text, file))
 

@@ -198,6 +198,8 @@ def test_git_is_asked_no_more_than_the_answer_needs(tmp_path: Path) -> None:
     assert asked(forge.fingerprint) == ["heads"]
     assert asked(forge.pull_requests, lambda: forge.our_pull_requests("pullwright/")) == []
     assert asked(lambda: forge.read_file("BACKLOG.md")) == ["heads", "file"]
+    assert asked(lambda: forge.read_file("BACKLOG.md", forge.fingerprint())) == ["heads", "file"]
+    assert asked(lambda: forge.read_file("BACKLOG.md", "an earlier one")) == ["heads", "file"]
     assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
     assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
     assert asked(forge.fingerprint) == ["heads", "merged"]
@@ -234,6 +236,17 @@ def test_every_answer_is_of_now(tmp_path: Path) -> None:
     assert forge.pull_requests()[0].commit == "N"
     answers.into = {"M": {"N"}}
     assert forge.pull_requests()[0].state is PullRequestState.MERGED
+
+
+def test_a_file_is_read_now_or_at_the_moment_of_the_fingerprint(tmp_path: Path) -> None:
+    answers = git()
+    forge = forge_for(tmp_path / "forge", answers)
+    seen = forge.fingerprint()
+    answers.commits = {**answers.commits, "main": "N"}
+    assert forge.read_file("f", seen) == "f in M"
+    assert forge.read_file("f") == forge.read_file("f", "another") == "f in N"
+    forge.fingerprint()
+    assert forge.read_file("f", seen) == "f in N"
 
 
 def test_another_base_is_where_things_are_merged_and_not_what_is_read(tmp_path: Path) -> None:

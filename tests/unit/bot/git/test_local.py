@@ -33,6 +33,7 @@ def test_it_is_read_where_it_lies(repository: LocalRepository) -> None:
     assert (default, heads[default or ""]) == (repository.default_branch(), heads["main"])
     assert repository.read_file("README.md", heads["main"]) == "# Example\n"
     assert repository.read_file("src/calc.py", heads["main"]) == "def add(a, b):\n    return a - b\n"
+    assert repository.read_file("README.md", heads["main"]) == "# Example\n"
 
 
 @pytest.mark.parametrize(
