@@ -169,6 +169,7 @@ class PendingChanges:
         self.restored = RestoredWork()
         self._is_closed = self._was_reminded = self._finish_refused = False
         self._left: tuple[set[str], bytes] | None = None
+        self._changed: tuple[object, set[str]] | None = None
 
     def close(self) -> None:
         """Declare that files no longer change, so that `left` computes its result only once."""
@@ -176,7 +177,17 @@ class PendingChanges:
 
     def paths(self) -> set[str]:
         """Return the paths of changes that are not committed."""
-        return self._own(self._attempt.clone.changed_paths())
+        return self._own(self._look())
+
+    def _look(self) -> set[str]:
+        """Return the clone's changed paths. Without commands they change only with the files that tools touched."""
+        clone, ledger = self._attempt.clone, self._attempt.ledger
+        if ledger.shell_used:
+            return clone.changed_paths()
+        state = clone.head, fingerprints(clone.tree, ledger.touched)
+        if self._changed is None or self._changed[0] != state:
+            self._changed = state, clone.changed_paths()
+        return self._changed[1]
 
     def _own(self, changed: set[str]) -> set[str]:
         """Return the changed files of our tools, without those that were left out or are proposed already."""
@@ -197,7 +208,7 @@ class PendingChanges:
         if self._left is not None:
             return self._left
         attempt, proposer = self._attempt, self._proposer
-        changed = attempt.clone.changed_paths()
+        changed = self._look()
         paths = self._own(changed)
         is_proposed = self.restored.is_proposed and not proposer.is_committed
         patch = b""

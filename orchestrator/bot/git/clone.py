@@ -194,7 +194,8 @@ class Clone:
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
-        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
+        known = self.trees.known(self.head)
+        left_out = self._stager.stage(index, wanted, known, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)
@@ -275,7 +276,8 @@ class Clone:
         self._require_tree()
         index = self._scratch_index("index.patch")
         wanted = touched | self.conflicts | self.applied
-        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
+        known = self.trees.known(self.head)
+        left_out = self._stager.stage(index, wanted, known, include_commands=include_commands)
         return write_tree(self.git, index, doing=COMMITTING), left_out
 
     def snapshot(

@@ -179,6 +179,20 @@ def ls_tree(git: HostGit, *words: str, doing: str) -> Iterator[tuple[str, list[s
         yield path, fields.split()
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a tree or an index: git's mode by path, and the objects of the links."""
+
+    modes: Mapping[str, str]
+    links: Mapping[str, str]
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Sequence[str]], object_at: int) -> Listing:
+        """Return the listing of entries by path, whose fields are the mode and, at a position, the object."""
+        links = {path: fields[object_at] for path, fields in entries.items() if fields[0] == LINK_MODE}
+        return cls({path: fields[0] for path, fields in entries.items()}, links)
+
+
 def read_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
     """Return mode and path of every entry that is not a folder, in git's order."""
     return [(fields[0], path) for path, fields in ls_tree(git, "-r", tree, doing=doing)]
@@ -417,7 +431,7 @@ class Trees:
     def __init__(self, git: HostGit) -> None:
         self._git = git.without_tree()
         self._git_dir = git.git_dir
-        self._listed: dict[str, Mapping[str, str]] = {}
+        self._listed: dict[str, Listing] = {}
 
     def tree_of(self, commit: str) -> str:
         """Return the id of a commit's tree; for a tree, its own id."""
@@ -426,14 +440,17 @@ class Trees:
     def entries(self, tree: str) -> Mapping[str, str]:
         """Return git's mode of each path in a tree: `100644`, `100755`, `120000` (link), `160000` (submodule)."""
         if tree not in self._listed:
-            entries = read_entries(self._git, tree, doing=_DOING)
-            self._listed[tree] = {path: mode for mode, path in entries}
-        return self._listed[tree]
+            self._listed[tree] = Listing.of(dict(ls_tree(self._git, "-r", tree, doing=_DOING)), 2)
+        return self._listed[tree].modes
+
+    def known(self, tree: str) -> Listing | None:
+        """Return a tree's files if they were listed already."""
+        return self._listed.get(tree)
 
     def files(self, tree: str) -> list[TrackedFile]:
         """Return every entry of a tree or commit with its size, sorted by path."""
         listed = sorted(ls_tree(self._git, "-r", "-l", tree, doing="cannot list the files"))
-        self._listed[tree] = {path: fields[0] for path, fields in listed}
+        self._listed[tree] = Listing.of(dict(listed), 2)
         return [
             TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file"))
             for path, (mode, _, _, size) in listed

@@ -16,12 +16,13 @@ from orchestrator.bot.git.objects import (
     DIFFERENCES,
     IGNORING,
     Contents,
+    Listing,
     change_index,
     differences,
     update_index,
     write_tree,
 )
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
 from orchestrator.core.repositories import is_git_name
 
@@ -243,12 +244,12 @@ class Stager:
     """Stages changes of the working tree into an index file.
 
     Attributes:
-        links: the links of the index that was read last, with their objects.
+        links: the links of the index that was staged into last, with their objects.
         taken: the paths in the index that was staged into last.
     """
 
     def __init__(self, files: HostGit, tree: Path) -> None:
-        self.links: dict[str, str] = {}
+        self.links: Mapping[str, str] = {}
         self.taken: set[str] = set()
         self._git = files.without_tree()
         self._files = files
@@ -265,10 +266,17 @@ class Stager:
         # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
-    def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged."""
+    def stage(
+        self, index: Path, touched: set[str], known: Listing | None, *, include_commands: bool
+    ) -> list[LeftOut]:
+        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged.
+
+        Args:
+            known: what the index has now; None to read it.
+        """
         by_commands = self.changed(index) if include_commands else set[str]()
-        tracked = self._tracked(index)
+        listing = known or self._read(index)
+        tracked, self.links = listing.modes, listing.links
         with storage_errors(COMMITTING):
             selection = Selector(self._tree, tracked).select(touched, by_commands)
         # What commands made and is ignored is not among the changes; what a tool wrote may be.
@@ -290,16 +298,11 @@ class Stager:
         # the write.
         change_index(self._files, index, [found.reversed() for found in listed], doing=COMMITTING)
 
-    def _tracked(self, index: Path) -> dict[str, str]:
-        """Return the modes of the index's paths, from lines `<mode> <object> <stage>TAB<path>`."""
+    def _read(self, index: Path) -> Listing:
+        """Read an index, from lines `<mode> <object> <stage>TAB<path>`."""
         output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, index=index)
-        lines = (
-            (path, *fields.split())
-            for fields, _, path in (line.partition("\t") for line in decode_paths(output))
-        )
-        entries = {path: (mode, object_id) for path, mode, object_id, _ in lines}
-        self.links = {path: object_id for path, (mode, object_id) in entries.items() if mode == LINK_MODE}
-        return {path: mode for path, (mode, _) in entries.items()}
+        lines = (line.partition("\t") for line in decode_paths(output))
+        return Listing.of({path: fields.split() for fields, _, path in lines}, 1)
 
     def _ignored(self, paths: list[str], index: Path) -> set[str]:
         if not paths:
@@ -331,7 +334,7 @@ class Stager:
             if result.status == 0 and IGNORING not in result.stderr:
                 continue
             if result.status == 0:
-                taken = self._tracked(index)
+                taken = self._read(index).modes
                 refused += [
                     LeftOut(path, "git does not accept this path") for path in paths if path not in taken
                 ]

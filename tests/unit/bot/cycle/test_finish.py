@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.finish import save_unfinished
+from orchestrator.bot.cycle.finish import PendingChanges, save_unfinished
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import Event, Warned
+from orchestrator.engine.tools.base import Ledger
 
 
 class Clone:
@@ -67,3 +68,40 @@ def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> No
     (told,) = parts.told
     assert isinstance(told, Warned)
     assert "the clone is kept at tree" in told.message
+
+
+class CountedClone:
+    """A clone that counts how often it is asked what changed."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree, self.head, self.asked = tree, "A", 0
+
+    def changed_paths(self) -> set[str]:
+        self.asked += 1
+        return {path.name for path in self.tree.iterdir()}
+
+
+def test_git_is_asked_again_only_after_something_was_written(tmp_path: Path) -> None:
+    clone, ledger = CountedClone(tmp_path), Ledger(touched={"a"})
+    attempt: Any = SimpleNamespace(clone=clone, ledger=ledger)
+    proposer: Any = SimpleNamespace(left_out=set[str]())
+    pending = PendingChanges(attempt, proposer, lambda: False)
+
+    def asked() -> int:
+        before = clone.asked
+        assert pending.paths() == {path.name for path in tmp_path.iterdir()} & {"a", "b"}
+        return clone.asked - before
+
+    assert (asked(), asked()) == (1, 0)
+    (tmp_path / "a").write_text("one")
+    assert (asked(), asked()) == (1, 0)
+    (tmp_path / "a").write_text("two")
+    (tmp_path / "a").chmod(0o755)
+    assert (asked(), asked()) == (1, 0)
+    (tmp_path / "b").write_text("new")
+    ledger.touched.add("b")
+    assert (asked(), asked()) == (1, 0)
+    clone.head = "B"
+    assert (asked(), asked()) == (1, 0)
+    ledger.shell_used = True
+    assert (asked(), asked()) == (1, 1)

@@ -352,6 +352,26 @@ def test_one_diff_is_searched_and_shown(safe: Clone, tmp_path: Path, monkeypatch
     assert commands() == []
 
 
+def test_files_that_were_listed_are_not_listed_again(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safe.tracked_files()
+    (safe.tree / "src/old.py").unlink()
+    touched = {"src/calc.py", "src/old.py", "new.log"}
+    write(safe.tree, {"src/calc.py": "fixed\n", "new.log": "ignored, and nobody tracks it\n"})
+    commands = logged_git(tmp_path, monkeypatch)
+    first = commit_touched(safe, touched, "one", include_commands=False)
+    assert (first.files, [item.path for item in first.left_out]) == (
+        ["src/calc.py", "src/old.py"],
+        ["new.log"],
+    )
+    assert "ls-files" not in commands()
+    (safe.tree / "src/calc.py").unlink()
+    write(safe.tree, {"src/old.py": "back\n"})
+    assert commit_touched(safe, touched, "two", include_commands=False).files == ["src/calc.py", "src/old.py"]
+    assert commands()[0] == "ls-files", "the files of the new commit were not listed"
+
+
 def test_a_diff_of_a_binary_file_is_made_again(
     safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
