@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import shutil
 import tempfile
 from functools import cache
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _TEMPORARY = tempfile.gettempdir()  # some tests replace it
+_NUMBERS = itertools.count()
 _made: dict[Hashable, Path] = {}
 
 
@@ -25,7 +27,7 @@ def copied(folder: Path, what: Hashable, make: Callable[[Path], object]) -> Path
         make: makes and fills a folder.
     """
     if what not in _made:
-        template = _root() / str(len(_made))
+        template = _root() / str(next(_NUMBERS))  # `make` may copy another template
         make(template)
         _made[what] = template
     shutil.copytree(_made[what], folder, symlinks=True)

@@ -293,7 +293,7 @@ class Handler(BaseHTTPRequestHandler):
             return _git_refusal(403, "This repository was archived so it is read-only.")
         if repo.pulls and "service=git-upload-pack" in query:
             repo.refresh_pull_refs()
-        done = git_http.serve(repo.path, request, caller.login)
+        done = git_http.serve(repo.path, request)
         return _Reply(done.status, dict(done.headers), done.body)
 
 

@@ -1,15 +1,15 @@
-"""A git server over HTTP on loopback, with Basic authentication, in front of `git http-backend`."""
+"""A git server over HTTP on loopback, with Basic authentication, in front of git."""
 
 from __future__ import annotations
 
 import base64
-import os
-import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
+
+from tests.doubles.github.git_http import GitRequest, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,25 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
-        environment = {
-            "PATH": os.environ["PATH"],
-            "GIT_PROJECT_ROOT": str(self.rig.root),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-            "PATH_INFO": path,
-            "QUERY_STRING": query,
-            "REMOTE_USER": "bot",
-            "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-        }
-        done = subprocess.run(
-            ["git", "http-backend"], input=body, env=environment, capture_output=True, check=False
-        )
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
-        self._reply(int(headers.pop("Status", "200").split()[0]), headers, content)
+        place, found, rest = path.partition("/info/refs")
+        if not found:
+            place, _, service = path.rpartition("/")
+            rest = f"/{service}"
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = GitRequest(self.command, rest or found, query, headers, body)
+        done = serve(self.rig.root / place[1:], request)
+        self._reply(done.status, dict(done.headers), done.body)
 
     def _reply(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
         self.send_response(status)
