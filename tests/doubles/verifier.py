@@ -43,6 +43,7 @@ class FakeRuns:
     begun: int = 0
     ended: int = 0
     _known: dict[tuple[str, str], RunResult] = field(default_factory=dict)
+    _texts: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def before(self) -> RunResult:
         self._require()
@@ -94,8 +95,11 @@ class FakeRuns:
         return self._known[key]
 
     def _text(self, tree: str, path: str) -> str:
-        git = ["git", f"--git-dir={self.clone.folder / 'host.git'}", "show", f"{tree}:{path}"]
-        return subprocess.run(git, capture_output=True, text=True, check=False).stdout
+        if (tree, path) not in self._texts:
+            git = ["git", f"--git-dir={self.clone.folder / 'host.git'}", "show", f"{tree}:{path}"]
+            shown = subprocess.run(git, capture_output=True, text=True, check=False).stdout
+            self._texts[tree, path] = shown
+        return self._texts[tree, path]
 
 
 def _cases(code: str, tests: str) -> Mapping[str, CaseResult]:

@@ -12,6 +12,7 @@ from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.clock import ManualClock
+from tests.doubles.templates import copied
 from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ class Naps:
 
 def bare(folder: Path, *options: str) -> Path:
     """A bare repository with one commit on `main`."""
-    git(folder, "init", "-q", "--bare", "-b", "main", *options, "bare.git")
-    path = folder / "bare.git"
-    tree = git(path, "mktree", stdin=b"")
-    git(path, "update-ref", "refs/heads/main", git(path, "commit-tree", tree, "-m", "first"))
-    return path
+
+    def make(template: Path) -> None:
+        git(template.parent, "init", "-q", "--bare", "-b", "main", *options, template.name)
+        tree = git(template, "mktree", stdin=b"")
+        git(template, "update-ref", "refs/heads/main", git(template, "commit-tree", tree, "-m", "first"))
+
+    return copied(folder / "bare.git", ("bare with a commit", options), make)
 
 
 def put(path: Path, ref: str, message: str | bytes) -> str:

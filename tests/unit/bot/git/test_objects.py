@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,13 +133,10 @@ def test_a_mixed_tree_has_each_path_from_one_of_both(
 def _written(of: Clone, files: dict[str, str]) -> str:
     """The tree of these files, made by plain git."""
     host = of.folder / "host.git"
-    index = of.folder / "index.oracle"
-    index.unlink(missing_ok=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GIT_INDEX_FILE", str(index))
-        for path, text in files.items():
-            blob = git(host, "hash-object", "-w", "--stdin", stdin=text.encode())
-            git(host, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
-        if not files:
-            git(host, "read-tree", "--empty")
+    with TemporaryDirectory(dir=of.folder) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_INDEX_FILE", str(Path(folder, "index")))
+        tree = Path(folder, "tree")
+        tree.mkdir()
+        write(tree, files)
+        git(host, f"--work-tree={tree}", "add", "--all", "--force", ".")
         return git(host, "write-tree")
