@@ -50,6 +50,18 @@ def make_source(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     return copied(folder, ("source", tuple(files.items())), make)
 
 
+def add_empty_commits(folder: Path, count: int, what: str) -> None:
+    """Put commits that change nothing on the branch that is checked out, all by one program."""
+    branch = git(folder, "symbolic-ref", "HEAD")
+    head, stream = git(folder, "rev-parse", "HEAD"), ""
+    for number in range(count):
+        message = f"{what} {number}"
+        stream += f"commit {branch}\ncommitter Someone <someone@example.invalid> now\n"
+        stream += f"data {len(message.encode())}\n{message}\n"
+        stream += "" if number else f"from {head}\n"
+    git(folder, "fast-import", "--quiet", "--date-format=now", stdin=stream.encode())
+
+
 def clone(
     source: Path | str,
     parent: Path,

@@ -16,7 +16,7 @@ from tests.tables import table
 from tests.unit.bot.conftest import FILES
 from tests.unit.bot.coordination.records_rig import broken_git
 from tests.unit.bot.git.plants import HOOKS, PLANTS, Field
-from tests.unit.bot.git.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import add_empty_commits, clone, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
@@ -459,8 +459,7 @@ def test_it_is_in_the_files_of_a_later_clone(calc: Path, tmp_path: Path) -> None
 def test_it_is_merged_into_a_base_that_moved_far(calc: Path, tmp_path: Path) -> None:
     work = packed(calc, tmp_path)
     assert work.work is not None
-    for number in range(80):  # more than a shallow clone has
-        git(calc, "commit", "-q", "--allow-empty", "-m", f"step {number}")
+    add_empty_commits(calc, 80, "step")  # more than a shallow clone has
     write(calc, {"calc.py": f"# The sum.\n\n\n{CALC}"})
     git(calc, "commit", "-qam", "above")
     with clone(f"file://{calc}", tmp_path / "second") as opened:

@@ -9,7 +9,7 @@ from orchestrator.bot.git.base import Identity, TrackedFile
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.core.errors import EmptyRepositoryError, GitMissingError, WorkspaceError
 from tests.doubles.commits import commit_touched
-from tests.unit.bot.git.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import add_empty_commits, clone, git, make_source, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +49,7 @@ def test_a_failed_clone_leaves_nothing(source: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_shallow_and_has_one_branch(source: Path, tmp_path: Path) -> None:
-    for number in range(15):
-        git(source, "commit", "-q", "--allow-empty", "-m", f"change {number}")
+    add_empty_commits(source, 15, "change")
     git(source, "branch", "other")
     git(source, "tag", "v1")
     with clone(source, tmp_path / "runs", with_git=True) as opened:

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.bot.git.base import ProposedCommits
 from orchestrator.core.errors import WorkspaceError
-from tests.unit.bot.git.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import add_empty_commits, clone, git, make_source, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,8 @@ class Source:
     def commit(self, branch: str, *, empty: int = 0) -> str:
         """A commit on a branch, and empty ones below it."""
         git(self.path, "checkout", "-q", branch)
-        for number in range(empty):
-            git(self.path, "commit", "-q", "--allow-empty", "-m", f"{branch}: empty {number}")
+        if empty:
+            add_empty_commits(self.path, empty, f"{branch}: empty")
         self.count += 1
         write(self.path, {f"{self.count}.txt": "x\n"})
         git(self.path, "add", ".")
