@@ -42,8 +42,9 @@ def make_bare(path: Path, kind: IdKind = "sha1") -> None:
     """
     for name in ("objects/pack", "refs/heads"):
         (path / name).mkdir(parents=True, exist_ok=True)
-    (path / "HEAD").write_text(f"ref: refs/heads/{_BRANCH}\n", "ascii")
     (path / "config").write_text(_CONFIGURATIONS[kind], "ascii")
+    # Last, because it shows that the rest is there.
+    (path / "HEAD").write_text(f"ref: refs/heads/{_BRANCH}\n", "ascii")
 
 
 def create_repository(path: Path, files: Mapping[str, str], message: str, identity: Identity) -> None:
