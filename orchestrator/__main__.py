@@ -7,12 +7,14 @@ one line that says what to do. So the file uses no syntax that is newer than Pyt
 import os
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEAST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 USAGE = 2  # as in orchestrator/app/cli/arguments.py
-HERE = Path(__file__).resolve().parents[1]
 NEEDS_NO_PACKAGES = {"-h", "--help", "--version"}
 EXPLAINING = {"help", "completion"}
 SHOWN_PACKAGES = 3
@@ -21,10 +23,19 @@ FAILED = 1
 LAST_LINES = 5
 
 
+def source_tree() -> "Path":
+    """Return the folder that contains the package."""
+    from pathlib import Path
+
+    return Path(__file__).resolve().parents[1]
+
+
 def check_python() -> str:
     """Return what to do about a Python that is too old; empty if it is not."""
     if sys.version_info >= LEAST_PYTHON:
         return ""
+    from pathlib import Path
+
     folders = os.environ.get("PATH", "").split(os.pathsep)
     found = [name for name in NEWER_PYTHONS if any(os.access(Path(at, name), os.X_OK) for at in folders)]
     instead = f"use {found[0]}, which is here" if found else "install one, for example with uv or pyenv"
@@ -38,7 +49,7 @@ def check_packages() -> str:
     import tomllib
     from importlib import metadata
 
-    described = HERE / "pyproject.toml"
+    described = source_tree() / "pyproject.toml"
     if not described.exists():  # somebody copied only the program
         return ""
     missing = []
@@ -51,14 +62,14 @@ def check_packages() -> str:
             missing.append(name)
     if not missing:
         return ""
-    own = HERE / ".venv"
-    if (own / "bin/python").exists() and Path(sys.prefix).resolve() != own.resolve():
+    own = source_tree() / ".venv"
+    if (own / "bin/python").exists() and not own.samefile(sys.prefix):
         return f"this Python lacks packages that Pullwright needs: run it with {own}/bin/python"
     more = len(missing) - SHOWN_PACKAGES
     shown = ", ".join(missing[:SHOWN_PACKAGES]) + (f" and {more} more" if more > 0 else "")
     return (
         f"this Python lacks packages that Pullwright needs ({shown}): set them up with "
-        f"python3 {HERE}/run_local_agent.py {SET_UP}, and run it with {own}/bin/python"
+        f"python3 {source_tree()}/run_local_agent.py {SET_UP}, and run it with {own}/bin/python"
     )
 
 
@@ -67,7 +78,8 @@ def set_up(words: "list[str]") -> int:
     import shutil
     import subprocess
 
-    lock = HERE / ("tests/requirements.lock" if words == ["--tests"] else "requirements.lock")
+    here = source_tree()
+    lock = here / ("tests/requirements.lock" if words == ["--tests"] else "requirements.lock")
     problem = "" if words in ([], ["--tests"]) else f"{SET_UP} knows --tests only, not {' '.join(words)}"
     if not problem and not lock.exists():
         problem = (
@@ -79,10 +91,10 @@ def set_up(words: "list[str]") -> int:
         sys.stderr.write(f"pullwright: {problem}\n")
         return USAGE
     began = time.monotonic()
-    python = HERE / ".venv/bin/python"
+    python = here / ".venv/bin/python"
     if not python.exists():
-        tell(f"making {HERE}/.venv, with Python {'.'.join(map(str, sys.version_info[:3]))} ...")
-        command = [sys.executable, "-m", "venv", str(HERE / ".venv")]
+        tell(f"making {here}/.venv, with Python {'.'.join(map(str, sys.version_info[:3]))} ...")
+        command = [sys.executable, "-m", "venv", str(here / ".venv")]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603  Python itself
             sys.stderr.write("pullwright: python3 cannot make environments: install python3-venv\n")
             return FAILED
@@ -92,12 +104,12 @@ def set_up(words: "list[str]") -> int:
     return 0
 
 
-def install(python: Path, lock: Path) -> int:
+def install(python: "Path", lock: "Path") -> int:
     """Install the packages of a lock file, each checked against its hash, and show the progress."""
     import subprocess
 
     wanted = sum("==" in line and not line.startswith("#") for line in lock.read_text("utf-8").splitlines())
-    tell(f"installing {wanted} packages from {lock.relative_to(HERE)} ...")
+    tell(f"installing {wanted} packages from {lock.relative_to(source_tree())} ...")
     command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     done = subprocess.Popen(  # noqa: S603  pip, in the environment that was made for it
         [*command, "-r", str(lock)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True

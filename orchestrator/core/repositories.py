@@ -1,4 +1,4 @@
-"""Names of repositories, branches, tasks and git's own files. And the commands that messages suggest.
+"""Names of repositories, branches, tasks and git's own files.
 
 Of names that a file system may treat as git's own, git's checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic`
 (https://github.com/git/git/blob/master/path.c) and `is_hfs_dotgit` (`utf8.c`). This module refuses all that
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import unicodedata
-from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -143,56 +140,3 @@ def _of_git(plain: str) -> str:
         if head in (first, digest) or (len(plain) >= _SHORT_CHARS and digest.startswith(head)):
             return name
     return GIT_FOLDER if _SHORT_GIT.fullmatch(head) else plain
-
-
-PROGRAM = "pullwright"
-_SOURCE_TREE = Path(__file__).parents[2]
-
-
-def install_command(extra: str) -> str:
-    """Return the command that installs an optional part of this program, for a message.
-
-    In a source tree it installs from there, into the environment of this process: the package index may not have it.
-    """
-    if (_SOURCE_TREE / "pyproject.toml").exists():
-        return f"{quote(sys.executable)} -m pip install {quote(f'{_SOURCE_TREE}[{extra}]')}"
-    return f"pip install '{PROGRAM}[{extra}]'"
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """Builds the commands about the tasks of one repository that messages suggest.
-
-    Attributes:
-        repository: its name as in journals, which is valid in every folder.
-        github_url: the server, if the user named one and the command needs it; else empty.
-    """
-
-    repository: str = "REPO"
-    github_url: str = ""
-
-    def retry(self, task: str) -> str:
-        """Return the command that makes a task available again."""
-        return self._on("retry", task)
-
-    def forget(self, task: str) -> str:
-        """Return the command that deletes what is stored about a task."""
-        return self._on("forget", task)
-
-    def close(self, number: int) -> str:
-        """Return the command that closes one of our pull requests."""
-        return self._on("close", str(number))
-
-    def release(self, task: str) -> str:
-        """Return the command that takes a task away from its holder."""
-        return self._on("claims release", task)
-
-    def answer(self, task: str) -> str:
-        """Return the command that answers a task's question. The user replaces ANSWER."""
-        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
-
-    def _on(self, action: str, what: str) -> str:
-        return f"{PROGRAM} {action} {quote(what)} --repo {quote(self.repository)}{self._server()}"
-
-    def _server(self) -> str:
-        return f" --github-url {quote(self.github_url)}" if self.github_url else ""

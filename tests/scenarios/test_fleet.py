@@ -18,7 +18,7 @@ import pytest
 from orchestrator.app.cli.worker import database_file
 from orchestrator.bot.fleet.store import FleetStore
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from tests.doubles import forked
 from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, git, tools_on_offer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
 from orchestrator.app.cli.commands import COMMANDS
 from orchestrator.core.errors import PullwrightError
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     import argparse

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES
-from orchestrator.app.options import SETTING_KEYS
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
-from orchestrator.core.redaction import is_secret_name
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -133,39 +131,57 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the given flags that are options of the configuration, by key."""
+    from orchestrator.app.options import SETTING_KEYS
+
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
+
+
+_STATUSES = "exit status:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Build the parser.
 
     Args:
-        only: the one command that gets its flags, because adding them takes time; None for all commands.
+        only: the one command that gets a parser with its flags, because making them takes time; None for all
+            commands. The others share a parser that is never used.
     """
-    statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
     parser = _Parser(
         prog=PROGRAM,
         description="Takes a task from a backlog, changes the repository, opens a pull request.",
-        epilog=f"exit status:\n{statuses}\n\n'{PROGRAM} COMMAND --help' tells more about a command.",
+        epilog=f"{_STATUSES}\n\n'{PROGRAM} COMMAND --help' tells more about a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    others = _Parser(add_help=False)
+
+    def parser_of(prog: str, **shape: Any) -> argparse.ArgumentParser:
+        return _Parser(prog, **shape) if only in {prog.rpartition(" ")[2], None} else others
+
+    commands = parser.add_subparsers(  # type: ignore[call-overload]  # argparse only calls parser_class
+        dest="command",
+        metavar="COMMAND",
+        title="commands",
+        parser_class=parser_of,
+    )
     for name, (text, add_flags, _) in COMMANDS.items():
-        examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
-        command = commands.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=(f"examples:\n{examples}\n" if examples else "") + f"exit status:\n{statuses}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-            usage=f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
-        )
-        if only in {name, None}:
+        command = commands.add_parser(name, help=text, **_shape_of(name, text))
+        if command is not others:
             add_flags(command)
     return parser
+
+
+def _shape_of(name: str, text: str) -> dict[str, Any]:
+    """Return the arguments of a command's parser."""
+    examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
+    return {
+        "description": f"{text[0].upper()}{text[1:]}.",
+        "epilog": (f"examples:\n{examples}\n" if examples else "") + _STATUSES,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+        "usage": f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
+    }
 
 
 def _check_taken_up(options: argparse.Namespace) -> None:
@@ -229,6 +245,8 @@ def _unknown(argument: str, flags: Iterable[str]) -> str:
     name = argument.partition("=")[0]
     if not name.startswith("-"):
         return f"{name[:60]!r} is an unexpected argument; put text with spaces in quotes"
+    from orchestrator.core.redaction import is_secret_name
+
     if is_secret_name(name) and not _suggestion(name, flags, _VERY_CLOSE):
         return f"there is no flag {name}; {_KEYS_TEXT}"
     return f"there is no flag {name}{_suggestion(name, flags)}"

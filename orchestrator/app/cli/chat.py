@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
 from orchestrator.core.errors import PullwrightError, ToolError
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     import argparse

@@ -7,11 +7,10 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orchestrator.app.options import add_settings, choices
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 
 class CommandEntry(NamedTuple):
@@ -140,6 +139,15 @@ def _add_debug(to: argparse._ActionsContainer) -> None:
     _add_switch(to, "--debug", "show the state of the session after each turn")
 
 
+def _add_settings(
+    parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
+) -> None:
+    """Add the flags of the configuration's options, which are not loaded for a command without them."""
+    from orchestrator.app.options import add_settings
+
+    add_settings(parser, only, without)
+
+
 def _actions_of(parser: argparse.ArgumentParser, *, required: bool = True) -> Callable[..., Any]:
     """Return a function that adds an action to the parser of a command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=required)
@@ -161,7 +169,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
     text = "write nothing here, but propose the files as one pull request; if it is open, update its text"
     _add_switch(parser, "--pull-request", text)
     _add_switch(parser, "--yes", "ask nothing, even if a file changes")
-    add_settings(parser, _SETTINGS_OF["init"])
+    _add_settings(parser, _SETTINGS_OF["init"])
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +186,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_json(how, "print one JSON result per cycle on standard output, one per line")
     _add_plain(how)
     _add_debug(how)
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_worker(parser: argparse.ArgumentParser) -> None:
@@ -186,7 +194,7 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     _add_switch(parser, "--once", "run one cycle for each repository, then exit")
     _add_switch(parser, "--dry-run", _DRY_RUN)
     _add_json(parser, "print one JSON object per cycle on standard output")
-    add_settings(parser)
+    _add_settings(parser)
 
 
 _FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -223,7 +231,7 @@ def _add_fleet(parser: argparse.ArgumentParser) -> None:
         if name == "run":
             action.usage = f"{PROGRAM} fleet run [FLAG ...]"
             _add_switch(action, "--dry-run", _DRY_RUN)
-            add_settings(action)
+            _add_settings(action)
 
 
 def _add_flags_of_fleet(to: argparse.ArgumentParser) -> None:
@@ -251,7 +259,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     _add_switch(how, "--dry-run", "let /pr push nothing, but print what it would propose")
     _add_plain(how, "read and print plain lines, even at a terminal")
     _add_debug(how)
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_ask(parser: argparse.ArgumentParser) -> None:
@@ -262,7 +270,7 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     _add_json(how, "print one JSON result on standard output")
     _add_plain(how)
     _add_debug(how)
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_dashboard(parser: argparse.ArgumentParser) -> None:
@@ -274,7 +282,7 @@ def _add_dashboard(parser: argparse.ArgumentParser) -> None:
         "PULLWRIGHT_DATABASE_URL has precedence)"
     )
     _add_text(parser, "--config", "FILE", text)
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
@@ -383,7 +391,7 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
     _add_text(trial, "--repo", "PATH", "the repository's folder, for a server that may read it")
     for action in (listing, trial):
         _add_json(action, "print JSON")
-        add_settings(action, _SETTINGS_OF["mcp"])
+        _add_settings(action, _SETTINGS_OF["mcp"])
 
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
@@ -418,10 +426,12 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     text = "also run the tests of the default branch once, with the command that is set or proposed"
     _add_switch(parser, "--run-tests", text)
     _add_json(parser, "print one JSON object per probe")
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_backtest(parser: argparse.ArgumentParser) -> None:
+    from orchestrator.app.options import choices
+
     past = parser.add_argument_group("which changes of the past")
     _add_repo(past)
     text = "maximum number of cases, newest first (default: 10)"
@@ -449,13 +459,13 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
     _add_text(how, "--html", "FILE", "write a page with every try and its change")
     _add_json(how, "print one JSON object on standard output")
     _add_plain(how)
-    add_settings(parser, without={"model", "contract"})
+    _add_settings(parser, without={"model", "contract"})
 
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     _add_text(parser, "--only", "NAME", "only this attack")
     _add_json(parser, "print one JSON object per attack")
-    add_settings(parser)
+    _add_settings(parser)
 
 
 def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
@@ -470,7 +480,7 @@ def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
     _add_text(parser, "--html", "FILE", "also write a page")
     _add_text(parser, "--markdown", "FILE", "also add the report to a file, such as a job's summary")
     _add_json(parser, "print one JSON object")
-    add_settings(parser, _SETTINGS_OF["verify-pr"])
+    _add_settings(parser, _SETTINGS_OF["verify-pr"])
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ from orchestrator.core.addresses import certificates_for, holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 from orchestrator.core.prompts import fenced, one_line
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, subparsers
 from orchestrator.app.cli.commands import COMMANDS, GROUPS
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +34,7 @@ def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
     if options.man:
         sys.stdout.write(manual())
     elif options.topic:
-        sys.stdout.write(subparsers(build_parser())[options.topic].format_help())
+        sys.stdout.write(subparsers(build_parser(options.topic))[options.topic].format_help())
     else:
         sys.stdout.write(short_page())
     return DONE
@@ -62,8 +60,7 @@ def short_page() -> str:
 # The commands and flags of the parser.
 
 
-@dataclass(frozen=True, slots=True)
-class _Flag:
+class _Flag(NamedTuple):
     names: tuple[str, ...]
     text: str
     metavar: str
@@ -74,8 +71,7 @@ class _Flag:
         return self.metavar in _PATHS
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(NamedTuple):
     name: str
     text: str
     flags: tuple[_Flag, ...]
@@ -234,6 +230,8 @@ def _manual() -> Iterator[str]:
 
 
 def _terms(terms: Iterable[tuple[str, str]]) -> Iterator[str]:
+    import textwrap
+
     for term, text in terms:
         yield ".TP"
         yield f"\\fB{_roff(term)}\\fR"

@@ -42,7 +42,7 @@ from orchestrator.bot.verification.base import hosts_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.messages import Usage
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
 from orchestrator.engine.models.listing import local_servers
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
     from orchestrator.core.events import Emit
-    from orchestrator.core.repositories import Commands
+    from orchestrator.core.suggestions import Commands
     from orchestrator.engine.session.loop import SessionEnd
 
 

@@ -17,7 +17,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse

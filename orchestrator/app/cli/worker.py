@@ -37,7 +37,8 @@ from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerso
 from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import PROGRAM, Commands, install_command, repository_key
+from orchestrator.core.repositories import repository_key
+from orchestrator.core.suggestions import PROGRAM, Commands, install_command
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 

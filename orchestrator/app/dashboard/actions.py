@@ -26,7 +26,7 @@ from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
-from orchestrator.core.repositories import PROGRAM, Commands, install_command
+from orchestrator.core.suggestions import PROGRAM, Commands, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

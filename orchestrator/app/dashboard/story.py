@@ -48,7 +48,7 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.messages import Reasoning, Usage
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

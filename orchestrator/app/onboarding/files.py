@@ -23,7 +23,8 @@ from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import replace_file
-from orchestrator.core.repositories import OWNER_AND_NAME, PROGRAM, SSH_ADDRESS
+from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

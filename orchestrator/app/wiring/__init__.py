@@ -14,7 +14,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,7 +20,7 @@ from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.repositories import PROGRAM, Commands
+from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.engine.session.history import history_of, todos_of
 
 if TYPE_CHECKING:

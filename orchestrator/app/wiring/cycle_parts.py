@@ -38,7 +38,7 @@ from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 
 if TYPE_CHECKING:

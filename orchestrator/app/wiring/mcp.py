@@ -14,7 +14,7 @@ from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.wiring.guards import sandbox_options
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.definitions import ServerApprovals, compare

@@ -45,7 +45,8 @@ from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, install_command
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
+from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor

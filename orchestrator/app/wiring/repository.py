@@ -43,7 +43,8 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
+from orchestrator.core.suggestions import Commands
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

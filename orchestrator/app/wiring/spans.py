@@ -60,7 +60,8 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.prompts import prompts_folder
-from orchestrator.core.repositories import OWNER_AND_NAME, PROGRAM, repository_key
+from orchestrator.core.repositories import OWNER_AND_NAME, repository_key
+from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 

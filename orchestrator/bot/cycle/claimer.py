@@ -43,7 +43,8 @@ from orchestrator.core.errors import (
     RemoteRefusedError,
     WorkspaceError,
 )
-from orchestrator.core.repositories import Commands, is_branch_name
+from orchestrator.core.repositories import is_branch_name
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

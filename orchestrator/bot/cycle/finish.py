@@ -34,7 +34,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line, render
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from orchestrator.bot.worker.task_rules import (
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

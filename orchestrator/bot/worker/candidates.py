@@ -50,7 +50,7 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.prompts import cut, render
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

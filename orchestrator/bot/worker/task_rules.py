@@ -12,7 +12,7 @@ from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_our
 from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.prompts import cut
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

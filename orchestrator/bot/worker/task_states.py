@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.clock import Clock
-    from orchestrator.core.repositories import Commands
+    from orchestrator.core.suggestions import Commands
 
 
 class TaskStatus(StrEnum):

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from orchestrator.core.errors import ConfigurationError, MemoryStoreError, ModelNotFoundError, ProviderError
 from orchestrator.core.messages import Usage
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from orchestrator.engine.memory.items import significant_words
 from orchestrator.engine.models.base import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import as_object, dicts, host_of

@@ -18,7 +18,7 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import ClaimCheck, TaskState, task_state
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.messages import Spent
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 from tests.unit.bot.coordination.records_rig import REF, TASK, Worker, put
 from tests.unit.bot.git.rig import git, make_source
 

@@ -14,7 +14,7 @@ from orchestrator.app.cli.show import find_fleet
 from orchestrator.app.dashboard.actions import FleetActions
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from tests.doubles.fleets import SPENT, busy_fleet
 from tests.unit.app.dashboard.scene import make_scene
 from tests.unit.app.dashboard.test_server import ATTACK, Streaming, page

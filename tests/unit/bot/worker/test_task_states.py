@@ -11,7 +11,7 @@ from orchestrator.bot.coordination.saved_work import UnfinishedWork
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, status_of_outcome, task_state
-from orchestrator.core.repositories import Commands
+from orchestrator.core.suggestions import Commands
 from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, ModelNotFoundError
-from orchestrator.core.repositories import install_command
+from orchestrator.core.suggestions import install_command
 from orchestrator.engine.memory import embedding
 from orchestrator.engine.memory.embedding import (
     OFFLINE_TOKENS,

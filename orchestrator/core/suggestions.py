@@ -1,0 +1,63 @@
+"""The program's name, and the commands that its messages suggest.
+
+`--help` loads this module, which therefore imports little.
+"""
+
+from __future__ import annotations
+
+import sys
+from shlex import quote
+from typing import NamedTuple
+
+PROGRAM = "pullwright"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional part of this program, for a message.
+
+    In a source tree it installs from there, into the environment of this process: the package index may not have it.
+    """
+    from pathlib import Path
+
+    source_tree = Path(__file__).parents[2]
+    if (source_tree / "pyproject.toml").exists():
+        return f"{quote(sys.executable)} -m pip install {quote(f'{source_tree}[{extra}]')}"
+    return f"pip install '{PROGRAM}[{extra}]'"
+
+
+class Commands(NamedTuple):
+    """Builds the commands about the tasks of one repository that messages suggest.
+
+    Attributes:
+        repository: its name as in journals, which is valid in every folder.
+        github_url: the server, if the user named one and the command needs it; else empty.
+    """
+
+    repository: str = "REPO"
+    github_url: str = ""
+
+    def retry(self, task: str) -> str:
+        """Return the command that makes a task available again."""
+        return self._on("retry", task)
+
+    def forget(self, task: str) -> str:
+        """Return the command that deletes what is stored about a task."""
+        return self._on("forget", task)
+
+    def close(self, number: int) -> str:
+        """Return the command that closes one of our pull requests."""
+        return self._on("close", str(number))
+
+    def release(self, task: str) -> str:
+        """Return the command that takes a task away from its holder."""
+        return self._on("claims release", task)
+
+    def answer(self, task: str) -> str:
+        """Return the command that answers a task's question. The user replaces ANSWER."""
+        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
+
+    def _on(self, action: str, what: str) -> str:
+        return f"{PROGRAM} {action} {quote(what)} --repo {quote(self.repository)}{self._server()}"
+
+    def _server(self) -> str:
+        return f" --github-url {quote(self.github_url)}" if self.github_url else ""
