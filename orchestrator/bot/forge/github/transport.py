@@ -25,6 +25,8 @@ from orchestrator.core.errors import (
 from orchestrator.core.redaction import without_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from github import Auth
     from github.Requester import Requester
 
@@ -58,14 +60,24 @@ GitHubAuth: TypeAlias = GitHubToken | GitHubApp | None
 
 
 class PyGithubTransport:
-    """Sends requests through PyGithub under one authentication."""
+    """Sends requests through PyGithub, which is loaded at the first one, under one authentication.
+
+    Args:
+        make_auth: makes the authentication; None if requests are not signed.
+    """
 
     def __init__(
-        self, api_url: str, auth: Auth.Auth | None, secret: str = "", variable: str = TOKEN_VARIABLE
+        self,
+        api_url: str,
+        make_auth: Callable[[], Auth.Auth] | None,
+        secret: str = "",
+        variable: str = TOKEN_VARIABLE,
     ) -> None:
         # PyGithub logs whole replies at level DEBUG, and one of them holds an app's token.
         logging.getLogger("github.Requester").setLevel(logging.WARNING)
-        self._requester = _requester(api_url, auth)
+        self._make_auth = make_auth
+        self._requester: Requester | None = None
+        self._lock = threading.Lock()  # several threads may send the first request
         self._api_url = api_url
         self._host = urlsplit(api_url).netloc
         self._secret = secret
@@ -75,7 +87,7 @@ class PyGithubTransport:
     @property
     def has_token(self) -> bool:
         """Whether requests are signed."""
-        return self._requester.auth is not None
+        return self._make_auth is not None
 
     @property
     def token_variable(self) -> str:
@@ -95,6 +107,9 @@ class PyGithubTransport:
         if not self._is_known:
             self._require_github(request)
             self._is_known = True
+        with self._lock:
+            if self._requester is None:
+                self._requester = _requester(self._api_url, self._make_auth() if self._make_auth else None)
         return self._sent(self._requester, request)
 
     def _require_github(self, request: ApiRequest) -> None:
@@ -146,7 +161,8 @@ class PyGithubTransport:
 
     def close(self) -> None:
         """Close the connections."""
-        self._requester.close()
+        if self._requester is not None:
+            self._requester.close()
 
 
 class AppTransport:
@@ -205,7 +221,7 @@ class AppTransport:
             now = self._timing.clock.now()
             is_old = self._needs_new_token or self._expires_at - now < RENEWAL_MARGIN
             if self._transport is None or is_old:
-                as_app = PyGithubTransport(self._api_url, self._signer)
+                as_app = PyGithubTransport(self._api_url, lambda: self._signer)
                 calls = Calls(as_app, self._timing)
                 try:
                     self._token, self._expires_at = self._new_token(calls)
@@ -283,9 +299,13 @@ def _answers_as_github(reply: Reply) -> bool:
 
 def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> PyGithubTransport:
     """Return a transport that signs requests with a token, or does not sign them if it is empty."""
-    from github import Auth
 
-    return PyGithubTransport(api_url, Auth.Token(token) if token else None, token, variable)
+    def make_auth() -> Auth.Token:
+        from github import Auth
+
+        return Auth.Token(token)
+
+    return PyGithubTransport(api_url, make_auth if token else None, token, variable)
 
 
 def _app_signer(app: GitHubApp) -> Auth.AppAuth:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -310,3 +312,25 @@ def test_an_image_is_found_in_the_html_of_its_issue(bench: Bench) -> None:
     assert forge.signed_image(issue.number, url) == AttachmentPlace(signed, STORES)
     assert forge.signed_image(issue.number, f"{url}/other") is None
     assert bench.github.violations == []
+
+
+WAITS = """
+import sys
+from orchestrator.bot.forge.github.calls import CallTiming
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.transport import GitHubToken
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ForgeError
+
+forge = GitHubForge("o/r", GitHubToken("t"), CallTiming(SystemClock(), lambda seconds: None), "http://127.0.0.1:1")
+print("github" in sys.modules)
+try:
+    forge.repository()
+except ForgeError:
+    print("github" in sys.modules)
+"""
+
+
+def test_pygithub_is_loaded_at_the_first_request_so_that_a_worker_that_waits_is_small() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
