@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -447,7 +448,7 @@ def _plain(model: str) -> str:
 def _find(where: str, model: str) -> tuple[PriceList, ModelInfo] | None:
     url = OFFICIAL_URLS.get(Provider(where), "") if where in set(Provider) else where
     host = _host(url)
-    if not host or not model:
+    if not host or not model or is_loopback(host):  # this machine's models are on no vendor's list
         return None
     from genai_prices.data_snapshot import get_snapshot
 

@@ -315,6 +315,18 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_no_list_of_prices_is_loaded_for_a_model_on_this_machine() -> None:
+    code = (
+        "import sys; from orchestrator.engine.models.catalog import facts\n"
+        "for url in 'http://localhost:11434/v1', 'http://127.0.0.1:1', 'http://[::1]:8080': facts(url, 'gpt-5')\n"
+        "print('genai_prices' in sys.modules)\n"
+        "facts('https://api.openai.com/v1', 'gpt-5')\n"
+        "print('genai_prices' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 @table(("text", "usd"), [("3/15", 18.0), ("0.25/1.5", 1.75), ("0/0", 0.0)])
 def test_a_price_that_a_person_gives(text: str, usd: float) -> None:
     assert flat_price(text)(Usage(1_000_000, 1_000_000, cached_input_tokens=900_000)) == usd
