@@ -39,6 +39,7 @@ _LEAKING = (
     "GOOGLE_",
     "XDG_",
     "OTEL_",
+    "PYTEST_ADDOPTS",
 )
 _NUMBERS = itertools.count()
 _NAME_CHARS = 30
