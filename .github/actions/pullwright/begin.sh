@@ -41,10 +41,11 @@ run_program() {
   "$INPUT_PYTHON" "$INPUT_PROGRAM" "${arguments[@]}" 2>&1 > "$folder/results" &
   program=$!
   # A runner that cancels kills after some seconds: the program keeps its work if it is told at once.
-  trap 'kill -TERM "$program" 2> /dev/null || true' INT TERM
-  wait "$program" || status=$?
-  while kill -0 "$program" 2> /dev/null; do
-    status=0
+  # A signal ends `wait`, maybe just when the program ends: only a wait without one has the program's status.
+  signalled=yes
+  trap 'signalled=yes; kill -TERM "$program" 2> /dev/null || true' INT TERM
+  while [[ $signalled ]]; do
+    signalled='' status=0
     wait "$program" || status=$?
   done
   cat "$folder/results"
