@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,12 +144,11 @@ async def lock_file_async(path: Path, seconds: float) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Open a file that is locked inside of the block. It stays open if that succeeds."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with ExitStack() as opened:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        opened.callback(os.close, handle)
         yield handle
-    except BaseException:
-        os.close(handle)
-        raise
+        opened.pop_all()
 
 
 def _pauses(handle: int, path: Path, seconds: float) -> Iterator[float]:
