@@ -36,7 +36,6 @@ run_program() {
   trap 'printf "\n::%s::\n" "$resume"' EXIT
 
   cd "$folder/empty" || return  # a configuration in the workspace is not the user's
-  status=0
   # shellcheck disable=SC2069  # standard error goes to the log, standard output to the file
   "$INPUT_PYTHON" "$INPUT_PROGRAM" "${arguments[@]}" 2>&1 > "$folder/results" &
   program=$!
