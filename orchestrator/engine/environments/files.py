@@ -8,22 +8,34 @@ outside.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import stat
 import unicodedata
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.core.confined import (
+    KERNEL_FOLDERS,
+    ConfinedFolder,
+    Entry,
+    UnsuitableFileError,
+    enter,
+    entry_at,
+    file_kind,
+    kernel_devices,
+    open_regular,
+    replace_at,
+    require_regular,
+    sorted_entries,
+)
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.core.files import is_full
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
 
 _MAX_NAME_BYTES = 255
 """The longest name of common file systems (ext4, APFS, NTFS in UTF-16 units)."""
@@ -122,48 +134,9 @@ def _below_a_root(path: str, names: tuple[str, ...], roots: Sequence[str]) -> tu
     raise _refused(path, "it is outside the repository; use a path relative to its root")
 
 
-# Names: the kernel's Documentation/filesystems
-_KERNEL_TYPES = frozenset(
-    {"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
-    | {"mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs"}
-)
-KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
-"""The folders of file systems without a disk: processes, devices and settings of the kernel."""
-
-
 def is_above(upper: str, lower: str) -> bool:
     """Return whether a path is the other one or a folder above it; both absolute and normal."""
     return lower == upper or lower.startswith(upper.rstrip("/") + "/")
-
-
-def _kernel_devices() -> frozenset[int]:
-    """Return the device numbers (`st_dev`) of all mounted file systems without a disk, such as `/proc`."""
-    found = set()
-    with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
-            before, _, after = line.partition(" - ")
-            if after.split(" ", 1)[0] in _KERNEL_TYPES:
-                major, _, minor = before.split(" ", 3)[2].partition(":")
-                found.add(os.makedev(int(major), int(minor)))
-    disk = Path("/").stat().st_dev
-    for folder in KERNEL_FOLDERS:
-        with suppress(OSError):
-            device = Path(folder).stat().st_dev
-            found |= {device} - {disk}
-    return frozenset(found)
-
-
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
-
-
-def _file_kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 def _link_refused(label: str) -> PathRefusedError:
@@ -176,14 +149,6 @@ def _other_repository(label: str) -> PathRefusedError:
     )
 
 
-def _require_file(label: str, mode: int) -> None:
-    """Raise an error unless the mode is that of a regular file."""
-    if stat.S_ISLNK(mode):
-        raise _link_refused(label)
-    if not stat.S_ISREG(mode):
-        raise FileUnreadableError(f"{label} is {_file_kind(mode)}, not a regular file")
-
-
 @contextmanager
 def _os_errors(label: str, verb: str) -> Iterator[None]:
     """Convert errors of the operating system into tool errors with a message."""
@@ -191,6 +156,11 @@ def _os_errors(label: str, verb: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise FileMissingError(f"{label} does not exist") from None
+    except UnsuitableFileError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_refused(label) from None
+        kind = ToolError if error.errno == errno.EAGAIN else FileUnreadableError
+        raise kind(f"{label} {error.strerror}") from None
     except OSError as error:
         if is_full(error):
             raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
@@ -207,37 +177,10 @@ def _os_errors(label: str, verb: str) -> Iterator[None]:
                 ) from None
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def enter(folder: int, name: str, label: str, *, create: bool = False) -> int:
+def _entered(folder: int, name: str, label: str, *, create: bool = False) -> int:
     """Open a folder inside an open folder, never through a link. `create` creates a missing folder."""
     with _os_errors(label, "opened"):
-        try:
-            return os.open(name, _FOLDER, dir_fd=folder)
-        except FileNotFoundError:
-            if not create:
-                raise
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise _not_a_folder(folder, name, label) from None
-            raise
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
-        try:
-            return os.open(name, _FOLDER, dir_fd=folder)
-        except (FileNotFoundError, NotADirectoryError):
-            raise _not_a_folder(folder, name, label) from None
-
-
-def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return ToolError(f"{label} was changed by something else at the same time; try again")
-    if stat.S_ISLNK(mode):
-        return _link_refused(label)
-    return FileUnreadableError(f"{label} is not a folder")
+        return enter(folder, name, label, create=_NEW_FOLDER_MODE if create else None)
 
 
 def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
@@ -273,46 +216,13 @@ def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
     if stat.S_ISLNK(mode):
         raise _link_refused(label)
     if not stat.S_ISREG(mode):
-        raise ToolError(f"{label} is {_file_kind(mode)}; it is not replaced")
+        raise ToolError(f"{label} is {file_kind(mode)}; it is not replaced")
     return stat.S_IMODE(mode) & 0o777
 
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEFAULT_MODE = 0o666  # the process's umask is applied to it
-_CHUNK_BYTES = 1_048_576
+_NEW_FOLDER_MODE = 0o777  # the process's umask is applied to it
 POINTER_BYTES = 4_096
 """The part that is read of a `.git` that is a file."""
-
-
-def read_beginning(path: str, max_bytes: int, *, folder: int | None = None) -> bytes:
-    """Return the beginning of a regular file, and nothing of other kinds; a link at its name is not followed.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(os.open(path, _READ, dir_fd=folder), "rb") as file:
-        return file.read(max_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of a folder, as `lstat` reports it. `name` is as on disk, undecodable bytes as surrogates."""
-
-    name: str
-    mode: int
-    size: int
-    modified_ns: int
-
-    @property
-    def is_dir(self) -> bool:
-        """Whether the entry is a real folder, not a link to one."""
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the entry is a regular file, not a link to one."""
-        return stat.S_ISREG(self.mode)
 
 
 class ConfinedTree:
@@ -333,14 +243,13 @@ class ConfinedTree:
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
         self._roots = (os.path.abspath(root), os.path.realpath(root))
         with _os_errors(str(root), "opened"):
-            self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._kernels = _kernel_devices()
+            self._folder_of_root = ConfinedFolder(root)
+        self._kernels = kernel_devices()
         is_above_kernel = any(is_above(self._roots[1], folder) for folder in KERNEL_FOLDERS)
-        if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
+        if is_above_kernel or self._folder_of_root.status.st_dev in self._kernels:
             self.close()
             raise _refused(str(root), "it belongs to the system, not to a project")
         self._submodules = frozenset(split_path(path) for path in submodules)
-        self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         return self
@@ -350,9 +259,7 @@ class ConfinedTree:
 
     def close(self) -> None:
         """Close the root. May be called again; any other use afterwards is an error."""
-        if self._root_fd >= 0:
-            descriptor, self._root_fd = self._root_fd, -1  # before the number can be reused in another thread
-            os.close(descriptor)
+        self._folder_of_root.close()
 
     @property
     def root(self) -> str:
@@ -376,10 +283,10 @@ class ConfinedTree:
         *above, name = self.split(path) or (".",)
         label = quoted(path)
         with self._folder(tuple(above)) as folder, _os_errors(label, "looked at"):
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
+            found = entry_at(folder, name)
+        if found.is_link:
             raise _link_refused(label)
-        return Entry(name, found.st_mode, found.st_size, found.st_mtime_ns)
+        return found
 
     def exists(self, path: str) -> bool:
         """Return whether the path is a regular file."""
@@ -398,14 +305,14 @@ class ConfinedTree:
     def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
         """Return a file's content like `read`, for names that `split` or `entries` returned."""
         label = shown("/".join(names))
-        with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
-            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
-            descriptor = os.open(names[-1], _READ, dir_fd=folder)
-            with open(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
-                _require_file(label, found.st_mode)
-                self._require_disk(label, found)
-                content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
+        with (
+            self._folder(names[:-1]) as folder,
+            _os_errors(label, "read"),
+            os.fdopen(open_regular(folder, names[-1]), "rb") as file,
+        ):
+            found = os.fstat(file.fileno())
+            self._require_disk(label, found)
+            content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
         size = max(found.st_size, len(content))
         if size > max_bytes:
             raise FileUnreadableError(
@@ -434,9 +341,8 @@ class ConfinedTree:
             _check_neighbours(folder, names[:-1], names[-1])
             with _os_errors(label, "written"):
                 kept_mode = _mode_to_keep(folder, names[-1], label)
-                self._replace(
-                    folder, names[-1], content, kept_mode if replacement_mode is None else replacement_mode
-                )
+                mode = kept_mode if replacement_mode is None else replacement_mode
+                replace_at(folder, names[-1], content, mode)
 
     def remove(self, path: str) -> None:
         """See `ExecutionEnvironment.remove_file`. Other names (hard links) stay; in another repository it is refused."""
@@ -447,7 +353,7 @@ class ConfinedTree:
         self._refuse_submodules(names, label)
         with self._folder(names[:-1], refuse_nested=True) as folder, _os_errors(label, "removed"):
             _refuse_nested_clone(folder, names[:-1], label)
-            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+            require_regular(entry_at(folder, names[-1]).mode, label)
             os.unlink(names[-1], dir_fd=folder)
 
     def entries(self, names: tuple[str, ...]) -> list[Entry]:
@@ -458,15 +364,8 @@ class ConfinedTree:
             FileUnreadableError: not a folder, or no permission.
         """
         label = shown("/".join(names)) or "."
-        found = []
-        with self._folder(names) as folder, _os_errors(label, "listed"), os.scandir(folder) as items:
-            for item in items:
-                if is_git_name(item.name):
-                    continue
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    seen = item.stat(follow_symlinks=False)
-                    found.append(Entry(item.name, seen.st_mode, seen.st_size, seen.st_mtime_ns))
-        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+        with self._folder(names) as folder, _os_errors(label, "listed"):
+            return [entry for entry in sorted_entries(folder) if not is_git_name(entry.name)]
 
     def _require_disk(self, label: str, found: os.stat_result) -> None:
         """Refuse a file on a file system that is not on a disk, such as `/proc` mounted inside."""
@@ -486,10 +385,10 @@ class ConfinedTree:
             raise PathRefusedError(
                 f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
             )
-        if self._root_fd < 0:
+        if not self._folder_of_root.is_open:
             raise ToolError("the environment was closed, so it cannot be used any more")
-        with _os_errors("the repository", "opened"):
-            folder = os.dup(self._root_fd)
+        with _os_errors("the repository", "opened"), self._folder_of_root.opened() as root:
+            folder = os.dup(root)
         try:
             for depth, name in enumerate(names):
                 if create:
@@ -497,25 +396,10 @@ class ConfinedTree:
                 if refuse_nested:
                     _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
                 label = shown("/".join(names[: depth + 1]))
-                inner = enter(folder, name, label, create=create)
+                inner = _entered(folder, name, label, create=create)
                 folder, outer = inner, folder
                 os.close(outer)
                 self._require_disk(label, os.fstat(folder))
             yield folder
         finally:
             os.close(folder)
-
-    def _replace(self, folder: int, name: str, content: bytes, mode: int | None) -> None:
-        temporary = f".pullwright-{os.getpid()}-{next(self._numbers)}"
-        descriptor = os.open(temporary, _CREATE, _DEFAULT_MODE, dir_fd=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.writelines(
-                    content[start : start + _CHUNK_BYTES] for start in range(0, len(content), _CHUNK_BYTES)
-                )
-                if mode is not None:
-                    os.fchmod(descriptor, mode)
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            with suppress(FileNotFoundError):  # it was renamed, unless something failed
-                os.unlink(temporary, dir_fd=folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import stat
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.confined import ConfinedFolder, enter, entry_at, open_regular
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
 from orchestrator.engine.environments.base import (
     DirEntry,
@@ -33,14 +33,7 @@ from orchestrator.engine.environments.commands import (
     child_variables,
     command_variables,
 )
-from orchestrator.engine.environments.files import (
-    POINTER_BYTES,
-    ConfinedTree,
-    enter,
-    is_above,
-    read_beginning,
-    shown,
-)
+from orchestrator.engine.environments.files import POINTER_BYTES, ConfinedTree, is_above, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -304,7 +297,6 @@ def _check_arguments(
         raise ConfigurationError(f"sandbox must be auto, off or a Sandbox, not {sandbox!r}")
 
 
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _POINTER = "gitdir:"
 """The beginning of a `.git` that is a file: https://git-scm.com/docs/gitrepository-layout."""
 
@@ -410,8 +402,10 @@ def _repository_folders(top: str) -> Iterator[str]:
 
 def _small_file(path: str) -> str:
     """Return a small file's text; empty if there is no such file."""
+    above, name = os.path.split(path)
     try:
-        return os.fsdecode(read_beginning(path, POINTER_BYTES))
+        with ConfinedFolder(above) as folder:
+            return os.fsdecode(folder.beginning(name, POINTER_BYTES))
     except OSError:
         return ""
 
@@ -421,15 +415,16 @@ def _folders_down_to(top: str, folder: str) -> Iterator[tuple[str, int]]:
     names = [name for name in os.path.relpath(folder, top).split("/") if name != "."]
     path, descriptor = top, -1
     try:
-        descriptor = os.open(top, _OPEN_FOLDER)
+        with ConfinedFolder(top) as folder_at_top, folder_at_top.opened() as opened:
+            descriptor = os.dup(opened)
         yield path, descriptor
         for name in names:
-            inner = enter(descriptor, name, shown(name))
+            inner = enter(descriptor, name)
             descriptor, outer = inner, descriptor
             os.close(outer)
             path = os.path.join(path, name)
             yield path, descriptor
-    except (OSError, ToolError):  # replaced by a link meanwhile, or no permission: stop here
+    except OSError:  # replaced by a link meanwhile, or no permission: stop here
         return
     finally:
         if descriptor >= 0:
@@ -438,21 +433,23 @@ def _folders_down_to(top: str, folder: str) -> Iterator[tuple[str, int]]:
 
 def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> bytes | None:
     """Return the beginning of a text file, or None."""
-    above, _, last = name.rpartition("/")
-    if above:
+    first, _, below = name.partition("/")
+    if below:
         try:
-            inner = enter(folder, above, shown(above))
-        except ToolError:
+            inner = enter(folder, first)
+        except OSError:
             return None
         try:
-            return _content(inner, last, names, most_bytes)
+            return _content(inner, below, names, most_bytes)
         finally:
             os.close(inner)
     with suppress(OSError):
-        if stat.S_ISLNK(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
+        last = name
+        if entry_at(folder, last).is_link:
             last = os.readlink(last, dir_fd=folder).removeprefix("./")
             if last not in _LINKED or last in names:
                 return None
-        content = read_beginning(last, most_bytes, folder=folder)
+        with os.fdopen(open_regular(folder, last), "rb") as file:
+            content = file.read(most_bytes)
         return None if b"\0" in content else content
     return None

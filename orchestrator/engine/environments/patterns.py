@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pathspec
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-    from orchestrator.engine.environments.files import ConfinedTree, Entry
+    from orchestrator.core.confined import Entry
+    from orchestrator.engine.environments.files import ConfinedTree
 
 _ANY_FOLDERS = "**"
 _MAX_ALTERNATIVES = 100

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.core.confined import KERNEL_FOLDERS, ConfinedFolder
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.files import lock_new_folder
-from orchestrator.engine.environments.files import KERNEL_FOLDERS, POINTER_BYTES, is_above, read_beginning
+from orchestrator.engine.environments.files import POINTER_BYTES, is_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -483,16 +484,17 @@ def _protection(root: str, name: str) -> Protection | None:
         return Protection(path)
     if stat.S_ISDIR(mode):
         return Protection(path, b"", is_folder=True)
-    return Protection(path, _pointer(path, name))
+    return Protection(path, _pointer(root, name))
 
 
 def _handle(number: int) -> bytes:
     return b"/proc/self/fd/%d" % number
 
 
-def _pointer(path: str, name: str) -> bytes:
+def _pointer(root: str, name: str) -> bytes:
     try:
-        return read_beginning(path, POINTER_BYTES)
+        with ConfinedFolder(root) as folder:
+            return folder.beginning(name, POINTER_BYTES)
     except OSError:
         raise ToolError(
             f"{name} cannot be read, so a sandbox cannot protect it; no command runs here"
