@@ -144,7 +144,7 @@ class _Search:
 
 def _rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
     """Return the rules for a search in a folder; None if the folder itself is an ignored one."""
-    rules = IgnoreRules(tree)
+    rules = IgnoreRules.of(tree)
     return None if rules.ignored(base, is_dir=True) else rules
 
 

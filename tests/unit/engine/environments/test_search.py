@@ -454,6 +454,6 @@ def test_rules_agree_with_git(sample: Path, git: Callable[..., str]) -> None:
         cwd=sample,
     ).splitlines()
     with ConfinedTree(sample) as tree:
-        rules = IgnoreRules(tree)
+        rules = IgnoreRules.of(tree)
         ours = [name for name in names if rules.ignored(tuple(name.split("/")), is_dir=False)]
     assert ours == ignored
