@@ -55,7 +55,7 @@ def answer(does: dict[str, Any], arguments: dict[str, Any]) -> str:
     """Carry out the effect of a tool, and return its output.
 
     The effects: return a `text`; `flood` with a number of bytes; `ask` the client, with `params`; `read` a file;
-    return the environment `variables`; `reach` a server on the network; `hang` for seconds; `exit`; or `echo` the
+    `write` the text into a file; return the environment `variables`; `reach` a server on the network; `hang` for seconds; `exit`; or `echo` the
     arguments.
     """
     if "flood" in does:
@@ -64,6 +64,8 @@ def answer(does: dict[str, Any], arguments: dict[str, Any]) -> str:
         return asked(does["ask"], does.get("params", {}))
     if "read" in does:
         return encoded(Path(does["read"]))
+    if "write" in does:
+        Path(does["write"]).write_text(does["text"], encoding="utf-8")
     if "variables" in does:
         return json.dumps(dict(os.environ))
     if "reach" in does:

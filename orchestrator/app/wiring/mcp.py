@@ -130,6 +130,7 @@ class McpMaker:
             self.context.environ,
             partial(_find_sandbox, place, settings, tree, self.connect) if self._is_confined(place) else None,
             lambda refused: _tell_refused(emit, name, refused),
+            lambda: _tell_copy(emit, name),
         )
 
     def _is_confined(self, place: ServerProgram) -> bool:
@@ -188,6 +189,11 @@ def _find_sandbox(
         sandbox_options(settings), hosts=program.hosts, readable=(*program.readable, *shown), connect=connect
     )
     return find_sandbox(options)
+
+
+def _tell_copy(emit: Emit, server: str) -> None:
+    text = "works in a copy of its folder, because another session uses the folder; what it changes there is not kept"
+    emit(Guarded(Defence.MCP, f"the MCP server {server} {text}"))
 
 
 def _tell_refused(emit: Emit, server: str, refused: str) -> None:

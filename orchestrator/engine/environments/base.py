@@ -249,8 +249,11 @@ class Launch(Protocol):
     def refused_hosts(self) -> tuple[str, ...]:
         """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
-    async def start(self, stdout: int, stderr: int) -> None:
+    async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
         """Start the command, and watch it from then on. The caller closes the descriptors.
+
+        Args:
+            stdin: its standard input; None gives it an empty one.
 
         Raises:
             ToolError, OSError, ValueError: the command cannot be started.

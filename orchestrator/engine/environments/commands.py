@@ -312,11 +312,11 @@ class ProgramLaunch:
         """See `Launch`."""
         return ()
 
-    async def start(self, stdout: int, stderr: int) -> None:
+    async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
         """See `Launch`."""
         self._process = subprocess.Popen(  # noqa: S603, ASYNC220  a shell on purpose; it takes a millisecond
             self.argv,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
             stderr=stderr,
             cwd=self._command.folder,

@@ -1,7 +1,7 @@
 """The transports to a server: a program in its own sandbox over standard input and output, or HTTP.
 
-A command in a sandbox has no standard input (`OpenSandbox.launch`). So a program's standard input is a named
-pipe in its own folder, which every sandbox contains, and which its shell opens before the server starts.
+A program's input and outputs are pipes without a name, whose ends it inherits through the sandbox. So nothing that a
+server can write to is opened by its path.
 
 Over HTTP answers have a limited length, and redirects are not followed. The library implements the protocol of
 signing in (OAuth 2.1). A token stays in memory and ends with the connection: no file holds one.
@@ -12,13 +12,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import shutil
-import tempfile
-import time
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -34,9 +30,11 @@ from orchestrator.engine.environments.commands import (
 )
 from orchestrator.engine.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
 from orchestrator.engine.mcp.elicitation import is_page
+from orchestrator.engine.mcp.folders import own_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
 
     import httpx2
     from mcp.client._transport import TransportStreams
@@ -56,8 +54,6 @@ _END_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
 _UNUSED_TIMEOUT_MS = 1
 """A launched program has no time limit."""
-_FIFO_FOLDER, _FIFO = ".input-", "input"
-_NEW_PIPE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -83,10 +79,11 @@ class ProgramStart:
     """All that is needed to start a server's program.
 
     Attributes:
-        folder: the server's own folder, which is writable and its working folder; a missing one is created.
+        folder: the server's own permanent folder, which is writable and its working folder (`own_folder`).
         find_sandbox: returns the sandbox, which includes the clone if the server may read it; None if the
             server runs without a sandbox, as this user.
         on_refused: called with `host:port` for each refused connection.
+        on_copy: called if another session uses the folder, so that the server runs in a copy.
         max_message_bytes: size of one message.
     """
 
@@ -96,6 +93,7 @@ class ProgramStart:
     inherited: Mapping[str, str] = field(repr=False)
     find_sandbox: Callable[[], Sandbox] | None
     on_refused: Callable[[str], None]
+    on_copy: Callable[[], None] = lambda: None
     max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
@@ -109,28 +107,26 @@ class _RunningServer:
         self._stderr = asyncio.StreamReader()
         self._unrequested_bytes = 0
 
-    async def start(self, fifo: Path, stack: AsyncExitStack) -> None:
+    async def start(self, stack: AsyncExitStack) -> None:
         """Start the program; push what must be closed later onto the stack."""
-        # Both ends are opened here, so that neither side blocks until the other opens it.
-        stack.callback(os.close, os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
-        self._stdin = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        theirs, self._stdin = os.pipe()
+        os.set_blocking(self._stdin, False)  # the server's end stays as servers expect it
         stack.callback(self.close_input)
         loop = asyncio.get_running_loop()
-        writing = []
-        for reader in (self.stdout, self._stderr):
-            reading, end = os.pipe()
-            writing.append(end)
-            transport, _ = await loop.connect_read_pipe(
-                partial(asyncio.StreamReaderProtocol, reader), os.fdopen(reading, "rb", 0)
-            )
-            stack.callback(transport.close)
-        stack.push_async_callback(self._launch.close)
-        try:
+        with ExitStack() as started:
+            started.callback(os.close, theirs)
+            writing = []
+            for reader in (self.stdout, self._stderr):
+                reading, end = os.pipe()
+                started.callback(os.close, end)
+                writing.append(end)
+                transport, _ = await loop.connect_read_pipe(
+                    partial(asyncio.StreamReaderProtocol, reader), os.fdopen(reading, "rb", 0)
+                )
+                stack.callback(transport.close)
+            stack.push_async_callback(self._launch.close)
             async with asyncio.timeout(self._launch.start_seconds):
-                await self._launch.start(*writing)
-        finally:
-            for end in writing:
-                os.close(end)
+                await self._launch.start(writing[0], writing[1], theirs)
 
     async def line(self) -> bytes:
         """Return the next line; empty at the end."""
@@ -195,33 +191,17 @@ class _RunningServer:
         return b""
 
 
-def _remove_stale_pipes(folder: Path) -> None:
-    """Remove the named pipes of killed programs, which nobody reads. A new pipe may not be read yet."""
-    for left in folder.glob(f"{_FIFO_FOLDER}*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime < _NEW_PIPE_SECONDS:
-                continue
-            try:
-                os.close(os.open(left / _FIFO, os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:
-                shutil.rmtree(left)
-
-
 @asynccontextmanager
 async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[_RunningServer]:
     """Start the program, and stop it at the end of the block."""
     program = start.program
     sandbox = None if start.find_sandbox is None else await asyncio.to_thread(start.find_sandbox)
     async with AsyncExitStack() as stack:
-        start.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = str(start.folder.resolve())
-        _remove_stale_pipes(start.folder)
-        private = stack.enter_context(
-            tempfile.TemporaryDirectory(dir=folder, prefix=_FIFO_FOLDER, ignore_cleanup_errors=True)
-        )
-        fifo = Path(private) / _FIFO
-        os.mkfifo(fifo, 0o600)
-        line = f"exec {shlex.join(program.words(start.repository))} < {shlex.quote(str(fifo))}"
+        path, is_copy = stack.enter_context(own_folder(start.folder))
+        folder = str(path)
+        if is_copy:
+            start.on_copy()
+        line = f"exec {shlex.join(program.words(start.repository))}"
         policy = EnvPolicy.CORE if sandbox is None else EnvPolicy.FILTERED
         own = {name: value.replace(REPOSITORY, start.repository) for name, value in program.variables.items()}
         variables = {**command_variables(sandbox, policy, start.inherited), **own}
@@ -233,7 +213,7 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
             stack.push_async_callback(opened.close)
             launch = opened.launch(command)
         running = _RunningServer(launch, start, report)
-        await running.start(fifo, stack)
+        await running.start(stack)
         try:
             yield running
         finally:

@@ -286,17 +286,18 @@ class _BubblewrapLaunch(WatchedLaunch):
         self._listener: socket.socket | None = None
         self._group = make_group(self._limits.memory()) if self._limits.grouped else None
 
-    async def start(self, stdout: int, stderr: int) -> None:
+    async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
         self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
         file = _memory_file(self._request)
         entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
+        given = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            await self._opened.send((file, stdout, stderr, entrance, child_end.fileno()))
+            await self._opened.send((file, given, stdout, stderr, entrance, child_end.fileno()))
         finally:
             child_end.close()
-            os.close(file)
-            os.close(entrance)
+            for descriptor in (file, given, entrance):
+                os.close(descriptor)
         self._sent = True
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._receive)

@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import socket
+import string
 import tempfile
 from contextlib import suppress
 from functools import partial
@@ -63,6 +64,8 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BEGUN = b"\x02pullwright: begun\x03"
 _MAX_WORD_BYTES = 131_071
 """The longest argument. Linux allows 131,072 bytes for each, with the NUL character at its end."""
+_SCRIPT = "PULLWRIGHT_SCRIPT"
+_PLAIN = frozenset(f"{string.ascii_letters}{string.digits} '\"$()-=/._<>&|")
 _PIECE_BYTES = 1 << 16
 _KILLED = -int(signal.SIGKILL)
 
@@ -198,7 +201,11 @@ def _is_empty(folder: str) -> bool:
 
 
 class _ContainerLaunch(WatchedLaunch):
-    """A `Launch`: the engine runs a shell in a container, which reads its script from standard input."""
+    """A `Launch`: the engine runs a shell in a container, which reads its script from standard input.
+
+    A command that has an input of its own gets the script in a variable instead. It is not an argument of the
+    engine's program, because everybody on the machine can read those.
+    """
 
     start_seconds = _QUEUE_SECONDS
 
@@ -209,19 +216,22 @@ class _ContainerLaunch(WatchedLaunch):
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
 
-    async def start(self, stdout: int, stderr: int) -> None:
+    async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
         self._container = container = await self._opened.take(self._protections)
         engine, limits = self._opened.sandbox.plan.engine, self._opened.sandbox.options.limits
-        words = [engine.program, "exec", "--interactive", container.name, "sh", "-c", 'eval "$(cat)"']
+        given = {} if stdin is None else {_SCRIPT: _as_text(self._script)}
+        reading = "cat" if stdin is None else f'printf %b "${_SCRIPT}"'
+        named = [word for name in given for word in ("--env", name)]
+        words = [engine.program, "exec", "--interactive", *named, container.name]
         with tempfile.TemporaryFile() as file:
-            file.write(self._script)
+            file.write(b"exec </dev/null\n" + self._script)
             file.seek(0)
             self._process = await start_program(
-                *words,
-                stdin=file,
+                *(*words, "sh", "-c", f'eval "$({reading})"'),
+                stdin=file if stdin is None else stdin,
                 stdout=stdout,
                 stderr=asyncio.subprocess.PIPE,
-                env=dict(engine.variables),
+                env={**engine.variables, **given},
                 cwd="/",
             )
         loop = asyncio.get_running_loop()
@@ -336,7 +346,6 @@ def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> b
     nice = b"$(command -v nice >/dev/null && echo nice -n %d)" % NICENESS
     return b"\n".join(
         [
-            b"exec </dev/null",
             b"trap : TERM",
             limits_as_shell(limits).encode(),
             b"cd %s || exit 126" % _quoted(folder),
@@ -347,6 +356,14 @@ def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> b
             b"exit $code",
         ]
     )
+
+
+def _as_text(script: bytes) -> str:
+    """Return a script for `printf %b`, in ASCII: engines change other bytes. Raise `OSError` if it is too long."""
+    text = "".join(chr(byte) if chr(byte) in _PLAIN else f"\\0{byte:03o}" for byte in script)
+    if len(text) > _MAX_WORD_BYTES - len(_SCRIPT):
+        raise OSError(7, "Argument list too long")
+    return text
 
 
 def _quoted(text: bytes) -> bytes:

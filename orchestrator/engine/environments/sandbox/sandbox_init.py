@@ -2,8 +2,8 @@
 
 It is a script for `python -I -S`, and no command can see it. Its arguments are the descriptors of a socket
 and of a file with the values that are the same for all commands. Each message on the socket is a request with
-five descriptors: a file with the request itself, the command's two outputs, the entrance of a control group,
-and a channel. When the socket is closed, every process here ends. When a channel is shut down, its command is
+six descriptors: a file with the request itself, the command's input and its two outputs, the entrance of a control
+group, and a channel. When the socket is closed, every process here ends. When a channel is shut down, its command is
 killed.
 
 Messages on a channel: `S` if the process may not enter the group; `R` with three descriptors (the command's
@@ -131,7 +131,7 @@ def run_first_process(common: dict[str, Any], orders: socket.socket) -> NoReturn
             for_watch = build_namespaces(common)
         except Exception as error:  # noqa: BLE001  it is sent with the first request
             problem = reason(error)
-        request, out, err, group, number = receive_request(orders)
+        request, given, out, err, group, number = receive_request(orders)
         orders.close()
         channel = socket.socket(fileno=number)
         if not enter_group(group):
@@ -140,7 +140,7 @@ def run_first_process(common: dict[str, Any], orders: socket.socket) -> NoReturn
             code = (
                 126
                 if problem
-                else first_process(common, read_values(request), (out, err), channel, for_watch)
+                else first_process(common, read_values(request), (given, out, err), channel, for_watch)
             )
         except Exception as error:  # noqa: BLE001  it is sent to the other side
             problem = reason(error)
@@ -172,7 +172,7 @@ def build_namespaces(common: dict[str, Any]) -> tuple[int, ...]:
 def first_process(
     common: dict[str, Any],
     wanted: dict[str, Any],
-    outputs: tuple[int, int],
+    streams: tuple[int, int, int],
     channel: socket.socket,
     for_watch: tuple[int, ...],
 ) -> int:
@@ -180,7 +180,7 @@ def first_process(
     run_steps(wanted["steps"])
     drop_privileges(common["filter"])
     send_message(channel, b"R", *for_watch)
-    command = spawn(wanted, outputs, channel)
+    command = spawn(wanted, streams, channel)
     os.closerange(0, MAX_DESCRIPTORS)
     while True:
         ended, status = os.wait()
@@ -194,9 +194,9 @@ def run_steps(steps: list[tuple[Any, ...]]) -> None:
         STEPS[name](*arguments)
 
 
-def spawn(wanted: dict[str, Any], outputs: tuple[int, int], channel: socket.socket) -> int:
+def spawn(wanted: dict[str, Any], streams: tuple[int, int, int], channel: socket.socket) -> int:
     """Start the command with its limits. Keep only the command's own descriptors open, also in this process."""
-    for number, descriptor in enumerate((os.open("/dev/null", os.O_RDONLY), *outputs)):
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     close_all_but(0, 1, 2, channel.fileno())
     os.chdir(wanted["folder"])
@@ -299,13 +299,13 @@ def send_message(channel: socket.socket, text: bytes, *descriptors: int) -> None
         os.close(descriptor)
 
 
-def receive_request(control: socket.socket) -> tuple[int, int, int, int, int]:
-    """Receive the five descriptors of the next request. Exit if no more requests come."""
-    text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(20), socket.MSG_CMSG_CLOEXEC)
+def receive_request(control: socket.socket) -> tuple[int, int, int, int, int, int]:
+    """Receive the six descriptors of the next request. Exit if no more requests come."""
+    text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(24), socket.MSG_CMSG_CLOEXEC)
     if not text:
         os._exit(0)
-    request, out, err, group, channel = struct.unpack("5i", ancillary[0][2])
-    return request, out, err, group, channel
+    request, given, out, err, group, channel = struct.unpack("6i", ancillary[0][2])
+    return request, given, out, err, group, channel
 
 
 def close_all_but(*kept: int) -> None:

@@ -143,9 +143,9 @@ class _SeatbeltLaunch(ProgramLaunch):
     def refused_hosts(self) -> tuple[str, ...]:
         return self._proxy.refused
 
-    async def start(self, stdout: int, stderr: int) -> None:
+    async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
         await self._proxy.serve(self._listener)
-        await super().start(stdout, stderr)
+        await super().start(stdout, stderr, stdin)
 
     async def close(self) -> None:
         try:

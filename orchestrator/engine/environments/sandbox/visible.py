@@ -527,7 +527,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the folder. Files that a command made unremovable are left to the later clean-up."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        if not os.path.lexists(self.path):
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError), ConfinedFolder(self._folder) as folder:
+            folder.remove(os.path.basename(self.path))
+            shutil.rmtree(self._folder)  # the mark alone is left in it
         os.close(self._owner)

@@ -52,12 +52,12 @@ def transport(
     *,
     confined: bool = False,
     find: Callable[[SandboxOptions], Sandbox] = find_sandbox,
+    on_copy: Callable[[], None] = lambda: None,
 ) -> Callable[[ServerReport], Transport]:
     """What starts a server in a folder of its own."""
     place = one.place
     assert isinstance(place, ServerProgram)
     find_own = partial(find, SandboxOptions(hosts=place.hosts, readable=place.readable))
-    start = ProgramStart(
-        place, folder / one.name, "", os.environ, find_own if confined else None, lambda _host: None
-    )
+    found = find_own if confined else None
+    start = ProgramStart(place, folder / one.name, "", os.environ, found, lambda _host: None, on_copy)
     return lambda voice: stdio_transport(start, voice)

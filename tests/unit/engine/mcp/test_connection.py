@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import Sandbox, SandboxOptions
     from orchestrator.engine.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox and named pipes of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of Linux")
 MANY = 200_000_000
 
 
@@ -35,17 +36,21 @@ class Opened:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []
+        self.copies = 0
         self.changed = asyncio.Event()
         self._open: list[McpConnection] = []
 
     async def __call__(
         self, one: McpServer, *, confined: bool = False, ask: AskPerson | None = None
     ) -> McpConnection:
-        make = transport(one, self.folder, confined=confined)
+        make = transport(one, self.folder, confined=confined, on_copy=self._count)
         connection = McpConnection(one, make, self.asked.append, self.changed.set, ask)
         self._open.append(connection)
         await connection.open()
         return connection
+
+    def _count(self) -> None:
+        self.copies += 1
 
     def take(self, connection: McpConnection) -> None:
         self._open.append(connection)
@@ -322,20 +327,55 @@ async def test_nothing_of_a_server_is_left(opened: Opened, tmp_path: Path) -> No
     assert list((tmp_path / "left").iterdir()) == []
 
 
-async def test_what_a_killed_program_left_is_removed_and_what_another_uses_is_not(
-    opened: Opened, tmp_path: Path
+@pytest.mark.parametrize("confined", [False, True])
+async def test_two_sessions_of_a_server_share_no_folder(
+    opened: Opened,
+    tmp_path: Path,
+    confined: bool,  # noqa: FBT001  two cases
 ) -> None:
+    """The second one begins with a copy of the regular files: links and pipes that the first one made are left out."""
     folder = tmp_path / "one"
-    for name in (".input-old", ".input-used", ".input-new"):
-        (folder / name).mkdir(parents=True)
-        os.mkfifo(folder / name / "input")
-        if name != ".input-new":
-            os.utime(folder / name, (1, 1))
-    reading = os.open(folder / ".input-used" / "input", os.O_RDONLY | os.O_NONBLOCK)
-    connection = await opened(server(tool("echo")))
-    await connection.close()
-    os.close(reading)
-    assert sorted(path.name for path in folder.iterdir()) == [".input-new", ".input-used"]
+    one = server(
+        *(tool("memory", read="deep/memory.json"), tool("link", read="link"), tool("here", read="later")),
+        *(tool("pipe", read="pipe"), tool("write", write="later", text="kept")),
+    )
+    first = await opened(one, confined=confined)
+    assert list(folder.iterdir()) == []
+    (tmp_path / "profile").write_text("mine")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "memory.json").write_text("{}")
+    (folder / "deep").chmod(0o500)
+    (folder / "link").symlink_to(tmp_path / "profile")
+    os.mkfifo(folder / "pipe")
+
+    second = await opened(one, confined=confined)
+    assert opened.copies == 1
+    assert (await second.call("memory", {})).text == b64encode(b"{}").decode()
+    assert "No such file" in (await second.call("link", {})).text
+    assert "No such file" in (await second.call("pipe", {})).text
+    await second.call("write", {})
+    await second.close()
+    assert not (folder / "later").exists()
+    assert "No such file" in (await first.call("here", {})).text
+    await first.call("write", {})
+    await first.close()
+
+    third = await opened(one, confined=confined)
+    assert opened.copies == 1
+    assert (await third.call("here", {})).text == b64encode(b"kept").decode()
+    assert (tmp_path / "profile").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "one.lock", "profile"]
+
+
+async def test_a_folder_that_is_too_large_is_not_copied(opened: Opened, tmp_path: Path) -> None:
+    one = server(tool("echo"))
+    await opened(one)
+    with (tmp_path / "one" / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(
+        McpError, match=r"has over 64 MiB or 10,000 files and is not copied; end that session"
+    ):
+        await opened(one)
 
 
 @table(
