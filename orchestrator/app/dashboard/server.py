@@ -48,7 +48,6 @@ _LOOK_SECONDS = 1.0
 _STORY_SECONDS = 0.3
 _LOCAL_LOOK = timedelta(seconds=20)
 _MOST_STEPS = 200
-_MOST_STREAMS = 16
 _MOST_LOOKS = 100
 _MOST_LOCAL = 10
 _MOST_FORM_BYTES = 128 * 1024
@@ -79,7 +78,6 @@ class Dashboard:
     Attributes:
         looks: the last readings of repositories, by name, the newest last.
         stopping: set when the server ends.
-        streams: number of open streams.
     """
 
     store: RunStore
@@ -91,7 +89,6 @@ class Dashboard:
     fleet: FleetActions
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    streams: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
@@ -302,20 +299,13 @@ def event_text(data: Mapping[str, Any], number: str) -> str:
     return f"id: {number}\ndata: {json.dumps(data)}\n\n"
 
 
-def _stream(dashboard: Dashboard, events: AsyncIterator[str]) -> Response:
-    if dashboard.streams >= _MOST_STREAMS:
-        return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "30"})
+def _stream(events: AsyncIterator[str]) -> Response:
+    async def beginning() -> AsyncIterator[str]:
+        yield "retry: 2000\n\n"
+        async for event in events:
+            yield event
 
-    async def counting() -> AsyncIterator[str]:
-        dashboard.streams += 1
-        try:
-            yield "retry: 2000\n\n"
-            async for event in events:
-                yield event
-        finally:
-            dashboard.streams -= 1
-
-    return StreamingResponse(counting(), media_type="text/event-stream")
+    return StreamingResponse(beginning(), media_type="text/event-stream")
 
 
 async def _pause(dashboard: Dashboard, seconds: float) -> bool:
@@ -351,7 +341,7 @@ class _SentParts:
 async def _page_stream(
     dashboard: Dashboard, events: Callable[[Dashboard], AsyncIterator[str]], _request: Request
 ) -> Response:
-    return _stream(dashboard, events(dashboard))
+    return _stream(events(dashboard))
 
 
 async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
@@ -389,7 +379,7 @@ async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
         return PlainTextResponse("there is no such run\n", 404)
     asked = request.headers.get("last-event-id") or request.query_params.get("after", "0")
     after = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 0  # noqa: PLR2004  digits
-    return _stream(dashboard, _story_events(dashboard, name, after))
+    return _stream(_story_events(dashboard, name, after))
 
 
 async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-"""The web servers of this program: small limits, an end that no client can delay, and access control.
+"""The web servers of this program: their applications, their limits, and access control.
 
 They serve the dashboard, a worker's health and GitHub's webhooks.
 """
@@ -13,10 +13,10 @@ import re
 import secrets
 import signal
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
@@ -24,12 +24,13 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from orchestrator.app.dashboard.http_server import ServerLimits, serving
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.fleet.members import Health
 
 
-_MOST_CONNECTIONS = 64
-_READ_SECONDS = 5.0
-_END_SECONDS = 5
-_MAX_HEAD_BYTES = 8_192
 _BACKLOG = 64
 
 
@@ -64,78 +61,6 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _impatient_protocol() -> Any:
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Impatient(H11Protocol):
-        """Closes connections without a request, and answers incomplete requests."""
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.loop.call_later(_READ_SECONDS, self._close_if_silent)
-
-        def _close_if_silent(self) -> None:
-            if self._request() is None:
-                self.transport.close()
-
-        def _request(self) -> Any:
-            """Return the last request; None if there was none."""
-            return vars(self).get("cycle")
-
-        def eof_received(self) -> bool:  # type: ignore[override]
-            request = self._request()
-            if request is None:
-                self.send_400_response("this is not a request")
-            elif request.response_complete:
-                self.transport.close()
-            else:
-                request.keep_alive = False
-            return True  # the response is still to be sent
-
-    return Impatient
-
-
-def _server(app: ASGIApp, most: int) -> Any:
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """A server that handles no signals."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    config = uvicorn.Config(
-        app,
-        http=_impatient_protocol(),
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        limit_concurrency=most,
-        timeout_keep_alive=int(_READ_SECONDS),
-        timeout_graceful_shutdown=_END_SECONDS,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-    )
-    return Server(config)
-
-
-@asynccontextmanager
-async def serving(app: ASGIApp, bound: socket.socket, most: int = _MOST_CONNECTIONS) -> AsyncIterator[None]:
-    """Serve requests while the block runs."""
-    server = _server(app, most)
-    task = asyncio.ensure_future(server.serve([bound]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await task
-
-
 async def serve(app: ASGIApp, bound: socket.socket, stopping: asyncio.Event) -> None:
     """Serve requests until a signal ends the program."""
     loop = asyncio.get_running_loop()
@@ -145,7 +70,7 @@ async def serve(app: ASGIApp, bound: socket.socket, stopping: asyncio.Event) -> 
         await stopping.wait()
 
 
-_MOST_HEALTH_CONNECTIONS = 16
+_HEALTH_LIMITS = ServerLimits(connections=16, body_bytes=0)
 _NOT_HERE = "this address is for programs of this machine\n"
 """The answer to a request for another host name: a foreign site's name may resolve to this machine."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -164,7 +89,7 @@ async def serving_health(health: Health, host: str, port: int) -> AsyncIterator[
     """
     app: ASGIApp = _health_app(health)
     with listen(host, port) as bound:
-        async with serving(_OnlyLocal(app) if is_loopback(host) else app, bound, _MOST_HEALTH_CONNECTIONS):
+        async with serving(_OnlyLocal(app) if is_loopback(host) else app, bound, limits=_HEALTH_LIMITS):
             yield bound.getsockname()[1]
 
 
@@ -209,6 +134,7 @@ class _OnlyLocal:
 PATH = "/webhook"
 MOST_BYTES = 5_000_000
 """Maximum body in bytes. Longer deliveries are left to polling."""
+_WEBHOOK_LIMITS = ServerLimits(body_bytes=MOST_BYTES + 1)  # the receiver itself refuses what is longer
 ANSWER_SECONDS = 8.0
 """GitHub demands a response within 10 seconds, and does not repeat deliveries."""
 _MOST_AT_ONCE = 16
@@ -303,7 +229,7 @@ async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[i
         ConfigurationError: the address cannot be listened at.
     """
     with listen(host, port) as bound:
-        async with serving(receiving_app(receiver), bound):
+        async with serving(receiving_app(receiver), bound, limits=_WEBHOOK_LIMITS):
             yield bound.getsockname()[1]
 
 

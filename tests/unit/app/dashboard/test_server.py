@@ -13,7 +13,8 @@ import httpx2
 import pytest
 from lxml import html
 
-from orchestrator.app.dashboard.serving import listen, serving
+from orchestrator.app.dashboard.http_server import serving
+from orchestrator.app.dashboard.serving import listen
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
