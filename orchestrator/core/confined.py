@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import BinaryIO
+    from io import BufferedReader
 
 OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -277,7 +277,7 @@ class ConfinedFolder:
         with self.file(path) as file:
             return file.read(max_bytes)
 
-    def file(self, path: str) -> BinaryIO:
+    def file(self, path: str) -> BufferedReader:
         """Open a regular file for reading. It may grow without end: the caller sets a limit."""
         with self.above(path) as (folder, name):
             return os.fdopen(open_regular(folder, name), "rb")
@@ -290,13 +290,15 @@ class ConfinedFolder:
             pass
 
     def write(self, path: str, content: bytes, mode: int | None = None) -> None:
-        """Replace a file atomically, or create it; a link at the path is replaced, not followed.
+        """Replace a regular file atomically, or create it. Anything else at the path is refused.
 
         Args:
             path: its folder exists.
             mode: permissions; by default those of any new file of this process.
         """
         with self.above(path) as (folder, name):
+            with suppress(FileNotFoundError):
+                require_regular(entry_at(folder, name).mode, path)
             replace_at(folder, name, content, mode)
 
     def rename(self, path: str, target: str, to: ConfinedFolder | None = None) -> None:
@@ -313,6 +315,15 @@ class ConfinedFolder:
         """Set the permissions of a regular file or a folder."""
         with self.above(path) as (folder, name):
             chmod_at(folder, name, mode)
+
+    def touch(self, path: str) -> None:
+        """Set the time of the last change of a regular file or a folder to now."""
+        with self.above(path) as (folder, name):
+            handle = enter(folder, name) if entry_at(folder, name).is_dir else open_regular(folder, name)
+            try:
+                os.utime(handle)
+            finally:
+                os.close(handle)
 
     def remove(self, path: str) -> None:
         """Remove what is at the path, a folder with everything below it. Nothing there is no error.

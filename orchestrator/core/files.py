@@ -1,6 +1,7 @@
-"""Files that processes share: replaced whole, locked, and temporary folders owned by one process.
+"""Files that a person names, and files that processes share: replaced whole, locked, and temporary folders.
 
-The kernel releases a lock when its process ends.
+A folder where somebody else may write is opened by `orchestrator.core.confined` alone. The kernel releases a lock when
+its process ends.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import mmap
 import os
+import select
 import shutil
+import stat
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -31,6 +35,71 @@ OWNER_FILE = "owner"
 """File that marks such a folder. The process that uses the folder holds a lock on it."""
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_TRIES = 5
+
+
+NAMED_SECONDS = 60.0
+"""How long a file that a person names may take to be read, such as a pipe from a program that asks for a password."""
+_PIECE_BYTES = 1 << 16
+
+
+def read_own(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file of the user that may be read more than once. Links are followed.
+
+    Raises:
+        OSError: it cannot be read, is a pipe, or has more than `max_bytes`.
+    """
+    return read_named(path, max_bytes, is_read_once=False)
+
+
+def read_named(
+    path: Path, max_bytes: int, *, seconds: float = NAMED_SECONDS, is_read_once: bool = True
+) -> bytes:
+    """Return the content of a file that a person names on the command line and that is read once.
+
+    A link, a pipe such as that of `<(...)`, and a device are right there. Nothing is read by a call that blocks.
+
+    Raises:
+        OSError: it cannot be read, has more than `max_bytes`, or does not end within `seconds`.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not is_read_once and stat.S_ISFIFO(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe, and this file is read more than once", str(path))
+        waiting = select.poll()
+        waiting.register(handle, select.POLLIN)
+        end = time.monotonic() + seconds
+        content = bytearray()
+        while len(content) <= max_bytes:
+            left = end - time.monotonic()
+            if left <= 0 or not waiting.poll(left * 1_000):
+                raise OSError(errno.ETIMEDOUT, f"its end did not come within {seconds:g} seconds", str(path))
+            with suppress(BlockingIOError):
+                piece = os.read(handle, min(_PIECE_BYTES, max_bytes + 1 - len(content)))
+                if not piece:
+                    return bytes(content)
+                content += piece
+    finally:
+        os.close(handle)
+    raise OSError(errno.EOVERFLOW, f"it has more than {max_bytes:,} bytes", str(path))
+
+
+def write_named(path: Path, text: str, *, append: bool = False) -> None:
+    """Write a text to a file that a person names, or append it. A link, a pipe that is read and a device are right.
+
+    Raises:
+        OSError: it cannot be written, or is a named pipe that nobody reads.
+    """
+    how = os.O_APPEND if append else os.O_TRUNC
+    # Without waiting for a reader; what is written then may wait.
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | how | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, _NAMED_MODE
+    )
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+
+
+_NAMED_MODE = 0o666  # the process's umask is applied to it
 
 
 def is_full(error: OSError) -> bool:
@@ -64,6 +133,28 @@ def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def detects_mapped_writes(probe: Path) -> bool:
+    """Return whether the file system updates the times of a file that is written through shared memory.
+
+    Args:
+        probe: a file that is created and removed, in a folder where nobody else writes.
+
+    Raises:
+        OSError: the file cannot be created.
+    """
+    probe.unlink(missing_ok=True)
+    with probe.open("xb+") as file:
+        file.write(b"0")
+        file.flush()
+        os.utime(file.fileno(), ns=(0, 0))
+        with mmap.mmap(file.fileno(), 1) as shared:
+            # Such file systems do not notice a write to a page that was read before.
+            shared[0] = shared[0] + 1
+        changed = os.fstat(file.fileno()).st_mtime_ns != 0
+    probe.unlink()
+    return changed
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import (
+    MOST_FILE_BYTES,
     Origin,
     SourceKind,
     as_toml,
@@ -32,7 +33,7 @@ from orchestrator.app.words import as_json_text, clean
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.files import replace_file
+from orchestrator.core.files import read_own, replace_file
 from orchestrator.core.redaction import masked
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 from orchestrator.engine.policy.secrets import Redactor
@@ -268,7 +269,7 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
 
 def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Write the new options above the present content, because its end may be inside a table."""
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else ""
     text = "".join(f"{key} = {as_toml(value)}\n" for key, value in added.items()) + old
     if tomllib.loads(text) != wanted:
         raise ConfigurationError(

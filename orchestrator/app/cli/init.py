@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
-from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
+from orchestrator.app.config.settings import (
+    LOCAL_FILE,
+    Origin,
+    SourceKind,
+    check_value,
+    read_local_text,
+    read_local_toml,
+)
 from orchestrator.app.onboarding.files import (
     TEST_KEYS,
     WORKFLOW_FILE,
@@ -21,6 +28,7 @@ from orchestrator.app.onboarding.files import (
     WorkflowPlan,
     action_copy,
     action_place,
+    present_content,
     rules_text,
     workflow_template,
     workflow_text,
@@ -291,10 +299,9 @@ class _Setup:
 
     def _changes(self, clone: Clone, top: Path) -> tuple[_Decided, list[ActionFile]]:
         """Decide, and show the files of the folder that differ from what was decided."""
-        rules = top / LOCAL_FILE
-        decided = self._decide(clone, read_toml(rules) or {})
-        files = self._files(decided, rules.read_text(encoding="utf-8") if rules.exists() else None)
-        changes = [file for file in files if not _is_same(top, file)]
+        decided = self._decide(clone, read_local_toml(top) or {})
+        files = self._files(decided, read_local_text(top))
+        changes = [file for file in files if present_content(top, file.path) != file.content]
         for file in changes:
             self._show(top, file)
         return decided, changes
@@ -306,7 +313,7 @@ class _Setup:
             open_clone_of(self._site, self._context, "", Path(folder), with_git=False) as clone,
         ):
             decided, changes = self._changes(clone, top)
-        changed = [file for file in changes if (top / file.path).exists()]
+        changed = [file for file in changes if present_content(top, file.path) is not None]
         label = self._show_label()
         if not changes and not label:
             self._say("Everything exists already.")
@@ -327,11 +334,12 @@ class _Setup:
 
     def _show(self, top: Path, file: ActionFile) -> None:
         """Show a file: `pullwright.toml` whole, a diff of a changed file, otherwise only the size."""
-        path = top / file.path
+        present = present_content(top, file.path)
         if b"\0" in file.content:
-            self._say(f"{'change' if path.exists() else 'new'}  {file.path} ({len(file.content):,} bytes)")
+            kind = "new" if present is None else "change"
+            self._say(f"{kind}  {file.path} ({len(file.content):,} bytes)")
             return
-        old = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        old = (present or b"").decode("utf-8", "replace").splitlines()
         new = file.content.decode().splitlines()
         if not old and file.path != LOCAL_FILE:
             self._say(f"new  {file.path} ({counted(len(new), 'line')})")
@@ -430,8 +438,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigurationError(f"{short_line(text, 40)!r} is not a number of US dollars") from None
-
-
-def _is_same(top: Path, file: ActionFile) -> bool:
-    path = top / file.path
-    return path.is_file() and path.read_bytes() == file.content

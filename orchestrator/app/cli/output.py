@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import write_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ def write_page(place: str, page: str) -> None:
         ConfigurationError: the file cannot be written.
     """
     try:
-        Path(place).expanduser().write_text(page, encoding="utf-8", errors="replace")
+        write_named(Path(place).expanduser(), page)
     except OSError as error:
         raise ConfigurationError(f"--html {place} cannot be written: {error.strerror or error}") from error
 

@@ -22,6 +22,7 @@ from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
 from orchestrator.core.cycle_events import ClaimChecked
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import read_named, write_named
 
 if TYPE_CHECKING:
     import argparse
@@ -171,8 +172,7 @@ def _test_sections(found: PullRequestEvidence) -> Iterator[Section]:
 
 def _append(name: str, text: str) -> None:
     try:
-        with Path(name).expanduser().open("a", encoding="utf-8") as file:
-            file.write(f"{text}\n")
+        write_named(Path(name).expanduser(), f"{text}\n", append=True)
     except OSError as error:
         raise ConfigurationError(f"{name} cannot be written: {error.strerror or error}") from None
 
@@ -198,8 +198,7 @@ def _read_body(name: str) -> str:
     if name == _STANDARD_INPUT:
         return sys.stdin.read(_MOST_BODY_BYTES)
     try:
-        with Path(name).expanduser().open("rb") as file:
-            return file.read(_MOST_BODY_BYTES).decode("utf-8", "replace")
+        return read_named(Path(name).expanduser(), _MOST_BODY_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ConfigurationError(f"--body {name} cannot be read: {error.strerror or error}") from None
 

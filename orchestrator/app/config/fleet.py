@@ -110,7 +110,7 @@ def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
         ConfigurationError: one line that names the file and the wrong key.
     """
     redactor = Redactor(secret_values(environ))
-    values = read_toml(path)
+    values = read_toml(path, is_read_once=True)
     if values is None:
         raise ConfigurationError(f"there is no file {path}: --config names the fleet's file")
     try:

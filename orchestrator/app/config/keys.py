@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import read_own
 from orchestrator.core.redaction import parts_to_hide
 
 Environment: TypeAlias = Mapping[str, str]
@@ -108,8 +109,7 @@ def _app_key(environ: Environment) -> str | None:
     if not text and file:
         source = f"{APP_KEY_FILE}={file}"
         try:
-            with Path(file).expanduser().open("rb") as stream:
-                text = stream.read(_MAX_KEY_FILE_BYTES).decode("ascii").strip()
+            text = read_own(Path(file).expanduser(), _MAX_KEY_FILE_BYTES).decode("ascii").strip()
         except OSError as error:
             raise ConfigurationError(f"{source} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError:

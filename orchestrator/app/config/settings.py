@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +28,9 @@ from orchestrator.app.options import (
     flag_of,
     kind,
 )
+from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.files import read_named
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -61,7 +64,7 @@ _SWITCH_VALUES = {
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 _MAX_SHOWN_CHARS = 60
-_MAX_FILE_BYTES = 1_000_000
+MOST_FILE_BYTES = 1_000_000
 _CLOSE = 0.8
 _FAR = 0.3
 
@@ -267,7 +270,7 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
         _from_server(environ),
         _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
     ]
-    if not (local.exists() and users.exists() and local.samefile(users)):
+    if not _is_same_file(cwd, users):
         sources.append(_from_file(SourceKind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
     notices: list[str] = []
@@ -287,6 +290,15 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
             for file, keys in proposed.items()
         ]
     return Loaded(Settings(**values), origin, tuple(notices), _SERVERS in (read_toml(users) or {}))
+
+
+def _is_same_file(folder: Path, users: Path) -> bool:
+    """Return whether the user's file is that of the folder, too."""
+    try:
+        with ConfinedFolder(folder) as opened:
+            return os.path.samestat(opened.stat(LOCAL_FILE).status, users.stat())
+    except OSError:
+        return False
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]
@@ -333,18 +345,51 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
     return source
 
 
-def read_toml(path: Path) -> dict[str, Any] | None:
-    """Read a TOML file; return None if there is no such file.
+def read_toml(path: Path, *, is_read_once: bool = False) -> dict[str, Any] | None:
+    """Read a TOML file that a person names, or their own one; return None if there is no such file.
+
+    Args:
+        is_read_once: whether the file may be a pipe.
 
     Raises:
         ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid TOML.
     """
     try:
-        content = _read_limited(path, str(path))
+        content = read_named(path, MOST_FILE_BYTES, is_read_once=is_read_once)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    return _toml_of(content, path)
+
+
+def read_local_toml(folder: Path) -> dict[str, Any] | None:
+    """Read the file of a repository's folder; return None if there is none. Nothing but a regular file is opened.
+
+    Raises:
+        ConfigurationError: it is no regular file, cannot be read, is over 1,000,000 bytes, or is not valid TOML.
+    """
+    text = read_local_text(folder)
+    return None if text is None else parse_toml(text, folder / LOCAL_FILE)
+
+
+def read_local_text(folder: Path) -> str | None:
+    """Return the text of the file of a repository's folder; see `read_local_toml`."""
+    path = folder / LOCAL_FILE
+    try:
+        with ConfinedFolder(folder) as opened:
+            return opened.read(LOCAL_FILE, MOST_FILE_BYTES).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnsuitableFileError as error:
+        raise ConfigurationError(f"{path} {error.strerror}: make it a regular file, or remove it") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text") from error
+
+
+def _toml_of(content: bytes, path: Path) -> dict[str, Any]:
     try:
         return parse_toml(content.decode(), path)
     except UnicodeDecodeError as error:
@@ -384,7 +429,7 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
     """
     named = f"{flag} {path}".strip()
     try:
-        data = _read_limited(path, named)
+        data = read_named(path, MOST_FILE_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{named} cannot be read: {error.strerror or error}") from error
     try:
@@ -393,17 +438,9 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
         raise ConfigurationError(f"{named} is not valid JSON: {str(error)[:200]}") from None
 
 
-def _read_limited(path: Path, named: str) -> bytes:
-    """Return a file's bytes; raise `OSError` if it cannot be read, `ConfigurationError` if it is too large."""
-    with path.open("rb") as file:
-        content = file.read(_MAX_FILE_BYTES + 1)
-    if len(content) > _MAX_FILE_BYTES:
-        raise ConfigurationError(f"{named} has more than {_MAX_FILE_BYTES:,} bytes")
-    return content
-
-
 def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:
-    values = read_toml(path)
+    is_local = kind is SourceKind.LOCAL_FILE
+    values = read_local_toml(path.parent) if is_local else read_toml(path)
     if values is None:
         if required:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")

@@ -5,8 +5,10 @@ The action is this installation, as a commit on GitHub or as a copy.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import posixpath
 import re
 import stat
 import subprocess
@@ -21,8 +23,8 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
 from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.files import replace_file
 from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
 from orchestrator.core.suggestions import PROGRAM
 
@@ -38,6 +40,8 @@ _START = "run_local_agent.py"
 _GIT_SECONDS = 10.0
 _SKIPPED = frozenset({"__pycache__", "_action"})
 _EXECUTABLE, _PLAIN = 0o755, 0o644
+_NEW_FOLDER = 0o777  # the process's umask is applied to it
+_MOST_PRESENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +248,35 @@ def write_action_file(top: Path, file: ActionFile) -> None:
         ConfigurationError: the file cannot be written.
     """
     path = top / file.path
-    if any(one.is_symlink() for one in (path, *path.parents) if one != top and one.is_relative_to(top)):
-        raise ConfigurationError(f"{path} is behind a symbolic link: nothing is written there")
+    above = posixpath.dirname(file.path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, file.content, _EXECUTABLE if file.is_executable else _PLAIN)
+        with ConfinedFolder(top) as folder:
+            if above:
+                folder.make_folder(above, _NEW_FOLDER)
+            folder.write(file.path, file.content, _EXECUTABLE if file.is_executable else _PLAIN)
+    except UnsuitableFileError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigurationError(f"{path} is behind a symbolic link: nothing is written there") from None
+        raise ConfigurationError(f"{path} {error.strerror}: nothing is written there") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def present_content(top: Path, path: str) -> bytes | None:
+    """Return the content of a file below `top`; None if there is nothing at the path.
+
+    Raises:
+        ConfigurationError: what is there is no regular file, or cannot be read.
+    """
+    try:
+        with ConfinedFolder(top) as folder:
+            return folder.read(path, _MOST_PRESENT_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        is_ours = isinstance(error, UnsuitableFileError)
+        why = error.strerror if is_ours else f"cannot be read: {error.strerror or error}"
+        raise ConfigurationError(f"{top / path} {why}: make it a regular file, or remove it") from None
 
 
 def rules_text(old: str | None, values: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, ONBOARDING
 from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.messages import Usage
 from orchestrator.core.prompts import one_line, render
@@ -77,8 +78,8 @@ def propose(
         at_branch = replace(site, source=lambda: Source(base.url, branch))
         with open_clone_of(at_branch, context, "", Path(folder), with_git=False) as clone:
             body = body_of(
-                _text(clone.tree / LOCAL_FILE),
-                _text(clone.tree / WORKFLOW_FILE),
+                _text(clone.tree, LOCAL_FILE),
+                _text(clone.tree, WORKFLOW_FILE),
                 (site.label, branch),
                 context.clock.now(),
                 is_local=site.is_local,
@@ -107,11 +108,13 @@ def _push(clone: Clone, branch: str, files: Sequence[ActionFile]) -> None:
     clone.push(branch, expected=None)
 
 
-def _text(path: Path) -> str | None:
-    if path.is_symlink() or not path.is_file():
+def _text(tree: Path, path: str) -> str | None:
+    """Return the beginning of a file of a clone; None if it is no regular file."""
+    try:
+        with ConfinedFolder(tree) as folder:
+            return folder.beginning(path, _MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
         return None
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode("utf-8", "replace")
 
 
 def body_of(

@@ -450,9 +450,9 @@ class HostRuns:
                 with _as_unfit_tree():
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
-            stamps = await _in_thread(slot.stamper.files, slot.tree, programs)
+            stamps = await _in_thread(slot.stamper.files, programs)
             ended = await self._execute(environment, slot, command)
-            now = await _in_thread(slot.stamper.files, slot.tree, programs)
+            now = await _in_thread(slot.stamper.files, programs)
             rewritten = next((path for path in programs if now[path] != stamps[path]), "")
             return replace(ended, rewritten=rewritten, token=token)
         finally:

@@ -10,13 +10,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import mmap
 import os
 import posixpath
 import re
-import stat
 import subprocess
 import sys
 import time
@@ -24,24 +23,29 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
-from orchestrator.core.errors import ToolError, WorkspaceError
-from orchestrator.core.files import lock_file
+from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
+from orchestrator.core.errors import ToolError
+from orchestrator.core.files import detects_mapped_writes, lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from orchestrator.core.confined import Entry
+
+_TREE, _SETUPS, _LENT, _RECORD, _BEFORE = "tree", "setups", "lent", "lent.json", "before"
+_MOST_RECORD_BYTES = 1 << 30
+_BLOCK_BYTES = 512  # of `st_blocks`: inode(7)
+_MOST_HOLE_BYTES = 1 << 20
 _MOST_SLOTS = 32
 _MOST_REPORTS = 5_000
 _MOST_SETUPS = 3
 """Most cached set-ups of a slot; environments are large."""
 _MOST_RESULTS = 100
 _MOST_RESULT_BYTES = 50_000_000
-_PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
 _TICK_NS = 20_000_000
 """Longer than the resolution of file times in any kernel."""
@@ -54,19 +58,18 @@ class Slot:
     """A slot held by this process until it is closed. It is not thread-safe.
 
     Attributes:
-        tree: the folder in which files are run; the same path in every run.
+        tree: the folder in which files are run; the same path in every run. This class opens it through `_box` alone.
         stamper: detects changed files.
 
     Raises:
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, home: Path, folder: Path, handle: int) -> None:
-        self.tree = folder / "tree"
-        self._home, self._folder, self._handle = home, folder, handle
-        self._setups = folder / "setups"
-        self.stamper = Stamper(by_content=not _detects_mapped_writes(folder / "probe"))
-        self._lent = _ReusedFolders(folder / "lent", self.stamper)
+    def __init__(self, home: Path, number: str, handle: int) -> None:
+        self.tree = home / number / _TREE
+        self._home, self._box, self._handle = ConfinedFolder(home), ConfinedFolder(home / number), handle
+        self.stamper = Stamper(self._box, by_content=not detects_mapped_writes(home / number / "probe"))
+        self._lent = _ReusedFolders(self._box, self.stamper)
 
     @classmethod
     def take(cls, home: Path) -> Slot:
@@ -76,17 +79,15 @@ class Slot:
             ToolError: no slot is free, or the disk is full.
         """
         try:
-            home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            for number in range(_MOST_SLOTS):
-                folder = home / str(number)
-                folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            for number in map(str, range(_MOST_SLOTS)):
+                ConfinedFolder.made(home / number).close()
                 try:
-                    handle = lock_file(folder / "lock")
+                    handle = lock_file(home / number / "lock")
                 except BlockingIOError:
                     continue
-                slot = cls(home, folder, handle)
+                slot = cls(home, number, handle)
                 if not slot._lent.load():
-                    _remove(slot._lent.folder)
+                    _remove(slot._box, _LENT)
                 slot._evict()
                 return slot
         except OSError as error:
@@ -100,19 +101,21 @@ class Slot:
         if self._handle < 0:
             return
         try:
-            if not self._lent.save(self.tree):
-                _remove(self._lent.folder)
-            _remove(self.tree)
+            if not self._lent.save():
+                _remove(self._box, _LENT)
+            _remove(self._box, _TREE)
         finally:
+            self._box.close()
+            self._home.close()
             os.close(self._handle)
             self._handle = -1
 
     def empty(self) -> None:
         """Make `tree` an empty folder. Raise `ToolError` if it cannot be created."""
         try:
-            self._lent.take_back(self.tree)
-            _remove(self.tree)
-            self.tree.mkdir(mode=_PRIVATE)
+            self._lent.take_back()
+            _remove(self._box, _TREE)
+            self._box.make_folder(_TREE)
         except OSError as error:
             raise _unusable(self.tree, error) from error
 
@@ -132,24 +135,27 @@ class Slot:
         spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
         found: list[str] = []
         # All matches are in the folder that the pattern names before its first wildcard.
-        top = self.tree
-        for part in posixpath.dirname(_WILDCARD.split(pattern, maxsplit=1)[0]).split("/"):
-            top /= part
-            if part == ".." or not _is_folder(top):
-                return []
-        for folder, _, names in os.walk(top):
-            inside = os.path.relpath(folder, self.tree)
-            paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
-            found += filter(spec.match_file, paths)
-            if len(found) > _MOST_REPORTS:
-                raise ToolError(
-                    f"more than {_MOST_REPORTS:,} files match the pattern of reports; set one that matches fewer"
-                )
+        first = posixpath.dirname(_WILDCARD.split(pattern, maxsplit=1)[0])
+        if ".." in first.split("/") or not self._box.is_folder(top := _join(_TREE, first)):
+            return []
+        try:
+            for path, entry in self._box.walk(top, on_error=lambda _path, _error: None):
+                inside = path.removeprefix(f"{_TREE}/")
+                if not entry.is_dir and spec.match_file(inside):
+                    found.append(inside)
+                if len(found) > _MOST_REPORTS:
+                    break
+        except OSError as error:
+            raise ToolError(f"the reports cannot be looked for: {error.strerror or error}") from error
+        if len(found) > _MOST_REPORTS:
+            raise ToolError(
+                f"more than {_MOST_REPORTS:,} files match the pattern of reports; set one that matches fewer"
+            )
         return sorted(found)
 
     def has_setup(self, key: str) -> bool:
         """Return whether the result of a set-up is cached here."""
-        return (self._setups / key).is_dir()
+        return self._box.is_folder(f"{_SETUPS}/{key}")
 
     def save_setup(self, key: str, tracked: Mapping[str, str]) -> None:
         """Move the files that a set-up created out of `tree`, into the cache.
@@ -161,18 +167,17 @@ class Slot:
         Raises:
             ToolError: they cannot be moved.
         """
-        draft = self._setups / f"{key}.new"
+        draft = f"{_SETUPS}/{key}.new"
         try:
             self._lent.forget(key)
-            _remove(draft)
-            draft.mkdir(mode=_PRIVATE, parents=True)
-            for path in _untracked(self.tree, tracked):
-                target = draft / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (self.tree / path).rename(target)
-            draft.rename(self._setups / key)
+            _remove(self._box, draft)
+            self._box.make_folder(draft)
+            for path in _untracked(self._box, tracked):
+                self._box.make_folder(posixpath.dirname(f"{draft}/{path}"))
+                self._box.rename(f"{_TREE}/{path}", f"{draft}/{path}")
+            self._box.rename(draft, f"{_SETUPS}/{key}")
         except OSError as error:
-            raise _unusable(draft, error) from error
+            raise _unusable(self._box.path / draft, error) from error
         self._evict()
 
     def restore_setup(self, key: str) -> None:
@@ -181,58 +186,59 @@ class Slot:
         Raises:
             ToolError: they cannot be copied.
         """
-        cached = self._setups / key
+        box, cached = self._box, f"{_SETUPS}/{key}"
         try:
             with suppress(OSError):
-                os.utime(cached)
+                box.touch(cached)
             if self._lent.key != key:
-                _remove(self._lent.folder)
-            intact = self._lent.place(key, self.tree)
+                _remove(box, _LENT)
+            intact = self._lent.place(key)
             copied = []
-            for folder, names in _missing_entries(cached, self.tree, intact):
-                _copy([cached / folder / name for name in names], self.tree / folder)
-                copied += [path for name in names if _is_folder(self.tree / (path := _join(folder, name)))]
-            self._lent.record(key, self.tree, intact, copied)
+            for folder, names in _missing_entries(box, cached, intact):
+                _copy([box.path / cached / folder / name for name in names], self.tree / folder)
+                paths = [_join(folder, name) for name in names]
+                copied += [path for path in paths if box.is_folder(f"{_TREE}/{path}")]
+            self._lent.record(key, intact, copied)
         except OSError as error:
             raise _unusable(self.tree, error) from error
 
     def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
         """Return the result and control test that `save` cached; None if they are missing or damaged."""
-        path = self._home / "before" / f"{key}.json"
+        path = f"{_BEFORE}/{key}.json"
         try:
-            with path.open("rb") as file:
-                data = json.loads(file.read(_MOST_RESULT_BYTES))
-            os.utime(path)
+            data = json.loads(self._home.read(path, _MOST_RESULT_BYTES))
+            self._home.touch(path)
         except (OSError, ValueError, RecursionError):
             return None
         return _decode(data)
 
     def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
         """Cache a base's result and its control test. Errors are ignored: then the base is run again."""
-        folder = self._home / "before"
-        draft = folder / f"{key}.{os.getpid()}"
         with suppress(OSError):
-            folder.mkdir(mode=_PRIVATE, exist_ok=True)
-            draft.write_text(json.dumps(_encode(result, control)), encoding="utf-8")
-            draft.replace(folder / f"{key}.json")
+            self._home.make_folder(_BEFORE)
+            self._home.write(f"{_BEFORE}/{key}.json", json.dumps(_encode(result, control)).encode())
 
     def _evict(self) -> None:
         """Remove the least recently used caches, and the drafts of processes that died."""
         with suppress(OSError):
-            for path in self._setups.glob("*.new"):
-                _remove(path)
-        for path in _oldest(self._setups, _MOST_SETUPS):
-            _remove(path)
-        for path in _oldest(self._home / "before", _MOST_RESULTS):
+            for entry in self._box.entries(_SETUPS):
+                if entry.name.endswith(".new"):
+                    _remove(self._box, f"{_SETUPS}/{entry.name}")
+        for path in _oldest(self._box, _SETUPS, _MOST_SETUPS):
+            _remove(self._box, path)
+        for path in _oldest(self._home, _BEFORE, _MOST_RESULTS):
             with suppress(OSError):
-                path.unlink()
+                self._home.remove(path)
 
 
-def _remove(folder: Path) -> None:
+def _remove(box: ConfinedFolder, path: str) -> None:
     try:
-        remove_folder(folder)
-    except (WorkspaceError, NotADirectoryError) as error:
-        raise ToolError(f"the files of a test run could not be removed: {error}") from error
+        box.remove(path)
+    except OSError as error:
+        raise ToolError(
+            f"the files of a test run in {box.path / path} could not be removed: {error.strerror or error}; "
+            "remove them by hand"
+        ) from error
 
 
 Stamp: TypeAlias = "tuple[int | str, ...]"
@@ -249,79 +255,53 @@ class Stamper:
     update it when a file is written through shared memory (`mmap`); there the stamp includes the content.
     """
 
-    def __init__(self, *, by_content: bool) -> None:
-        self._by_content = by_content
+    def __init__(self, box: ConfinedFolder, *, by_content: bool) -> None:
+        self._box, self._by_content = box, by_content
 
-    def folder(self, folder: Path) -> Iterator[tuple[str, Stamp]]:
-        """Yield the stamps of a folder and of everything in it, by path. No link is followed.
+    def folder(self, folder: str) -> Iterator[tuple[str, Stamp]]:
+        """Yield the stamps of a folder of the slot and of everything in it, by path. No link is followed.
 
         Raises:
             OSError: a part of it is not accessible.
         """
-        pending = [""]
-        while pending:
-            inside = pending.pop()
-            yield inside, self._stamp(folder / inside, os.lstat(folder / inside))
-            with os.scandir(folder / inside) as entries:
-                for entry in entries:
-                    path = _join(inside, entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(path)
-                    else:
-                        yield path, self._stamp(entry, entry.stat(follow_symlinks=False))
+        yield "", self._stamp(folder, self._box.stat(folder))
+        for path, entry in self._box.walk(folder):
+            yield path.removeprefix(f"{folder}/"), self._stamp(path, entry)
 
-    def files(self, folder: Path, paths: Iterable[str]) -> dict[str, Stamp | None]:
-        """Return the stamps of some files of a folder; None for missing ones."""
+    def files(self, paths: Iterable[str]) -> dict[str, Stamp | None]:
+        """Return the stamps of some files of the tree; None for missing ones."""
         found: dict[str, Stamp | None] = {}
         for path in paths:
             try:
-                found[path] = self._stamp(folder / path, os.lstat(folder / path))
+                found[path] = self._stamp(f"{_TREE}/{path}", self._box.stat(f"{_TREE}/{path}"))
             except OSError:
                 found[path] = None
         return found
 
-    def _stamp(self, path: os.PathLike[str], found: os.stat_result) -> Stamp:
-        if stat.S_ISDIR(found.st_mode):
+    def _stamp(self, path: str, entry: Entry) -> Stamp:
+        found = entry.status
+        if entry.is_dir:
             return found.st_mode, 0, 0, 0, 0, ""
         digest = ""
-        if self._by_content and stat.S_ISREG(found.st_mode):
-            with open(path, "rb") as file:  # noqa: PTH123  an entry of a folder
+        if self._by_content and entry.is_file:
+            if found.st_size > found.st_blocks * _BLOCK_BYTES + _MOST_HOLE_BYTES:
+                raise UnsuitableFileError(errno.EOVERFLOW, "has holes that would take long to read", path)
+            with self._box.file(path) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest
-
-
-def _detects_mapped_writes(probe: Path) -> bool:
-    """Return whether the file system updates the times of a file that is written through shared memory.
-
-    Raises:
-        OSError: the file cannot be created.
-    """
-    probe.unlink(missing_ok=True)
-    with probe.open("xb+") as file:
-        file.write(b"0")
-        file.flush()
-        os.utime(file.fileno(), ns=(0, 0))
-        with mmap.mmap(file.fileno(), 1) as shared:
-            # Such file systems do not notice a write to a page that was read before.
-            shared[0] = shared[0] + 1
-        changed = os.fstat(file.fileno()).st_mtime_ns != 0
-    probe.unlink()
-    return changed
 
 
 class _ReusedFolders:
     """Folders of a set-up that were part of a run's tree. The next run uses their unchanged parts.
 
     Attributes:
-        folder: their place between two runs.
         key: the key of their set-up; empty if there are none.
     """
 
-    def __init__(self, folder: Path, stamper: Stamper) -> None:
-        self.folder, self._stamper = folder, stamper
+    def __init__(self, box: ConfinedFolder, stamper: Stamper) -> None:
+        self._box, self._stamper = box, stamper
         self.key = ""
         self._stamps: dict[str, dict[str, Stamp]] = {}  # of everything in a folder, by its path in the tree
-        self._record_file = folder.with_name(f"{folder.name}.json")
 
     def forget(self, key: str) -> None:
         """Forget the folders of a set-up that is made again."""
@@ -331,8 +311,8 @@ class _ReusedFolders:
     def load(self) -> bool:
         """Load the record of an earlier process. Return False if there is none."""
         try:
-            data = json.loads(self._record_file.read_bytes())
-            self._record_file.unlink()
+            data = json.loads(self._box.read(_RECORD, _MOST_RECORD_BYTES))
+            self._box.remove(_RECORD)
             self._stamps = {
                 folder: {path: tuple(stamp) for path, stamp in stamps.items()}
                 for folder, stamps in data["stamps"].items()
@@ -342,74 +322,70 @@ class _ReusedFolders:
             self._stamps = {}
         return bool(self._stamps)
 
-    def save(self, tree: Path) -> bool:
+    def save(self) -> bool:
         """Take the folders back and save their record. Return False if there are none, or the disk is full."""
         if not self._stamps:
             return False
         try:
-            self.take_back(tree)
-            self._record_file.write_text(
-                json.dumps({"key": self.key, "stamps": self._stamps}), encoding="ascii"
-            )
+            self.take_back()
+            record = json.dumps({"key": self.key, "stamps": self._stamps})
+            self._box.write(_RECORD, record.encode("ascii"))
         except OSError:
             return False
         return True
 
-    def take_back(self, tree: Path) -> None:
-        """Move the folders out of a tree, after its commands have ended."""
+    def take_back(self) -> None:
+        """Move the folders out of the tree, after its commands have ended."""
         for path in self._stamps:
-            target = self.folder / path
             # A run may have replaced the folder, or one above it, by a link.
-            if _is_folder(tree / path) and _is_reached_without_links(tree, path):
-                target.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            if self._box.is_folder(f"{_TREE}/{path}"):
+                self._box.make_folder(posixpath.dirname(f"{_LENT}/{path}"))
                 with suppress(OSError):  # a run may have made it inaccessible; then it is copied again
-                    (tree / path).rename(target)
+                    self._box.rename(f"{_TREE}/{path}", f"{_LENT}/{path}")
 
-    def place(self, key: str, tree: Path) -> set[str]:
-        """Move the folders of a set-up into a tree, without changed parts. Return those that are complete."""
+    def place(self, key: str) -> set[str]:
+        """Move the folders of a set-up into the tree, without changed parts. Return those that are complete."""
         if key != self.key:
             self._stamps = {}
         intact = set()
         for path, stamps in self._stamps.items():
-            source = self.folder / path
+            source, target = f"{_LENT}/{path}", f"{_TREE}/{path}"
             if (
-                _is_folder(source)
-                and not os.path.lexists(tree / path)
-                and _is_reached_without_links(tree, path)
+                self._box.is_folder(source)
+                and self._box.is_folder(posixpath.dirname(target))
+                and not self._box.exists(target)
             ):
                 changed, is_complete = self._changes_in(source, stamps)
                 for one in changed:
-                    if _is_folder(one):
-                        remove_folder(one)
-                    else:
-                        one.unlink(missing_ok=True)
+                    self._box.remove(one)
                 if is_complete:
                     intact.add(path)
-                if source.exists():
-                    source.rename(tree / path)
+                if self._box.exists(source):
+                    self._box.rename(source, target)
         return intact
 
-    def record(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
+    def record(self, key: str, intact: Collection[str], copied: Iterable[str]) -> None:
         """Record the stamps of the folders before a command runs in the tree.
 
         Args:
-            tree: contains the folders.
             intact: folders that `place` found complete.
             copied: folders that were copied since.
         """
         known = self._stamps if self.key == key else {}
         inside = tuple(f"{path}/" for path in known)
         folders = [
-            *(path for path in known if _is_folder(tree / path)),
+            *(path for path in known if self._box.is_folder(f"{_TREE}/{path}")),
             *(path for path in copied if path not in known and not path.startswith(inside)),
         ]
-        fresh = {path: dict(self._stamper.folder(tree / path)) for path in folders if path not in intact}
+        fresh = {
+            path: dict(self._stamper.folder(f"{_TREE}/{path}")) for path in folders if path not in intact
+        }
         self.key, self._stamps = key, {path: fresh.get(path) or known[path] for path in folders}
         newest = max((int(stamp[4]) for stamps in fresh.values() for stamp in stamps.values()), default=0)
         # Wait for the clock's next tick, so that a later change has another time.
         time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
 
-    def _changes_in(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
+    def _changes_in(self, folder: str, stamps: Mapping[str, Stamp]) -> tuple[list[str], bool]:
         """Return the changed and new files and folders, and whether all recorded ones are unchanged."""
         changed, same = [], 0
         try:
@@ -417,7 +393,7 @@ class _ReusedFolders:
                 if stamps.get(path) == stamp:
                     same += 1
                 else:
-                    changed.append(folder / path)
+                    changed.append(_join(folder, path))
         except OSError:  # a part that a run made inaccessible
             return [folder], False
         return changed, same == len(stamps)
@@ -459,63 +435,51 @@ def _decode(data: Any) -> tuple[RunResult, ControlTest | None] | None:
 
 
 def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
-def _is_reached_without_links(tree: Path, path: str) -> bool:
-    """Return whether the folder of a path exists and is not reached through a link."""
-    parent = (tree / path).parent
-    return parent.is_dir() and os.path.realpath(parent) == os.path.normpath(
-        os.path.join(os.path.realpath(tree), os.path.dirname(path))  # noqa: PTH118, PTH120  names
-    )
+    return "/".join(filter(None, (folder, name)))
 
 
 def _unusable(folder: Path, error: OSError) -> ToolError:
     return ToolError(f"tests cannot run in {folder}: {error.strerror or error}")
 
 
-def _oldest(folder: Path, most: int) -> list[Path]:
+def _oldest(box: ConfinedFolder, folder: str, most: int) -> list[str]:
     try:
-        dated = sorted(((path.stat().st_mtime_ns, path) for path in folder.iterdir()), reverse=True)
+        dated = sorted(((one.modified_ns, one.name) for one in box.entries(folder)), reverse=True)
     except OSError:
         return []
-    return [path for _, path in dated[most:]]
+    return [f"{folder}/{name}" for _, name in dated[most:]]
 
 
-def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
-    """Return the topmost paths that contain no file of the repository. No link is followed."""
+def _untracked(box: ConfinedFolder, tracked: Mapping[str, str]) -> list[str]:
+    """Return the topmost paths in the tree that contain no file of the repository. No link is followed."""
     folders = folders_of(tracked)
     found: list[str] = []
     pending = [""]
     while pending:
         inside = pending.pop()
-        with os.scandir(tree / inside) as entries:
-            for entry in entries:
-                path = _join(inside, entry.name)
-                if path in folders and entry.is_dir(follow_symlinks=False):
-                    pending.append(path)
-                elif path not in tracked and path not in folders and entry.name not in _NOT_CACHED:
-                    found.append(path)
+        for entry in box.entries(_join(_TREE, inside)):
+            path = _join(inside, entry.name)
+            if path in folders and entry.is_dir:
+                pending.append(path)
+            elif path not in tracked and path not in folders and entry.name not in _NOT_CACHED:
+                found.append(path)
     return found
 
 
-def _missing_entries(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield folders of `tree` with the entries of `kept` to copy into each: none for those in `intact`."""
+def _missing_entries(
+    box: ConfinedFolder, kept: str, intact: Collection[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield folders of the tree with the entries of `kept` to copy into each: none for those in `intact`."""
     pending = [""]
     while pending:
         inside = pending.pop()
         names = []
-        with os.scandir(kept / inside) as entries:
-            for entry in entries:
-                path = _join(inside, entry.name)
-                if not os.path.lexists(tree / path):
-                    names.append(entry.name)
-                elif path not in intact and entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
-                    pending.append(path)
+        for entry in box.entries(_join(kept, inside)):
+            path = _join(inside, entry.name)
+            present = box.find(f"{_TREE}/{path}")
+            if present is None:
+                names.append(entry.name)
+            elif path not in intact and entry.is_dir and present.is_dir:
+                pending.append(path)
         if names:
             yield inside, names
-
-
-def _is_folder(path: Path) -> bool:
-    """Return whether the path is a folder and not a link to one."""
-    return path.is_dir() and not path.is_symlink()

@@ -242,7 +242,9 @@ def test_a_named_file_must_be_there(place: Place) -> None:
 
 def test_a_file_that_is_none_or_no_text_is_named(place: Place) -> None:
     place.local.mkdir()
-    with pytest.raises(ConfigurationError, match=r"pullwright\.toml cannot be read: Is a directory"):
+    with pytest.raises(
+        ConfigurationError, match=r"pullwright\.toml is a folder, not a regular file: make it a regular file"
+    ):
         place.load()
     place.local.rmdir()
     place.local.write_bytes(b"label = '\xff'")
