@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from mcp.client import Transport
     from starlette.datastructures import Headers
     from starlette.requests import Request as HttpRequest
+    from starlette.responses import Response as HttpResponse
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
@@ -221,7 +222,7 @@ class CarelessStage(Stage):
     def web_parts(self) -> WebParts:
         if not self.off & {Defence.WEBHOOK, Defence.DASHBOARD}:
             return super().web_parts()
-        return WebParts(_TrustingReceiver, _OpenGate, _UnescapedPages, lambda: _ShortSecrets("c0"))
+        return WebParts(_TrustingReceiver, _OpenGate, _UnescapedPages, lambda: _ShortSecrets(token="c0"))
 
     def memory(self, context: BuildContext) -> LongTermMemory:
         memory = open_memory(context, "" if Defence.MEMORY in self.off else NAME)
@@ -252,7 +253,7 @@ class _TrustingReceiver(Receiver):
 class _OpenGate(Gate):
     """Lets everybody in, under each name."""
 
-    def _refusal(self, method: str, headers: Headers) -> str | None:
+    def _refusal(self, method: str, headers: Headers) -> HttpResponse | None:
         del method, headers
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 
 from orchestrator.app.cli.arguments import QUESTION
@@ -20,6 +22,7 @@ from tests.doubles import forked
 from tests.doubles.browser import axe, chromium
 from tests.doubles.fleets import busy_fleet
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
+from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.doubles.model_server import gated
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, program
 
@@ -49,7 +52,7 @@ def opened(home: Path, *flags: str) -> Iterator[str]:
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home), "TZ": "UTC"}
     with forked.piped("dashboard", *flags, environ=environ) as (process, out, _):
         address = out.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[A-Za-z0-9_-]{43}", address)
+        assert re.fullmatch(r"http://[0-9a-f]{32}\.localhost:\d+/\?token=[A-Za-z0-9_-]{43}", address)
         try:
             yield address
         finally:
@@ -246,12 +249,118 @@ def test_a_script_in_a_title_an_output_or_a_diff_does_not_run(own_state: Path, b
     made.end()
 
 
-def test_the_page_ends_at_once_with_a_stream_open(own_state: Path) -> None:
-    import urllib.request
+class Neighbour(Loopback):
+    """Another server of this machine. Its page asks the dashboard for everything that a page can ask for.
 
+    Attributes:
+        cookies: what browsers sent to this server.
+        referrers: where they came from.
+    """
+
+    def __init__(self, targets: list[str]) -> None:
+        super().__init__(_NeighbourHandler)
+        self.page = _NEIGHBOUR.replace("TARGETS", json.dumps(targets)).encode()
+        self.cookies: list[str] = []
+        self.referrers: list[str] = []
+
+
+class _NeighbourHandler(LoopbackHandler):
+    def do_GET(self) -> None:  # noqa: N802  the base class calls it so
+        owner: Neighbour = self.server.owner
+        owner.cookies += self.headers.get_all("Cookie", [])
+        owner.referrers += self.headers.get_all("Referer", [])
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(owner.page)))
+        self.end_headers()
+        self.wfile.write(owner.page)
+
+
+_NEIGHBOUR = """<!doctype html><body><script>
+const fields = () => new URLSearchParams({verb: "retry", repository: "octo/ledger", task: "issue-204"});
+(async () => {
+  for (const target of TARGETS) {
+    for (const [method, path] of [["GET", "/"], ["GET", "/stream"], ["POST", "/do"]]) {
+      const body = method === "POST" ? fields() : undefined;
+      await fetch(target + path, {method, body, mode: "no-cors", credentials: "include"}).catch(() => 0);
+    }
+    document.body.appendChild(document.createElement("iframe")).src = target + "/";
+    document.body.appendChild(document.createElement("iframe")).name = target;
+    const form = document.body.appendChild(document.createElement("form"));
+    Object.assign(form, {method: "post", action: target + "/do", target});
+    for (const [name, value] of fields()) form.appendChild(Object.assign(document.createElement("input"), {name, value}));
+    form.submit();
+    window.open(target + "/confirm?verb=retry&repository=octo/ledger&task=issue-204");
+  }
+})();
+</script>"""
+
+
+@slow
+def test_another_server_of_this_machine_sees_no_credential_and_begins_nothing(
+    own_state: Path, browser: Browser
+) -> None:
+    night(Home(own_state), datetime.now(UTC)).end()
     with opened(own_state) as address:
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        assert opener.open(address).status == 200
-        stream = opener.open(address.partition("?")[0] + "stream")
-        assert stream.readline() == b"retry: 2000\n"
-    stream.close()
+        url = httpx2.URL(address)
+        targets = [f"http://{name}:{url.port}" for name in ("127.0.0.1", "localhost", "[::1]", url.host)]
+        context = browser.new_context()
+        with Neighbour(targets) as neighbour:
+            port = httpx2.URL(neighbour.root).port
+            page = context.new_page()
+            page.goto(address)
+            page.get_by_role("heading", name="Needs you").wait_for()
+            assert [one["httpOnly"] for one in context.cookies()] == [True]
+            answers: list[int] = []
+            context.on(
+                "response", lambda one: answers.append(one.status) if f":{url.port}/" in one.url else None
+            )
+            for name in ("127.0.0.1", "localhost", "neighbour.localhost"):
+                with context.expect_event("response", lambda one: one.url == f"{targets[-1]}/do"):
+                    context.new_page().goto(f"http://{name}:{port}/")
+            page.evaluate(f"window.location = 'http://127.0.0.1:{port}/from-a-link'")
+            page.wait_for_url("**/from-a-link")
+            assert len(answers) > len(targets)
+            assert set(answers) <= {401, 403}
+            assert neighbour.cookies == []
+            own = [one for one in neighbour.referrers if f":{port}" not in one]
+            assert own == []
+            page.go_back()
+            page.get_by_role("heading", name="Needs you").wait_for()
+        context.close()
+
+
+@slow
+def test_reload_and_a_second_tab_work_and_an_address_of_an_earlier_start_says_that_it_is_closed(
+    own_state: Path, browser: Browser
+) -> None:
+    night(Home(own_state), datetime.now(UTC)).end()
+    context = browser.new_context()
+    page = context.new_page()
+    with opened(own_state) as address:
+        page.goto(address)
+        for tab in (page, context.new_page()):
+            tab.goto(address.partition("?")[0])
+            tab.get_by_role("heading", name="Needs you").wait_for()
+            tab.reload()
+            tab.get_by_role("heading", name="Needs you").wait_for()
+    with opened(own_state, "--port", str(httpx2.URL(address).port)) as later:
+        page.reload()
+        page.get_by_role("heading", name="This page is closed").wait_for()
+        page.goto(later)
+        page.get_by_role("heading", name="Needs you").wait_for()
+    context.close()
+
+
+def test_the_page_ends_at_once_with_a_stream_open(own_state: Path) -> None:
+    with opened(own_state) as address:
+        url = httpx2.URL(address)
+        headers = {"Host": f"{url.host}:{url.port}"}  # the name is found by browsers, not by every machine
+        here = httpx2.Client(base_url=f"http://127.0.0.1:{url.port}", trust_env=False, timeout=30)
+        exchanged = here.get(url.raw_path.decode(), headers=headers)
+        headers["Cookie"] = exchanged.headers["set-cookie"].partition(";")[0]
+        stream = here.stream("GET", "/stream", headers=headers)
+        lines = stream.__enter__().iter_lines()
+        assert next(lines) == "retry: 2000"
+    stream.__exit__(None, None, None)
+    here.close()

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,6 @@ _ITEM_CHARS = 600
 _LOOK_SECONDS = 0.2
 _LATEST = 5
 """Maximum actions and tool events shown after a turn."""
-_HOST = "127.0.0.1"
 _SQLITE = "sqlite:///"
 
 
@@ -332,7 +332,7 @@ def dashboard(options: argparse.Namespace) -> int:
     from orchestrator.app.dashboard.overview import DayCap, RunStore
     from orchestrator.app.dashboard.pages import Pages
     from orchestrator.app.dashboard.server import Dashboard, guarded
-    from orchestrator.app.dashboard.serving import BrowserSecrets, listen, serve
+    from orchestrator.app.dashboard.serving import BrowserSecrets, listen_for_browsers, serve
 
     home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
     settings = load_settings(flags, os.environ, Path.cwd()).settings
@@ -346,16 +346,15 @@ def dashboard(options: argparse.Namespace) -> int:
         DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),
         FleetActions(partial(find_fleet, options.config, os.environ), clock),
     )
-    with listen(_HOST, options.port) as bound:
-        port = bound.getsockname()[1]
-        print(f"http://{_HOST}:{port}/?token={known.token}", flush=True)
+    with ExitStack() as stack:
+        stack.callback(page.fleet.close)
+        bound = [stack.enter_context(one) for one in listen_for_browsers(options.port)]
+        app = guarded(page, bound[0].getsockname()[1])
+        print(app.address, flush=True)
         print(
             f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
         )
-        try:
-            asyncio.run(serve(guarded(page, port), bound, page.stopping))
-        finally:
-            page.fleet.close()
+        asyncio.run(serve(app, bound, page.stopping))
     return DONE
 
 

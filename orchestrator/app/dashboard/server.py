@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
     from orchestrator.app.dashboard.actions import FleetActions, Look, TaskActions
     from orchestrator.app.dashboard.overview import DayCap, Overview, RunStore
@@ -151,10 +150,9 @@ def make_app(dashboard: Dashboard) -> Starlette:
     return Starlette(routes=routes)
 
 
-def guarded(dashboard: Dashboard, port: int) -> ASGIApp:
+def guarded(dashboard: Dashboard, port: int) -> Gate:
     """Create the application with access control."""
-    hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
-    return Gate(make_app(dashboard), hosts, dashboard.secrets)
+    return Gate(make_app(dashboard), port, dashboard.secrets)
 
 
 async def _style(_request: Request) -> Response:

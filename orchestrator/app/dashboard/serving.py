@@ -6,6 +6,7 @@ They serve the dashboard, a worker's health and GitHub's webhooks.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import json
@@ -25,7 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from orchestrator.app.dashboard.http_server import ServerLimits, serving
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import bracketed, is_loopback
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.repositories import repository_key
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _BACKLOG = 64
+_MOST_TRIED_PORTS = 20
+_NO_IPV6 = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -57,16 +60,40 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if bound is not None:
             bound.close()
-        raise ConfigurationError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
+        raise ConfigurationError(
+            f"cannot listen at {bracketed(host)}:{port}: {error.strerror or error}"
+        ) from error
     return bound
 
 
-async def serve(app: ASGIApp, bound: socket.socket, stopping: asyncio.Event) -> None:
+def listen_for_browsers(port: int) -> list[socket.socket]:
+    """Open sockets at both loopback addresses with the same port, which the system chooses for 0.
+
+    Browsers ask ::1 first for a name below `localhost`, so no other program may listen there.
+
+    Raises:
+        ConfigurationError: the port cannot be listened at.
+    """
+    for _ in range(_MOST_TRIED_PORTS):
+        first = listen("127.0.0.1", port)
+        try:
+            return [first, listen("::1", first.getsockname()[1])]
+        except ConfigurationError as error:
+            reason = error.__cause__
+            if isinstance(reason, OSError) and reason.errno in _NO_IPV6:
+                return [first]
+            first.close()
+            if port:
+                raise
+    raise ConfigurationError("cannot listen at [::1]: other programs have the ports; choose one with --port")
+
+
+async def serve(app: ASGIApp, bound: Collection[socket.socket], stopping: asyncio.Event) -> None:
     """Serve requests until a signal ends the program."""
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
-    async with serving(app, bound):
+    async with serving(app, *bound):
         await stopping.wait()
 
 
@@ -77,6 +104,8 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PROMETHEUS = (
     "text/plain; version=0.0.4; charset=utf-8"  # https://prometheus.io/docs/instrumenting/exposition_formats
 )
+_OWN_NAME = re.compile(r"(?:(?:[a-z0-9-]++\.)*+localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?+")
+"""A name of this machine, as the `Host` header has it, with or without a port."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Connection": "close"}
 
 
@@ -249,17 +278,23 @@ _PAGE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
 _SAFE = frozenset({"GET", "HEAD"})
 _TOKEN_BYTES = 32
 _TOKEN_FIELD = "token"  # noqa: S105  the name of a field
+_NAME_BYTES = 16
+_COOKIE = "pullwright"
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSecrets:
-    """The secrets that a browser must have.
+    """The secrets of one start of the dashboard, which a browser must have.
 
     Attributes:
+        name: the host name below `localhost` under which this server alone answers. Browsers send a cookie to all
+            ports of its host, so a host that others use too, such as 127.0.0.1, would share the session with them.
+            No other page of this host was ever open, so no service worker or cookie of another program is there.
         token: part of the printed address; it opens the page in any browser of this machine.
         session: value of the cookie that the address with the token sets.
     """
 
+    name: str = field(default_factory=lambda: f"{secrets.token_hex(_NAME_BYTES)}.localhost", repr=False)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES), repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES), repr=False)
 
@@ -278,17 +313,22 @@ class Gate:
     """Passes on allowed requests, and adds the security headers to every response.
 
     Attributes:
-        hosts: the allowed values of the `Host` header, with the port.
+        port: where the server listens.
     """
 
     app: ASGIApp
-    hosts: frozenset[str]
+    port: int
     secrets: BrowserSecrets
 
     @property
-    def cookie(self) -> str:
-        """The cookie's name. It has the port, because browsers share cookies between the ports of a host."""
-        return f"pullwright-{min(self.hosts).rpartition(':')[2]}"
+    def host(self) -> str:
+        """The only allowed value of the `Host` header."""
+        return f"{self.secrets.name}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        """The address that opens the page."""
+        return f"http://{self.host}/?{_TOKEN_FIELD}={self.secrets.token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or pass it on."""
@@ -303,28 +343,22 @@ class Gate:
 
         refusal = self._refusal(scope["method"], headers)
         if refusal is not None:
-            app: ASGIApp = PlainTextResponse(refusal, 403)
+            app: ASGIApp = refusal
         elif (place := self._exchanged(scope)) is not None:
-            cookie = f"{self.cookie}={self.secrets.session}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{_COOKIE}={self.secrets.session}; Path=/; HttpOnly; SameSite=Strict"
             app = PlainTextResponse("", 303, {"location": place, "set-cookie": cookie})
         elif not self._is_known(headers):
-            from orchestrator.app.dashboard.pages import TEMPLATES
-            from orchestrator.app.html.page import content_policy, html_from_template, stylesheet
-
-            values = {"style": stylesheet(), "policy": content_policy()}
-            app = HTMLResponse(html_from_template("closed.html", values, folder=TEMPLATES), 401)
+            app = _closed(401)
         else:
             app = self.app
         await app(scope, receive, send_with_policy)
 
-    def _refusal(self, method: str, headers: Headers) -> str | None:
-        """Return why a request is refused because of its headers; None if it is not."""
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
-            return _NOT_HERE
-        own = [[f"http://{host}"] for host in self.hosts]
-        if method not in _SAFE and headers.getlist("origin") not in own:
-            return "this was sent by another page\n"
+    def _refusal(self, method: str, headers: Headers) -> Response | None:
+        """Return the response to a request that is refused because of its headers; None if it is not."""
+        if [host.lower() for host in headers.getlist("host")] != [self.host]:
+            return _closed(403) if _is_of_this_machine(headers) else PlainTextResponse(_NOT_HERE, 403)
+        if method not in _SAFE and headers.getlist("origin") != [f"http://{self.host}"]:
+            return PlainTextResponse("this was sent by another page\n", 403)
         return None
 
     def _exchanged(self, scope: Scope) -> str | None:
@@ -346,5 +380,19 @@ class Gate:
             cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
         except CookieError:
             return False
-        given = cookies.get(self.cookie)
+        given = cookies.get(_COOKIE)
         return given is not None and hmac.compare_digest(given.value.encode(), self.secrets.session.encode())
+
+
+def _is_of_this_machine(headers: Headers) -> bool:
+    """Return whether a request was made under a name of this machine, as by the address of an earlier start."""
+    return [bool(_OWN_NAME.fullmatch(host.lower())) for host in headers.getlist("host")] == [True]
+
+
+def _closed(status: int) -> Response:
+    """Create the page that says how to open the dashboard."""
+    from orchestrator.app.dashboard.pages import TEMPLATES
+    from orchestrator.app.html.page import content_policy, html_from_template, stylesheet
+
+    values = {"style": stylesheet(), "policy": content_policy()}
+    return HTMLResponse(html_from_template("closed.html", values, folder=TEMPLATES), status)

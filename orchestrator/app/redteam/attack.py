@@ -150,7 +150,8 @@ class WorldRequest(_Part):
     """A request to the webhook or to the dashboard.
 
     Placeholders in `path`, `headers` and `body`: `{{text}}` is the attacker's text, `{{blanks N}}` N spaces,
-    `{{number}}` the number of the request in two digits, `{{host}}` the server's address, `{{form}}` its form token.
+    `{{number}}` the number of the request in two digits, `{{host}}` the server's address, `{{port}}` its port,
+    `{{form}}` its form token.
 
     Attributes:
         signed_with: the secret of the signature: `ours`, `another`, or empty for no signature.

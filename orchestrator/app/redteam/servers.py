@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.events import Event
 
-_HOST = "127.0.0.1:8788"
+_PORT = 8788
 _RUN = "20261123-150000-0000000"
 _SECRET_BYTES = 20
 _QUEUE_SECONDS = 600.0
 """Time limit for the queue. It is long, so that a slow queue is not taken for a defence."""
 _MOST_SHOWN = 120
-_WORD = re.compile(r"\{\{(text|form|run|host|number|blanks) ?([0-9]*)\}\}")
+_WORD = re.compile(r"\{\{(text|form|run|host|port|number|blanks) ?([0-9]*)\}\}")
 _HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
 _OWN_SCRIPT = "/live.js"
 
@@ -75,6 +75,10 @@ class Served:
     def __post_init__(self) -> None:
         self.known = self.parts.secrets()
 
+    @property
+    def _host(self) -> str:
+        return f"{self.known.name}:{_PORT}"
+
     async def play(self) -> None:
         """Send the attacker's requests, and add the responses to the evidence.
 
@@ -86,7 +90,7 @@ class Served:
         app = self._webhook(queue) if is_webhook else self._dashboard()
         transport = httpx2.ASGITransport(app=app)
         try:
-            async with httpx2.AsyncClient(transport=transport, base_url=f"http://{_HOST}") as client:
+            async with httpx2.AsyncClient(transport=transport, base_url=f"http://{self._host}") as client:
                 for request in self.attack.world.requests:
                     for number in range(request.times):
                         await self._send(client, request, number)
@@ -101,7 +105,7 @@ class Served:
         if request.signed_with:
             headers["X-Hub-Signature-256"] = self._signature(request, body)
         if request.with_cookie:
-            headers["Cookie"] = f"pullwright-{_HOST.rpartition(':')[2]}={self.known.session}"
+            headers["Cookie"] = f"pullwright={self.known.session}"
         path = self._fill(request.path, number)
         answer = await client.request(request.method, path, content=body or None, headers=headers)
         heading = _HEADING.search(answer.text)
@@ -120,7 +124,8 @@ class Served:
             "text": self.scene.fill(self.attack.text),
             "form": self.known.form,
             "run": _RUN,
-            "host": _HOST,
+            "host": self._host,
+            "port": str(_PORT),
             "number": f"{number:02x}",
         }
         return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
@@ -142,7 +147,7 @@ class Served:
             DayCap(),
             FleetActions(_no_fleet, clock),
         )
-        return self.parts.gate(make_app(page), frozenset({_HOST}), self.known)
+        return self.parts.gate(make_app(page), _PORT, self.known)
 
 
 @dataclass

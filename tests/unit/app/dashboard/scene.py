@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
 PORT = 8799
-ORIGIN = f"http://127.0.0.1:{PORT}"
+NAME = "the-name.localhost"
+ORIGIN = f"http://{NAME}:{PORT}"
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class DashboardScene:
     def app(self) -> ASGIApp:
         return guarded(self.dashboard, PORT)
 
-    def browser(self, *, knows_the_token: bool = True, host: str = f"127.0.0.1:{PORT}") -> httpx2.AsyncClient:
-        cookies = {f"pullwright-{PORT}": self.dashboard.secrets.session} if knows_the_token else {}
+    def browser(self, *, knows_the_token: bool = True, host: str = f"{NAME}:{PORT}") -> httpx2.AsyncClient:
+        cookies = {"pullwright": self.dashboard.secrets.session} if knows_the_token else {}
         return httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=self.app), base_url=f"http://{host}", cookies=cookies
         )
@@ -64,7 +65,7 @@ def no_fleet() -> str:
 def make_scene(folder: Path, database: str = "") -> DashboardScene:
     home = Home(folder / "home")
     clock = ManualClock(NOW)
-    known = BrowserSecrets("the-token", "the-session")
+    known = BrowserSecrets(NAME, "the-token", "the-session")
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}
     page = Dashboard(
         RunStore(home),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -14,7 +15,7 @@ from orchestrator.app.dashboard.server import event_text
 from orchestrator.app.dashboard.serving import BrowserSecrets
 from orchestrator.app.html import page as html_page
 from orchestrator.app.html.page import Output, Step
-from tests.unit.app.dashboard.scene import PORT, make_scene, messages
+from tests.unit.app.dashboard.scene import ORIGIN, make_scene, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,10 +44,16 @@ def test_a_token_is_too_long_to_be_guessed() -> None:
     assert len(BrowserSecrets().token) == len(BrowserSecrets().session) == 43  # 256 bits
 
 
+def test_each_start_has_a_host_of_its_own() -> None:
+    names = {BrowserSecrets().name for _ in range(100)}
+    assert len(names) == 100
+    assert all(re.fullmatch(r"[0-9a-f]{32}\.localhost", name) for name in names)  # 128 bits
+
+
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example", "///evil.example"])
 async def test_an_address_that_leads_away_with_its_token(tmp_path: Path, path: str) -> None:
     scene = make_scene(tmp_path)
-    request = httpx2.Request("GET", f"http://127.0.0.1:{PORT}")
+    request = httpx2.Request("GET", ORIGIN)
     request.url = request.url.copy_with(raw_path=f"{path}?token=the-token".encode())
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=scene.app)) as browser:
         answer = await browser.send(request)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.app.dashboard.scene import ORIGIN, PORT, make_scene
+from tests.unit.app.dashboard.scene import NAME, ORIGIN, PORT, make_scene
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ async def test_the_address_with_its_token_is_exchanged_for_a_cookie_at_once(tmp_
         answer = await browser.get("/runs?token=the-token&before=x")
         assert (answer.status_code, answer.headers["location"]) == (303, "/runs?before=x")
         cookie = answer.headers["set-cookie"]
-        assert cookie == f"pullwright-{PORT}=the-session; Path=/; HttpOnly; SameSite=Strict"
+        assert cookie == "pullwright=the-session; Path=/; HttpOnly; SameSite=Strict"
         assert "the-token" not in cookie + answer.text
         assert (await browser.get("/")).status_code == 200
 
@@ -41,15 +41,22 @@ async def test_without_the_token_there_is_nothing(tmp_path: Path, query: str) ->
 async def test_a_wrong_cookie_is_none(tmp_path: Path, cookie: str) -> None:
     scene = make_scene(tmp_path)
     async with scene.browser(knows_the_token=False) as browser:
-        answer = await browser.get("/", headers={"Cookie": f"pullwright-{PORT}={cookie}"})
+        answer = await browser.get("/", headers={"Cookie": f"pullwright={cookie}"})
     assert answer.status_code == 401
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:8799"],
+    [
+        "evil.example",
+        f"evil.example:{PORT}",
+        "localhost.evil.example:8799",
+        f"{NAME}.evil.example:{PORT}",
+        "",
+        "[",
+    ],
 )
-async def test_another_name_of_this_machine_is_refused_even_with_the_token(tmp_path: Path, host: str) -> None:
+async def test_a_name_of_somebody_else_is_refused_even_with_the_token(tmp_path: Path, host: str) -> None:
     scene = make_scene(tmp_path)
     async with scene.browser() as browser:
         answer = await browser.get("/?token=the-token", headers={"Host": host})
@@ -57,7 +64,41 @@ async def test_another_name_of_this_machine_is_refused_even_with_the_token(tmp_p
 
 
 @pytest.mark.parametrize(
-    "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", f"https://127.0.0.1:{PORT}"]
+    "host",
+    [
+        *(
+            f"127.0.0.1:{PORT}",
+            f"localhost:{PORT}",
+            f"[::1]:{PORT}",
+            "127.0.0.1",
+            "localhost",
+            f"{NAME}:1",
+            NAME,
+        ),
+        *(f"an-earlier-start.localhost:{PORT}", f"x.{NAME}:{PORT}"),
+    ],
+)
+async def test_a_name_that_other_servers_share_gets_the_closed_page_and_no_cookie(
+    tmp_path: Path, host: str
+) -> None:
+    scene = make_scene(tmp_path)
+    form = {"form": scene.dashboard.secrets.form, "verb": "stop", "run": "x"}
+    headers = {"Host": host, "Origin": f"http://{host}"}
+    async with scene.browser() as browser:
+        answers = [await browser.get(path, headers=headers) for path in ("/", "/?token=the-token", "/runs")]
+        answers.append(await browser.post("/do", data=form, headers=headers))
+    for answer in answers:
+        assert answer.status_code == 403
+        assert "This page is closed" in answer.text
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(None, "null", "http://evil.example", "http://127.0.0.1:1", f"http://127.0.0.1:{PORT}"),
+        *(f"http://localhost:{PORT}", f"http://{NAME}:1", f"http://{NAME}", f"https://{NAME}:{PORT}"),
+    ],
 )
 async def test_a_form_of_another_page_is_refused(tmp_path: Path, origin: str | None) -> None:
     scene = make_scene(tmp_path)

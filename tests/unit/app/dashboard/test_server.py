@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,7 +15,7 @@ import pytest
 from lxml import html
 
 from orchestrator.app.dashboard.http_server import serving
-from orchestrator.app.dashboard.serving import listen
+from orchestrator.app.dashboard.serving import listen, listen_for_browsers
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
@@ -185,12 +186,10 @@ class Streaming:
 
             port = bound.getsockname()[1]
             app = guarded(self.scene.dashboard, port)
-            cookies = {f"pullwright-{port}": self.scene.dashboard.secrets.session}
+            headers |= {"Host": app.host, "Cookie": f"pullwright={self.scene.dashboard.secrets.session}"}
             async with (
                 serving(app, bound),
-                httpx2.AsyncClient(
-                    base_url=f"http://127.0.0.1:{port}", cookies=cookies, timeout=30
-                ) as client,
+                httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
                 client.stream("GET", path, headers=headers) as answer,
             ):
                 assert answer.headers["content-type"].startswith("text/event-stream")
@@ -312,3 +311,26 @@ async def test_a_pause_is_counted_down(scene: DashboardScene) -> None:
 def test_an_address_that_is_taken_is_said_in_one_line() -> None:
     with listen("127.0.0.1", 0) as bound, pytest.raises(ConfigurationError, match="cannot listen at 127"):
         listen("127.0.0.1", bound.getsockname()[1])
+
+
+def test_no_other_program_can_listen_where_browsers_look_first() -> None:
+    first, *second = listen_for_browsers(0)
+    with first, ExitStack() as stack:
+        for one in second:  # a machine may have no IPv6
+            stack.enter_context(one)
+        port = first.getsockname()[1]
+        assert [one.getsockname()[:2] for one in second] == [("::1", port)] * len(second)
+        for host in ("127.0.0.1", "::1")[: 1 + len(second)]:
+            with pytest.raises(ConfigurationError, match="cannot listen at"):
+                listen(host, port)
+        with pytest.raises(ConfigurationError, match=r"cannot listen at 127\.0\.0\.1"):
+            listen_for_browsers(port)
+
+
+def test_a_port_that_another_program_has_at_one_address_is_not_used() -> None:
+    try:
+        other = listen("::1", 0)
+    except ConfigurationError:
+        pytest.skip("this machine has no IPv6")
+    with other, pytest.raises(ConfigurationError, match=r"cannot listen at \[::1\]"):
+        listen_for_browsers(other.getsockname()[1])
