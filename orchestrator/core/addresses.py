@@ -103,7 +103,8 @@ def holds_credential(address: str) -> bool:
 
 def without_credential(address: str) -> str:
     """Return an address without the credential before its host, so that it can be shown."""
-    return _WITH_USER.sub(r"\g<scheme>://", address, count=1) if _WITH_USER.match(address) else address
+    found = _WITH_USER.match(address)
+    return f"{found['scheme']}://{address[found.end() :]}" if found else address
 
 
 def certificates_for(url: str) -> ssl.SSLContext | bool:

@@ -86,7 +86,7 @@ _SECRET_ADDRESSES = frozenset({"webhook", "webhooks", "hook", "sas"})
 """Addresses that are secrets themselves: anyone who knows one can use it."""
 
 # Bundler's way to write a server's name: https://bundler.io/man/bundle-config.1.html
-_BUNDLER_SERVER = re.compile(r"bundle_\w+__\w+", re.IGNORECASE)
+_BUNDLER_SERVER = re.compile(r"bundle_(?>\w+?__)\w+", re.IGNORECASE)
 _URL_WITH_USER = re.compile(r"://([^/\s?#@:]*)(?::([^/\s?#]*))?@")
 _LONG_USER_CHARS = 20
 _KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TABLE = "mcp"
 _MOST_SERVERS = 50
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
 _IGNORED_KEYS = frozenset(
     {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
 )
@@ -265,7 +265,7 @@ class _Reader:
 
         def value(match: re.Match[str]) -> str:
             name, default = match[1], match[2]
-            if match[0] == REPOSITORY:
+            if f"{match[0]}}}" == REPOSITORY:
                 return REPOSITORY
             found = self.environ.get(name) or default
             if found is None:
@@ -278,7 +278,10 @@ class _Reader:
                 )
             return found
 
-        return _VARIABLE.sub(value, text)
+        # A brace ends at most one variable, so each part between two braces is searched once.
+        *parts, rest = text.split("}")
+        filled = (_VARIABLE.subn(value, part) for part in parts)
+        return "".join(part if count else f"{part}}}" for part, count in filled) + rest
 
 
 def _entry(values: Mapping[str, Any], where: str) -> _Entry:

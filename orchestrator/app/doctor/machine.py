@@ -182,7 +182,7 @@ def _git() -> ProbeFinding:
     with tempfile.TemporaryDirectory() as folder:
         said = HostGit(Path(folder)).run("version", doing="cannot ask git for its version")
     text = said.decode("utf-8", "replace").strip()
-    match = re.search(r"(\d+)\.(\d+)[^\s]*", text)
+    match = re.search(r"(?<!\d)(\d++)\.(\d+)\S*", text)
     if match is None:
         return failed(f"git printed {text!r} instead of a version", _GIT)
     if (int(match[1]), int(match[2])) < LEAST_GIT:

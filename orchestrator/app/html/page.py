@@ -303,7 +303,7 @@ def _environment(folder: Path | None) -> Environment:
 LineKind: TypeAlias = Literal["added", "removed", "same", "hunk", "note"]
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_FILE = re.compile(r"diff --git .*?(?: \"b/(?P<quoted>.*)\"| b/(?P<plain>.*))")
+_FILE = re.compile(r"diff --git (?>.*? (?=\"?b/))(?:\"b/(?P<quoted>.*)\"|b/(?P<plain>.*))")
 _MOST_LINES = 2_000
 _MOST_LINE_CHARS = 2_000
 

@@ -363,11 +363,11 @@ def workflow_text(template: str, plan: WorkflowPlan) -> str:
         line = f"    if: {condition}\n" if condition else ""
         text = _once(text, r"    if: vars\.PULLWRIGHT_MODEL != ''\n", line)
     if plan.has_tests:
-        text = _once(text, r"test-command: \$\{\{.*\}\}", f"test-command: auto # as {LOCAL_FILE} says")
-        text = _once(text, r" *setup-command: \$\{\{.*\}\}\n", "")
+        text = _once(text, r"test-command: \$\{\{[^{}\n]*\}\}", f"test-command: auto # as {LOCAL_FILE} says")
+        text = _once(text, r" *setup-command: \$\{\{[^{}\n]*\}\}\n", "")
         hosts = "".join(f"\n            {host}" for host in plan.hosts)
         line = f"          allow-host: |{hosts}\n" if hosts else ""
-        text = _once(text, r" *allow-host: \$\{\{.*\}\}\n", line)
+        text = _once(text, r" *allow-host: \$\{\{[^{}\n]*\}\}\n", line)
     return text
 
 

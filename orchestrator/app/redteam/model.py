@@ -100,7 +100,7 @@ def to_instruction(value: Mapping[str, Any]) -> Instruction:
     )
 
 
-_RESULT = re.compile(r"\{\{\s*result\s+(\d+)((?:\s*\|\s*[^|{}]+)*)\s*\}\}")
+_RESULT = re.compile(r"\{\{\s*+result\s++(\d++)\s*+((?>(?:\|[^|{}]+)*))\}\}")
 _COUNTER = re.compile(r"\{\{\s*n\s*\}\}")
 _FILLER = re.compile(r"\{\{\s*filler\s+(\d{1,8})\s*\}\}")
 _LINES = re.compile(r"\{\{\s*lines\s+(\d{1,6})\s*\}\}")

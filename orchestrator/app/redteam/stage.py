@@ -364,7 +364,7 @@ class Stage:
         return Site(forge, lambda: Source(repository, self.base), lambda: None, label=NAME)
 
 
-_REPORT = re.compile(r"\{\{report(?: +([^}]*))?\}\}")
+_REPORT = re.compile(r"\{\{report(?: ++([^{}]*))?\}\}")
 _OPENS, _CLOSES = "```json\n", "\n```"
 
 

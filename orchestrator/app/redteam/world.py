@@ -81,7 +81,7 @@ _OF_PLACE = {
     AttackPlace.TOOL_OUTPUT: "docs/deep/manual.txt",
 }
 _WORD = re.compile(r"\{\{\s*([a-z]+)(?:\s+([A-Z_]+))?\s*\}\}")
-_HIDDEN = re.compile(r"\{\{(tags|selectors):(.*?):\}\}", re.DOTALL)
+_HIDDEN = re.compile(r"\{\{(tags|selectors):((?:[^{}]|\{(?!\{)|\}(?!\}))*):\}\}")
 _IDLE_SECONDS = "120"
 NAME = "redteam/greeting"
 FORGE_HOST = "forge.example"

@@ -62,7 +62,9 @@ if TYPE_CHECKING:
 _SECONDS_A_MINUTE = 60.0
 _MOST_RUNS_READ = 200
 _MOST_DIFF_CHARS = 20_000
-_TITLE_PREFIX = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
+_TITLE_PREFIX = re.compile(
+    r"(?:(?<!#)#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE
+)
 _MOST_CONTINUED = 100
 """Most earlier runs that a conversation continues."""
 

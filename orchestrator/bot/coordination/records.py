@@ -306,7 +306,7 @@ class _Growth:
         return size
 
 
-_REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
+_REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*+(?:/|\Z))*")
 # The limit of what a fetch of records may write: anybody who can push can make a record as large as the server allows.
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_PAGES_BYTES = 64 << 20

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.base import TrackedFile
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
+_PART = re.compile(r"(?:[A-Z](?![a-z]))+|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
 _MENTION = re.compile(r"[\w@+-]+(?:[./\\][\w@+-]+)*")
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 _CODE_WORD = re.compile(r"\b(?:[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|\w*[^\W_]_[^\W_]\w*|[^\W\d]\w*(?=\(\)))")

@@ -31,7 +31,7 @@ _DCO_FILES = frozenset({"dco", "dco.txt", ".github/dco.yml"})
 
 Trailer = Literal["none", "assisted-by", "co-authored-by"]
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#>]|\d+[.)])\s)")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n(?:[^\S\n]*\n)+|\n(?=[^\S\n]*(?:[-*+#>]|\d+[.)])\s)")
 _MACHINE = r"(?:AI|A\.I\.|LLMs?|(?:large )?language models?|generative (?:AI|models?)|Copilot|ChatGPT|Claude|coding agents?)"
 _WORK = r"(?:contributions?|code|content|changes?|commits?|patch(?:es)?|pull requests?|PRs?|submissions?|tools?|agents?)"
 _BANS = tuple(
@@ -160,8 +160,8 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
 # Places and names: https://docs.github.com/communities/using-templates-to-encourage-useful-issues-and-pull-requests
 _TEMPLATE_FOLDERS = ("", ".github", "docs")
 _TEMPLATE_NAMES = ("pull_request_template.md", "pull_request_template.txt", "pull_request_template")
-_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>\S.*?)[ \t]*#*$")
-_COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
+_HEADING = re.compile(r"#{1,6}[ \t]++(?P<title>\S.*)")
+_COMMENT = re.compile(r"<!--.*?(?:(?P<end>-->)\s*|\Z)", re.DOTALL)
 _DESCRIPTIVE = re.compile(r"descri|summary|what|change|overview|purpose", re.IGNORECASE)
 
 
@@ -180,7 +180,7 @@ def fill_template(template: str, body: str) -> str:
 
     A body with all headings of the template is returned unchanged. Comments, which instruct authors, are dropped.
     """
-    plain = _COMMENT.sub("", template).strip()
+    plain = _COMMENT.sub(lambda found: "" if found["end"] else found[0], template).strip()
     headings = list(_headings(plain))
     if not headings:
         return f"{body}\n\n{plain}".strip()
@@ -197,7 +197,8 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
     for line in text.splitlines(keepends=True):
         before, fence = fence, fence_after(line, fence)
         if not (before or fence) and (heading := _HEADING.match(line.rstrip("\n"))):
-            yield heading["title"], at + heading.end()
+            title = heading["title"]
+            yield title.rstrip("#").rstrip(" \t") or title[0], at + heading.end()
         at += len(line)
 
 

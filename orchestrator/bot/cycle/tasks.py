@@ -218,7 +218,7 @@ def _digest(text: str) -> str:
 CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
 """A choice below a question, in the format of `ask_question`."""
 
-OUR_COMMENT = re.compile(r"<!-- pullwright:[^\n]* -->")
+OUR_COMMENT = re.compile(r"<!-- pullwright:[^\n<>]* -->")
 
 
 def asked_at(task: Task) -> int | None:

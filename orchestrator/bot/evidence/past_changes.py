@@ -38,7 +38,8 @@ _MOST_LINES = 20_000
 _PROSE = (".md", ".rst", ".txt", ".adoc", ".org")
 _REMOVED = "(removed)"
 
-_LINK = re.compile(r"\bhttps?://[^\s<>()\[\]\"'`]+/(?:pull|pulls|commit|commits|compare)/[^\s<>()\[\]\"'`]*")
+_ADDRESS = re.compile(r"\bhttps?://([^\s<>()\[\]\"'`]++)")
+_OF_CHANGE = re.compile(r".(?=/(?:pull|pulls|commit|commits|compare)/)")
 _HEXADECIMAL = re.compile(rf"\b[0-9a-f]{{{_LEAST_ID_DIGITS},64}}\b")
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _PATCH = re.compile(r"(?:diff --git |Index: \S|--- (?:a/|\S+\t)|\+\+\+ (?:b/|\S+\t))")
@@ -49,8 +50,10 @@ _TRAILER = re.compile(
     r"(?:(?:co-authored|signed-off|reviewed|acked|tested|reported|assisted|suggested)-by|change-id|cc)[ \t]*:",
     re.IGNORECASE,
 )
-_CLOSES = re.compile(r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t]*:?[ \t]+\S*#\d+[.,;]?", re.IGNORECASE)
-_MERGED = re.compile(r"\s*\(#\d+\)\s*$")
+_CLOSES = re.compile(
+    r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)(?:[ \t]*+:)?[ \t]++\S*#\d+[.,;]?", re.IGNORECASE
+)
+_MERGED = re.compile(r"(?<!\s)\s*\(#\d+\)\s*$")
 """GitHub's suffix to the title of a squashed pull request."""
 _BULLET = re.compile(r"[ \t]*(?:[*+>-]|\d+[.)])?[ \t]*`*")
 
@@ -165,22 +168,24 @@ def _hint_in(line: str, real: RealChange, *, is_commit: bool) -> str:
         return ""
     if _TRAILER.match(plain):
         return Hint.TRAILER
-    begins = _BULLET.sub("", line, count=1)
+    bullet = _BULLET.match(line)
+    begins = line[bullet.end() :] if bullet else line
     return Hint.FILE if any(begins.startswith(path) for path in real.paths) else ""
 
 
 def _without_references(line: str, real: RealChange, removed: Counter[str]) -> str:
     """Remove links to changes, and the number and ids of the real change, from a line."""
 
-    def cut(pattern: re.Pattern[str], text: str, kind: str) -> str:
-        text, count = pattern.subn(_REMOVED, text)
-        if count:
-            removed[kind] += count
-        return text
+    def without_change(address: re.Match[str]) -> str:
+        if not _OF_CHANGE.search(address[1]):
+            return address[0]
+        removed[Hint.LINK] += 1
+        return _REMOVED
 
-    line = cut(_LINK, line, Hint.LINK)
+    line = _ADDRESS.sub(without_change, line)
     if real.pull is not None:
-        line = cut(re.compile(rf"(?<![\w/])(?:GH-|#){real.pull}\b"), line, Hint.LINK)
+        line, count = re.subn(rf"(?<![\w/])(?:GH-|#){real.pull}\b", _REMOVED, line)
+        removed.update({Hint.LINK: count} if count else {})
     line, count = _CLOSES.subn("", line)
     removed.update({Hint.LINK: count} if count else {})
     for found in set(_HEXADECIMAL.findall(line)):

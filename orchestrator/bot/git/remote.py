@@ -211,7 +211,7 @@ PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 # `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
 _REJECTED = re.compile(
-    r"^!\t[^\t:]*:?(?P<ref>[^\t]*)\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
+    r"^!\t[^\t:\n]*+:?(?P<ref>[^\t\n]*)\t\[(?P<kind>[^\]\n]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
 )
 
 NOT_ATOMIC = "does not support --atomic push"

@@ -125,6 +125,8 @@ class _Rules:
     def reason(self, written: Sequence[str], folded: Sequence[str]) -> str | None:
         """Return why a file is protected, judged by its name and folders, as they are written and folded."""
         whole = "/".join(folded)  # folding can add a `/`: of a fullwidth one
+        if len(whole) > _MOST_PATH_CHARS:
+            return "longer than the path of a file can be"
         if reason := self.names.get(whole.rpartition("/")[2]):
             return reason
         # The unfolded path too, because folding removes characters that a pattern may require.
@@ -277,8 +279,9 @@ _HEADER = re.compile(
 )
 # Between two parts of one string in a program: "abc" + "def", also over a line's end.
 _STRING_JOINT = re.compile(
-    r"[\"'][ \t]{0,8}[+.,&\\]?[ \t]{0,8}(?:\r?\n)?[ \t]{0,80}[+.&]?[ \t]{0,8}[rbfu]?[\"']"
+    r"[\"'][ \t]{0,8}+[+.,&\\]?[ \t]{0,8}+(?:\r?\n)?[ \t]{0,80}+[+.&]?[ \t]{0,8}+[rbfu]?[\"']"
 )
+_MOST_PATH_CHARS = 4_096
 _LONGEST_ITEM_CHARS = 31
 """Longest string in a list that may be a part of a secret. A hash is longer, and a complete secret is found anyway."""
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.hidden_characters import Cut
 from orchestrator.bot.policy.markup_page import Page, is_drawn
-from orchestrator.bot.policy.markup_reader import ATTRIBUTE, PLAIN_ALT, MarkupReader, address_kind
+from orchestrator.bot.policy.markup_reader import (
+    ATTRIBUTE_NAME,
+    ATTRIBUTE_VALUE,
+    PLAIN_ALT,
+    MarkupReader,
+    address_kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +53,7 @@ _MOST_SMALLER = 2
 """Most nested elements that make letters a quarter smaller. With more the text cannot be read."""
 _LONGEST_NAME = 30
 
-_ONE_ATTRIBUTE = re.compile(rf"\s*+(?=[^\s/>])(?P<whole>{ATTRIBUTE})")
+_ONE_ATTRIBUTE = re.compile(rf"(?<!\s)\s*+(?=[^\s/>])(?P<whole>{ATTRIBUTE_NAME}(?:{ATTRIBUTE_VALUE})?)")
 _PLAIN_ATTRIBUTE = re.compile(
     r"(?:width|height|border|cellpadding|cellspacing|colspan|rowspan|size|start)=[1-9]\d{0,3}(?:px|%)?"
     r"|v?align=(?:left|right|center|middle|top|bottom|justify|baseline)|open=(?:open|true)?"
@@ -62,7 +68,7 @@ _HIDING_CLASS = re.compile(
     r"(?:^|\s)(?:d-none|hid\w*|invisible|screen-reader\S*|sr-only|visually-hidden)(?:\s|$)"
 )
 _DEFINITION = re.compile(
-    r"\[(?>(?:[^\[\]\\]++|\\.)+)\]:\s*+(?P<target><(?>(?:[^<>\n\\]++|\\.)*)>|\S++)", re.DOTALL
+    r"\[(?>(?:[^\[\]\\]|\\.){1,999})\]:\s*+(?P<target><(?>(?:[^<>\n\\]++|\\.)*)>|\S++)", re.DOTALL
 )
 
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.policy.markup_page import MarkupBlock, Page
 
-ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
-    r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>))|(?!\s*+=))"
-)
+# https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
+ATTRIBUTE_NAME = r"[^\s/>][^\s/>=]*+"
+ATTRIBUTE_VALUE = r"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>|\Z))"
+_ATTRIBUTE = rf"{ATTRIBUTE_NAME}(?:{ATTRIBUTE_VALUE}|(?!\s*+=))"
 # Repeats are possessive or unambiguous, so that time is linear.
 _STRICT_TAG = re.compile(TAG, re.ASCII)
 _LOOSE_TAG = re.compile(
-    rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?>(?:[\s/]++|{ATTRIBUTE})*))>",
+    rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?>(?:[\s/]++|{_ATTRIBUTE})*))>",
     re.ASCII,
 )
 _AUTOLINK = re.compile(

@@ -54,7 +54,7 @@ _QUOTE = re.compile(r"^ *>(?: |$)")
 _TICKS = re.compile(r"(?<!\\)(`+)")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"(\s*(?:(?:[-*+>]|[0-9]{1,9}[.)])\s+)*)(.*)", re.DOTALL)
-_HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*")
+_HEADING = re.compile(r"#{1,6}\s++(.*)")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}\s*")
 # A line `Token: value`, as git reads it (find_separator): git-scm.com/docs/git-interpret-trailers
 _TOKEN = re.compile(r"([A-Za-z0-9-]+)([ \t]*):(.*)", re.DOTALL)
@@ -70,7 +70,9 @@ _SPECIAL_USE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNOREC
 INLINE_CHARS = 300
 # Words in brackets that stop checks: https://docs.github.com/en/actions/how-tos/manage-workflow-runs/skip-workflow-runs
 # has five; other services put their own name beside `skip`, or another word beside `ci`.
-_DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t:_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
+_IN_BRACKETS = re.compile(r"[\[\uFF3B\uFE47]([ \t]*+\w[\w \t:-]*+)[\]\uFF3D\uFE48]")
+_SEPARATORS = re.compile(r"[ \t:-]+")
+_MOST_DIRECTIVE_WORDS = 4
 _STOP_WORD = re.compile(r"(?<![^\W_])(?:skip|no|ci)(?![^\W_])", re.IGNORECASE)
 _NO_CI = re.compile(r"\*{3}(NO_CI)\*{3}", re.IGNORECASE)
 # The program recognizes its own texts by this marker. A model must not write it, not even in code.
@@ -170,9 +172,20 @@ def _without_directives(text: str) -> str:
     """Change directives to services that read commits and descriptions, and the program's own markers."""
 
     def rewrite(match: re.Match[str]) -> str:
-        return f"({match[1]})" if _STOP_WORD.search(unicodedata.normalize("NFKC", match[1])) else match[0]
+        return f"({match[1]})" if _is_directive(match[1].strip(" \t")) else match[0]
 
-    return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(rewrite, text)))
+    return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _IN_BRACKETS.sub(rewrite, text)))
+
+
+def _is_directive(words: str) -> bool:
+    """Return whether words in brackets may stop checks: two to four, of which one is a stop word.
+
+    An underscore may join two words or be a part of one, so both numbers are counted in its favour.
+    """
+    most = sum(word.strip("_") != "" for word in _SEPARATORS.split(words))
+    has_two = "_" in words or _SEPARATORS.search(words) is not None
+    is_short = has_two and most <= _MOST_DIRECTIVE_WORDS
+    return is_short and _STOP_WORD.search(unicodedata.normalize("NFKC", words)) is not None
 
 
 def _without_closing(text: str, issue: int | None) -> str:
@@ -259,7 +272,8 @@ def _message_line(line: str) -> str:
     if _RULE.fullmatch(line.strip()):
         return ""
     if heading := _HEADING.fullmatch(words):
-        return f"{before}*{_without_actions(heading[1])}*"
+        title = heading[1].rstrip().rstrip("#").rstrip()
+        return f"{before}*{_without_actions(title)}*"
     words = _without_actions(words).strip()
     if _MAIL.match(words):
         first, blank, rest = words.partition(" ")

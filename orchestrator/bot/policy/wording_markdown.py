@@ -38,9 +38,15 @@ _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(?:80|443))?(?:[/?#][^\s\\<
 _RELATIVE = re.compile(r"(?![/\\]{2})(?:[A-Za-z0-9._~%+,=@()-]*(?:[/?#][^\s\\<>\"]*)?)")
 # Addresses that GitHub turns into links by itself. https://github.github.com/gfm/#autolinks-extension-
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}://|www\.)[^\s<>`\"]*", re.IGNORECASE)
-_URL_TAIL = re.compile(r"[?!.,:*_~'\")\]|;]+$")
+_URL_TAIL = "?!.,:*_~'\")]|;"
 
-_COMMENT = re.compile(r"<!--.*?-->|(<!--.*)", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?(?:(?P<end>-->)|\Z)", re.DOTALL)
+
+
+def _unless_closed(comment: re.Match[str]) -> str:
+    return "" if comment["end"] else comment[0]
+
+
 # Tags that only format. Their content stays.
 _FORMATTING = re.compile(
     r"</?(?:details|summary|sub|sup|kbd|br|b|i|u|em|strong|code|del|ins|p|div|span|center|h[1-6]|ul|ol|li|hr"
@@ -253,7 +259,9 @@ class _Page:
     def _leaf(self, tokens: Iterator[Token], token: Token, *, is_quoted: bool) -> _Block | None:
         match token.type:
             case "heading_open":
-                line = re.sub(r"#+$", r"\\\g<0>", self._line(self._pieces(next(tokens))))
+                line = self._line(self._pieces(next(tokens)))
+                if (words := line.rstrip("#")) != line:
+                    line = f"{words}\\{line[len(words) :]}"
                 next(tokens)
                 return _Block("heading", [f"{'#' * int(token.tag[1:])} {line}"]) if line else None
             case "fence" | "code_block":
@@ -269,7 +277,7 @@ class _Page:
     ) -> _Block | None:
         """Return a paragraph as one line. `is_marked`: the mark of a quote or of an item comes before it."""
         if token.type == "html_block":
-            seen = decoded_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
+            seen = decoded_text(_FORMATTING.sub(" ", _COMMENT.sub(_unless_closed, token.content)))
             pieces = self._changed_pieces(_merge([_Piece("text", seen)]))
         else:
             pieces = self._pieces(next(tokens))
@@ -421,7 +429,7 @@ class _Page:
             for word in re.split(r"(\s+)", between) if is_math else [between]:
                 yield _Piece("code" if is_math and "$" in word else "text", word)
             if match:
-                address = _URL_TAIL.sub("", match[0])
+                address = match[0].rstrip(_URL_TAIL)
                 at = match.start() + len(address)
                 yield _Piece("code", address) if is_linked else self._address(address)
 

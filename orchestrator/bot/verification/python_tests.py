@@ -43,7 +43,7 @@ _OPTIONS_WITHOUT_VALUE = re.compile(
 )
 _OPTIONS_WITH_VALUE = frozenset({"-c", "--with", "--group", "--extra", "--only-group"})
 """Options of shells and of uv whose value may have the same name as pytest."""
-_STOPS_EARLY = re.compile(r"-[a-z]*x[a-z]*|--exitfirst|--maxfail(?:=.*)?|--sw|--stepwise(?:-skip)?")
+_STOPS_EARLY = re.compile(r"-(?>[a-z]*?x)[a-z]*|--exitfirst|--maxfail(?:=.*)?|--sw|--stepwise(?:-skip)?")
 _MODULE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py", re.DOTALL)
 _ID_FILE = re.compile(r"[^-@:\\~$%/][^:\\]*", re.DOTALL)
 

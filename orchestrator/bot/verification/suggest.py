@@ -337,8 +337,8 @@ _NODE_REPORTS = {  # the options that make a runner write a supported report, an
     "bun": (f"--reporter=junit --reporter-outfile={_REPORT_XML}", _REPORT_XML),
 }
 _RUNNER_CALL = re.compile(  # a script that ends with a runner's call, so that further arguments reach it
-    r"(?:.*(?:&&|;)\s*)?(?:cross-env(?:-shell)?\s+)?(?:[A-Z_]+=\S*\s+)*(?:npx\s+(?:--no\S*\s+)?|c8\s+|nyc\s+)?"
-    r"(?:(?P<runner>jest|vitest|mocha)\b|(?P<scripts>react-scripts)\s+test\b|(?P<node>node)\s[^|;&]*--test\b"
+    r"(?:(?>.*(?:&&|;))\s*)?(?:cross-env(?:-shell)?\s+)?(?:[A-Z_]+=\S*+\s++)*(?:npx\s+(?:--no\S*\s+)?|c8\s+|nyc\s+)?"
+    r"(?:(?P<runner>jest|vitest|mocha)\b|(?P<scripts>react-scripts)\s+test\b|(?P<node>node)\s(?>[^|;&]*--test\b)"
     r"|(?P<bun>bun)\s+test\b)(?P<rest>[^|;&<>]*)"
 )
 _NO_TEST = "no test specified"
@@ -413,7 +413,7 @@ def _go(files: _Files) -> Iterator[SuggestedCommand]:
     if not files.has("go.mod"):
         return
     go = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
-    needs = re.search(r"^\s*require\b", files.text("go.mod"), re.MULTILINE)
+    needs = re.search(r"^[^\S\n]*require\b", files.text("go.mod"), re.MULTILINE)
     fetch = f"{go} mod download && " if needs and not files.has("vendor/modules.txt") else ""
     command = f"{go} test -count=1 -json ./... > {_REPORT_JSON}"
     setup = f"{fetch}{go} test -count=1 -run=^none$ ./..."  # builds what the tests need
@@ -480,11 +480,11 @@ _INSTRUCTIONS = (
 )
 _ARGUMENTS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
 _TEST_COMMAND = re.compile(
-    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
+    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:-[\w=-]+ )*)?(?:"
     r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
     r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
     r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
-    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
+    r"|(?:\./)?mvnw? (?>(?:[-\w.=]+ )*?(?:test|verify)(?= |\Z))|(?:\./)?gradlew? (?>(?:[-\w.=]+ )*?(?:test|check)(?= |\Z))|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
     r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
     rf"){_ARGUMENTS}"
 )
@@ -555,7 +555,7 @@ def _code_lines(text: str) -> Iterator[str]:
             yield from re.findall(r"`([^`]+)`", line)
 
 
-_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
+_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)")
 _JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
 
 

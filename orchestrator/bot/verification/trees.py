@@ -52,10 +52,10 @@ _RUNNERS = frozenset(
 """Modules that a run of Python tests imports before any test."""
 _IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
 _RUST_TESTS = re.compile(
-    rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?>(?:(?!\}|#\[cfg\(test)[^\n]*\n)*)\}\s*\Z",
-    re.MULTILINE,
+    rb"#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?>(?:(?!\}|#\[cfg\(test)[^\n]*\n)*)\}\s*\Z",
 )
 """The test module at the end of a source file, as rustfmt lays it out. Other layouts count as code."""
+_RUST_TESTS_BEGIN = b"\n#[cfg(test)]"
 _PYTHON = (".py", ".pyc", ".so", ".pyd")
 
 
@@ -125,7 +125,7 @@ class TestFiles:
             code, with_tests = (old, new) if with_old_code else (new, old)
             tests = _rust_tests(with_tests)
             if tests != _rust_tests(code):
-                code = _RUST_TESTS.sub(b"", code)
+                code = code.removesuffix(_rust_tests(code))
                 merged[change.path] = code + (b"\n" if code and not code.endswith(b"\n") else b"") + tests
         return merged
 
@@ -217,7 +217,9 @@ def _executed_text(path: str, text: str) -> str:
 
 
 def _rust_tests(source: bytes) -> bytes:
-    found = _RUST_TESTS.search(source)
+    """Return the test module at the end of a source file; empty if there is none."""
+    start = source.rfind(_RUST_TESTS_BEGIN)
+    found = _RUST_TESTS.match(source, start + 1 if start >= 0 else 0)
     return found[0] if found else b""
 
 

@@ -358,7 +358,7 @@ _NAME_CHARACTERS = 80
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 # The program's own lines above a description, which a model does not need.
 _OURS = re.compile(
-    r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
+    r"\A(?>(?:(?!\*{3}$|<sub>Opened by Pullwright, ).*\n)*)<sub>(?>(?:(?!\*{3}$).*\n)*)\*{3}\n", re.MULTILINE
 )
 
 

@@ -269,7 +269,7 @@ _START = re.compile(
     re.VERBOSE,
 )
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
-_STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\(?:.|\Z))*)(?:"|\Z)|[{}\[\]]', re.DOTALL)
 _WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
 # Text that remains if a quotation mark or a bracket ended the JSON too early, or began it too late.
 _CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")

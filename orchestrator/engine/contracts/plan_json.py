@@ -257,9 +257,10 @@ class _Reader:
             end = self._text.find("\n", start)
             end = len(self._text) if end < 0 else end
         elif self._text.startswith("/*", start):
-            end = self._text.find("*/", start + 2) + 2
-            if end < start:
+            close = self._text.find("*/", start + 2)
+            if close < 0:
                 raise self._fault("a comment that does not end; write no comments")
+            end = close + 2
         else:
             return False
         # A comment without its line end, or around calls, would hide them.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Response
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}+|~{3,}+)[ \t]*+([^`\r\n]*)")
 """A line that begins or ends a fenced block; section "Fenced code blocks" of the CommonMark specification."""
 _MARKUP = "`*#:\"'()[]<>,; \t"
 """Characters around a path in the line above a block."""
@@ -182,7 +182,7 @@ def fenced_blocks(text: str) -> tuple[str, list[FencedBlock]]:
         if match is None or (fence and not match[1].startswith(fence)):
             (lines if fence else said).append(line)
         elif not fence:
-            fence, path, depth, lines = match[1], _path_of(match[2], said), 0, []
+            fence, path, depth, lines = match[1], _path_of(match[2].rstrip(" \t"), said), 0, []
         elif match[2]:
             depth += 1
             lines.append(line)

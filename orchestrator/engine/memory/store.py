@@ -52,7 +52,7 @@ SCHEMA = 1
 
 _BUSY_SECONDS = 30.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
-_MARKED = re.compile("\x02([^\x03]*)\x03")
+_MARKED = re.compile("\x02([^\x02\x03]*)\x03")
 _TABLES = """
 CREATE TABLE indices (
     name TEXT PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL, created_at TEXT NOT NULL,

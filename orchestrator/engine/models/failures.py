@@ -41,7 +41,7 @@ LEAST_QUOTA_SECONDS = 600.0
 _LONGEST_SECONDS = 366 * 86_400.0
 _UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _ONE = r"\d+(?:\.\d+)? ?(?:milliseconds?|ms|sec(?:ond)?s?|s|min(?:ute)?s?|m|h(?:ou)?rs?|h|days?|d)(?![a-z])"
-_PIECE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)", re.IGNORECASE)
+_PIECE = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?) ?([a-z]++)", re.IGNORECASE)
 _DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
 _ABOUT = r"(?:about |around |approximately |at least |another )?"
 _TRY_AGAIN = re.compile(
@@ -376,7 +376,7 @@ def set_resume_time(error: ModelError, now: datetime) -> None:
 
 
 # A path into the request, or a quoted name: the wrong field.
-_FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w+_\w+")
+_FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w_\w")
 _UNEXPLAINED_STATUSES = frozenset({200, 400, 422, 500})
 
 

@@ -390,7 +390,7 @@ class Extra(StrEnum):
 
 _EFFORT = "reasoning.effort"
 
-_REFUSES = r"(?=.*(not (support|permit|allow)|unsupported|unrecogni[sz]ed|unknown|unexpected|extra ))"
+_REFUSES = r"^(?=.*(not (support|permit|allow)|unsupported|unrecogni[sz]ed|unknown|unexpected|extra ))"
 
 _REFUSES_REASONING = (
     r"(without|missing) its required .{0,40}item|invalid_encrypted_content"

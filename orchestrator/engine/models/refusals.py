@@ -91,7 +91,9 @@ _CONVERSATION_FIELD = any_of(
 _QUOTED = re.compile(r"['\"`]([A-Za-z_][\w.\[\]]*)['\"`]")
 
 _SUBJECT = r"(prompt|inputs?(?! should be)|request|messages?|conversation|sequence|content|query|context|tokens?|body|payload)"
-_BEYOND = r"(exceed\w*|over|beyond|(is |are )?(longer|greater|larger|more) than|too (long|large|big|many)|超)"
+_BEYOND = (
+    r"(exceed\w{0,10}|over|beyond|(is |are )?(longer|greater|larger|more) than|too (long|large|big|many)|超)"
+)
 _TOO_LONG = any_of(
     r"context.{0,10}(window|length|limit|size)",
     r"context the overflows",
@@ -108,10 +110,10 @@ _TOO_LONG = any_of(
     r"(length|size|prompt|input|messages?|message size|tokens|context)\b",
     r"(shorter|smaller) (input|prompt)",
     r"tokens? (count|length|limit|number).{0,60}exceed",
-    r"exceed\w*.{0,40}token limit",
+    r"exceed\w{0,10}.{0,40}token limit",
     r"((model|context|input|prompt|over the) )token limit",
     r"tokens? limit (is |was |has been )?(exceeded|reached)",
-    r"exceed\w*.{0,40}number of (input |prompt )?tokens",
+    r"exceed\w{0,10}.{0,40}number of (input |prompt )?tokens",
     r"(prompt|input|message|context)[ _]length[ _](exceed|must be|should be|is over)",
     r"longer than the model",
     r"too many (input |prompt )?tokens",
@@ -213,7 +215,7 @@ def _is_reply_limit(text: str) -> bool:
 _IS_ABOUT_INPUT = any_of(
     r"\+ `?max_",
     r"decrease input length",
-    r"`?max_\w+`? exceed context",
+    r"\bmax_\w+`? exceed context",
     r"prompt contains",
     r"input tokens\b",
 )
@@ -260,7 +262,7 @@ _OUT_OF_RANGE = re.compile(
     r"|expected a value (>|<)|out of range|should be (greater|less)",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"[A-Za-z_][\w.]*\w")
+_WORD = re.compile(r"[A-Za-z_](?:\.*+\w)+")
 _QUOTED_FIELD = re.compile(
     r"['\"`\[(](?:in )?([A-Za-z_][\w.]*\w)['\"`\])]|(?:parameter|argument|field)s?:? ([A-Za-z_][\w.]*\w)"
 )

@@ -162,7 +162,7 @@ _SED_OPTION = re.compile(
 )
 _ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)"
 _SED_SCRIPT = re.compile(
-    rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?\s*(?:[pdq=]|s([/|#,@:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gpiI0-9]*)"
+    rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?\s*(?:[pdq=]|s([/|#,@:])(?>(?:(?!\1)[^\\\n]|\\.)*)\1(?>(?:(?!\1)[^\\\n]|\\.)*)\1[gpiI0-9]*)"
 )
 """One command that prints, deletes a line or replaces.
 

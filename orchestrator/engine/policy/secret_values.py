@@ -67,7 +67,7 @@ _MASK = bytes(byte in _KEPT for byte in range(256))
 Span = tuple[int, int]
 
 # Words, names, numbers and abbreviations. The other parts of a value make it secret.
-_ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}){1,3}[0-9]{0,3})")
+_ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}+|[A-Z]{2,}+){1,3}[0-9]{0,3})")
 _MOST_WORD_CHARS = 16
 _WITHOUT_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
 _PART = re.compile(r"[A-Za-z0-9\u0080-\U0010ffff]+")

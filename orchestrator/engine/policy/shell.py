@@ -93,7 +93,7 @@ _COMMENT_END_IN_TICKS = re.compile(r"[\n`]")
 _ANSI_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _TILDE = re.compile(r"(?:^|[=:])~")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_CLUSTER_WITH_C = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
+_CLUSTER_WITH_C = re.compile(r"[-+](?>[A-Za-z]*?c)[A-Za-z]*")
 
 _REASONS = {
     "$": "$ is expanded by the shell",

@@ -118,7 +118,7 @@ _MOST_FILES = 400
 _MOST_FILE_BYTES = 10_000_000
 _MOST_NAMED = 100
 _HEADING = re.compile(r"^## .+$", re.MULTILINE)
-_NAMED_PATH = re.compile(r"`([\w.@+-]+(?:/[\w.@+-]+)*\.\w+)`|(?<![\w/.:@-])((?:[\w.@+-]+/)+[\w@+-]+\.\w+)")
+_NAMED_PATH = re.compile(r"`([\w.@+-]+(?:/[\w.@+-]+)*\.\w+)`|(?<![\w/.:@+-])((?:[\w.@+-]+/)+[\w@+-]+\.\w+)")
 _TEXT_EVENTS = (TextStarted, TextDelta, ReasoningDelta)
 
 

@@ -404,7 +404,7 @@ CHUNK_CHARACTERS = 1_000
 OVERLAP_CHARACTERS = 150
 """Maximum number of characters repeated from the piece before, from the beginning of a sentence or a word."""
 
-_ENDS = (re.compile(r"\n\s*\n"), re.compile(r"[.!?:;][\"')\]]*\s"), re.compile(r"\s"))
+_ENDS = (re.compile(r"\n(?:[^\S\n]*\n)+"), re.compile(r"[.!?:;][\"')\]]*\s"), re.compile(r"\s"))
 """Where a text is cut, the best place first: between paragraphs, sentences, words."""
 _LEAST_SHARE = 0.5
 """A piece is not cut in the first part of this share, so that it does not become too short."""

@@ -180,16 +180,15 @@ _TEXT_TYPES = re.compile(
     r"text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|toml|javascript|x-javascript|ecmascript|ndjson|x-ndjson|jsonl"
     r"|x-sh|x-python|sql|graphql|x-httpd-php)|image/svg\+xml|message/.+"
 )
-_LOOKS_LIKE_HTML = re.compile(
-    rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
-)
+_COMMENTS = re.compile(rb"\s*+(?>(?:<!--(?>.*?-->)\s*)*)", re.DOTALL)
+_FIRST_TAG = re.compile(rb"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _START_BYTES = 1_024
 """The part of a page in which HTML may declare its character set.
 
 https://html.spec.whatwg.org/multipage/parsing.html
 """
 
-_DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.IGNORECASE)
+_DECLARED = re.compile(rb"""(?:charset|encoding)\s*+=\s*+["']?\s*+([A-Za-z0-9_:.\-]+)""", re.IGNORECASE)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -224,13 +223,19 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
 def _page_kind(content_type: str, start: bytes) -> PageKind:
     """Return a page's kind by its declared type, or by its first bytes if none was declared."""
     media_type = _media_type(content_type)
-    if media_type in _HTML_TYPES or (not media_type and _LOOKS_LIKE_HTML.match(start)):
+    if media_type in _HTML_TYPES or (not media_type and _looks_like_html(start)):
         return PageKind.HTML
     if not media_type or _TEXT_TYPES.fullmatch(media_type):
         return PageKind.TEXT
     raise ToolError(
         f"the page is {media_type}, and only HTML and text can be read: look for another form of it"
     )
+
+
+def _looks_like_html(start: bytes) -> bool:
+    """Return whether the first tag, behind any comments, is one of those that begin a page."""
+    comments = _COMMENTS.match(start)
+    return _FIRST_TAG.match(start, comments.end() if comments else 0) is not None
 
 
 def _media_type(content_type: str) -> str:

@@ -269,8 +269,8 @@ LONGEST_LIMIT_SECONDS = 3600.0
 _MOST_LIMITS_IN_A_CALL = 5
 _QUOTA_HEADERS = ("limit", "remaining", "reset")
 _RESOURCE = re.compile(r"[a-z_]{1,40}")
-_NEXT_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="next"')
-_LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
+_NEXT_LINK = re.compile(r'<([^<>]+)>\s*;[^,<]*\brel="next"')
+_LAST_LINK = re.compile(r'<([^<>]+)>\s*;[^,<]*\brel="last"')
 
 
 @dataclass(frozen=True, slots=True)

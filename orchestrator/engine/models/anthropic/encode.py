@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request
 
 
-_VERSION = re.compile(r"claude-(?:[a-z]+-)*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_VERSION = re.compile(r"claude-(?:[a-z]{1,20}-){0,5}?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _FAMILY = re.compile(r"fable|mythos|opus|sonnet|haiku")
 _NEWEST = (99, 0)  # a Claude without a version is newer than this file
 

@@ -21,7 +21,7 @@ _HEREDOC = re.compile(
     (?:(?:{_PROGRAM}|cat)(?:\s+-(?=\s*<))?\s*|{_PROGRAM}\s+"?\$\(\s*cat\s*)?
     (?:>\s*[^\s<>|;&]+\s*)?
     <<(?P<tabs>-?)\s*(?P<quote>['"]?)\\?(?P<word>[\w.-]+)(?P=quote)
-    \s*(?:>\s*[^\s<>|;&]+|\|\s*{_PROGRAM}|;)?\s*""",
+    \s*+(?:>\s*[^\s<>|;&]+|\|\s*{_PROGRAM}|;)?\s*""",
     re.VERBOSE,
 )
 """Shell command lines that pass the lines up to a word to `apply_patch`."""
@@ -226,7 +226,7 @@ def _anchors(reader: _Reader) -> tuple[str, ...] | None:
 NOWHERE = "/dev/null"
 """Stands for the side on which the file does not exist."""
 
-_TIME_STAMP = re.compile(r"(?<!\s)\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*$")
+_TIME_STAMP = re.compile(r"(?<!\s)\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}

@@ -161,3 +161,9 @@ def test_every_prefix_of_valid_json_is_read_without_a_fault() -> None:
         for end in range(1, len(text)):
             assert read_tolerantly(text[:end], 0).unfinished
         assert read_tolerantly(text, 0).value == value
+
+
+@pytest.mark.parametrize("text", ["{/*", "[/*", "{/*/", '{"plan": 1 /*', "{/* */ /*"])
+def test_a_comment_that_does_not_end(text: str) -> None:
+    with pytest.raises(BrokenJsonError, match="a comment that does not end"):
+        read_tolerantly(text, 0)

@@ -1,0 +1,191 @@
+"""Lists every pattern that the program compiles, and how it is used."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orchestrator
+from tests.patterns.made import MADE, ONLY_WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Pattern: TypeAlias = "re.Pattern[str] | re.Pattern[bytes]"
+
+PACKAGE = Path(orchestrator.__file__).parent
+_FUNCTIONS = frozenset(
+    {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
+)
+_FLAGS_AT = {"compile": 1, "sub": 4, "subn": 4, "split": 3}
+_DEEPEST = 4
+AT_PLACE = "match at a place"
+"""The use of `match` with a position: it may be called again and again, so it is analysed like a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPattern:
+    """A pattern of the program.
+
+    Attributes:
+        where: the module with the name or the line.
+        uses: the methods that are called on it; empty if that is not known.
+    """
+
+    where: str
+    pattern: Pattern
+    uses: frozenset[str]
+
+
+@functools.cache
+def all_patterns() -> tuple[ProgramPattern, ...]:
+    """Return every pattern: those in modules, classes and their tables, those in calls of `re`, and those made.
+
+    Raises:
+        AssertionError: a pattern is made of values that only a call knows, and `MADE` has no examples of it.
+    """
+    trees = {module.__name__: ast.parse(_source(module)) for module in _modules()}
+    uses = _uses(trees)
+    found: list[ProgramPattern] = []
+    unknown: list[str] = []
+    for name, tree in trees.items():
+        module = importlib.import_module(name)
+        found += _of_module(module, tree, uses)
+        for call in _calls(tree):
+            function, text = call.func.attr, ast.unparse(call.args[0])  # type: ignore[attr-defined]
+            known = frozenset() if function == "compile" else frozenset({function})
+            where = f"{name}:{call.lineno}"
+            key = name.removeprefix("orchestrator."), text
+            examples = MADE.get(key)
+            if examples is not None:
+                where = f"{name} {text}"
+                known = frozenset({"fullmatch"}) if key in ONLY_WHOLE else known
+                made = [one if isinstance(one, re.Pattern) else re.compile(one) for one in examples()]
+            else:
+                try:
+                    made = [_evaluated(call, module)]
+                except NameError as error:
+                    unknown.append(f"{where}: {text}: {error}")
+                    continue
+            found += [ProgramPattern(where, pattern, known) for pattern in made]
+    assert not unknown, "patterns without examples in tests/patterns/made.py:\n" + "\n".join(unknown)
+    return tuple(found)
+
+
+def unused_examples() -> set[tuple[str, str]]:
+    """Return the entries of `MADE` that no call of `re` in the program has."""
+    trees = {module.__name__: ast.parse(_source(module)) for module in _modules()}
+    there = {
+        (name.removeprefix("orchestrator."), ast.unparse(call.args[0]))
+        for name, tree in trees.items()
+        for call in _calls(tree)
+    }
+    return set(MADE) - there
+
+
+def _modules() -> Iterator[ModuleType]:
+    for info in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if not info.name.endswith("__main__"):
+            yield importlib.import_module(info.name)
+
+
+def _source(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text("utf-8")
+
+
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    """Yield the calls of `re`, except those whose value a module keeps under a name."""
+    kept = {
+        id(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and id(node) not in kept
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "re"
+            and node.func.attr in _FUNCTIONS
+        ):
+            yield node
+
+
+def _evaluated(call: ast.Call, module: ModuleType) -> Pattern:
+    """Return the pattern of a call whose arguments only use names of the module."""
+    function = call.func.attr  # type: ignore[attr-defined]
+    place = _FLAGS_AT.get(function, 2)
+    named = next((word.value for word in call.keywords if word.arg == "flags"), None)
+    flags = call.args[place] if len(call.args) > place else named
+
+    def value(node: ast.expr) -> Any:
+        return eval(compile(ast.Expression(node), "<pattern>", "eval"), dict(vars(module)))  # noqa: S307  our code
+
+    source = value(call.args[0])
+    return source if isinstance(source, re.Pattern) else re.compile(source, value(flags) if flags else 0)
+
+
+def _of_module(
+    module: ModuleType, tree: ast.Module, uses: Mapping[str, frozenset[str]]
+) -> Iterator[ProgramPattern]:
+    elsewhere = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for key, value in vars(module).items():
+        if key not in elsewhere and not isinstance(value, ModuleType):
+            for where, pattern in _inside(value, f"{module.__name__}.{key}", 0):
+                yield ProgramPattern(where, pattern, uses.get(where, frozenset()))
+
+
+def _inside(value: Any, where: str, depth: int) -> Iterator[tuple[str, Pattern]]:
+    """Yield the patterns of a value: it is one, or a table, a class or a data class with some."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, re.Pattern):
+        yield where, value
+    elif isinstance(value, Mapping):
+        parts = [(where, part) for item in value.items() for part in item]
+    elif isinstance(value, tuple | list | set | frozenset):
+        parts = [(where, part) for part in value]
+    elif isinstance(value, type):
+        parts = [(f"{where}.{key}", part) for key, part in vars(value).items()]
+    elif dataclasses.is_dataclass(value):
+        parts = [(where, getattr(value, entry.name, None)) for entry in dataclasses.fields(value)]
+    for name, part in parts if depth < _DEEPEST else ():
+        yield from _inside(part, name, depth + 1)
+
+
+def _uses(trees: Mapping[str, ast.Module]) -> dict[str, frozenset[str]]:
+    """Return the methods that are called on each name of a module, or `other` for any other use of it."""
+    found: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        origin = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(origin.get(node.id, f"{module}.{node.id}"), set()).add(_use(node, parents))
+    return {name: frozenset(uses - {"pattern"}) for name, uses in found.items()}
+
+
+def _use(node: ast.Name, parents: Mapping[int, ast.AST]) -> str:
+    attribute = parents.get(id(node))
+    if not isinstance(attribute, ast.Attribute):
+        return "other"
+    call = parents.get(id(attribute))
+    is_placed = isinstance(call, ast.Call) and call.func is attribute and len(call.args) > 1
+    return AT_PLACE if attribute.attr == "match" and is_placed else attribute.attr

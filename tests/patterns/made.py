@@ -1,0 +1,156 @@
+"""Examples of the patterns that the program makes of values, so that they can be examined like the others."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.app.doctor import repository as doctor
+from orchestrator.bot.cycle import relevance
+from orchestrator.bot.policy import change_checks, markup_page
+from orchestrator.bot.verification import base as verification
+from orchestrator.engine.environments import patterns
+from orchestrator.engine.models import catalog, failures, openai_responses
+from orchestrator.engine.policy import command_rules, secrets
+from orchestrator.engine.policy.shell import STAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Examples: TypeAlias = "Callable[[], Iterable[Any]]"
+
+
+def _kept() -> Iterable[Any]:
+    """Return nothing: what is made is kept in a table of the module, and found there."""
+    return ()
+
+
+def _of_own_attacks() -> Iterable[Any]:
+    """Return nothing: these are written in the program's own attacks, and search what its own stage shows."""
+    return ()
+
+
+def _of_a_limited_process() -> Iterable[Any]:
+    """Return nothing: these are a model's or a server's own, and run in a process that has a time limit."""
+    return ()
+
+
+def _protected_paths() -> Iterable[Any]:
+    for _, check in change_checks._rules().checks:
+        owner = check.__self__  # type: ignore[attr-defined]
+        if isinstance(owner, re.Pattern):
+            yield owner
+        else:
+            yield from (one.regex for one in owner.patterns)
+
+
+def _secrets() -> Iterable[Any]:
+    return [compiled for group in secrets._compiled() for _, compiled, *_ in group]
+
+
+def _rules() -> Iterable[Any]:
+    words = ("git", f"git{STAR}", f"{STAR}a{STAR}b{STAR}c", f"{STAR}aa{STAR}aa{STAR}")
+    return [command_rules._expression(word, letter) for word in words for letter in ("[^/]", ".")]
+
+
+def _html_lines() -> Iterable[Any]:
+    rule: Any = markup_page._html_rule()
+    return [part for begin, end, _ in rule.__globals__["HTML_SEQUENCES"] for part in (begin, end)]
+
+
+def _ignore_rules() -> Iterable[Any]:
+    lines = (rb"*a*a*a*b", rb"a**/b/**/c*d*e", rb"**/a/**/b", rb"[a-z]*[!a]?*\*x", rb"a/**")
+    return [re.compile(patterns._expression(line) or b"", re.DOTALL) for line in lines]
+
+
+def _any_case(words: Iterable[str]) -> list[Any]:
+    return [re.compile(one, re.IGNORECASE) for one in words]
+
+
+MADE: dict[tuple[str, str], Examples] = {
+    ("app.doctor.repository", "words"): lambda: _any_case(doctor._REFUSED),
+    ("app.onboarding.files", "pattern"): lambda: [
+        re.compile(one, re.MULTILINE)
+        for one in (
+            r"- uses: \$/\.github/actions/pullwright.*$",
+            r'max-usd: "[^"]*"',
+            r" *setup-command: \$\{\{[^{}\n]*\}\}\n",
+            r"test-command: \$\{\{[^{}\n]*\}\}",
+        )
+    ],
+    ("app.onboarding.files", "f'^{key}[ \\\\t]*=.*$'"): lambda: [
+        re.compile(r"^model[ \t]*=.*$", re.MULTILINE)
+    ],
+    ("app.redteam.judge", "pattern"): _of_own_attacks,
+    ("app.redteam.judge", "f'(?:\\\\b{form}\\\\s+){{4,}}'"): lambda: [
+        rf"(?:\b{form}\s+){{4,}}" for form in ("[0-3][0-7]{2}", "[0-9a-f]{4}")
+    ],
+    ("bot.cycle.relevance", "_DEFINITION.format(re.escape(word))"): lambda: [
+        relevance._DEFINITION.format("word")
+    ],
+    ("bot.cycle.repository_rules", "pattern"): _kept,
+    ("bot.evidence.past_changes", "f'(?<![\\\\w/])(?:GH-|#){real.pull}\\\\b'"): lambda: [
+        r"(?<![\w/])(?:GH-|#)12\b"
+    ],
+    ("bot.forge.github.repository", "pattern"): _of_a_limited_process,
+    ("bot.git.hostgit", "pattern"): _kept,
+    (
+        "bot.policy.change_checks",
+        "'|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))",
+    ): _protected_paths,
+    ("bot.policy.markup_page", "pattern"): _html_lines,
+    (
+        "bot.policy.markup_page",
+        "f'(?im)\\\\n[ \\\\t>]*+(?!{begins_block}){TAG}[ \\\\t\\\\f]*+$'",
+    ): lambda: [markup_page._tag_line_pattern()],
+    ("bot.policy.markup_page", "f'(?:[ \\\\t]*+>){{0,{most}}}+'"): lambda: [
+        rf"(?:[ \t]*+>){{0,{most}}}+" for most in (1, 3, "")
+    ],
+    ("bot.policy.wording_markdown", "unsafe"): lambda: [r"[()@$\[\]*`|<>:]"],
+    ("bot.verification.base", "f'\\\\b(?:{names})\\\\b'"): lambda: [
+        rf"\b(?:{names})\b" for names, _ in verification._HOSTS_BY_INSTALLER
+    ],
+    ("bot.verification.suggest", "f'\\\\b{package}\\\\b'"): lambda: [r"\bpytest\b"],
+    ("bot.verification.suggest", "pip"): lambda: [r"^(?:python3? -m )?pip3?\b"],
+    (
+        "bot.verification.trees",
+        "f'(?<![\\\\w./-])(?:\\\\./)?{re.escape(path)}(?![\\\\w/-]|\\\\.\\\\w)'",
+    ): lambda: [r"(?<![\w./-])(?:\./)?run/tests\.sh(?![\w/-]|\.\w)"],
+    ("bot.worker.candidates", "form"): lambda: [r"(?:review|line|comment)-[0-9]{1,20}", r"[0-9a-f]{40,64}"],
+    ("engine.contracts.plan_json", "f'[^{kind}\\\\\\\\]*+(?>(?:\\\\\\\\.[^{kind}\\\\\\\\]*+)*)'"): _kept,
+    ("engine.environments.patterns", "expression"): _ignore_rules,
+    ("engine.environments.search", "search.pattern"): _of_a_limited_process,
+    ("engine.models.catalog", "row.pattern"): lambda: [row.pattern for row in catalog.KNOWN],
+    ("engine.models.failures", "rule.words"): lambda: _any_case(
+        rule.words for rule in (*failures._FIRST_RULES, *failures._REQUEST_RULES, *failures._STREAM_RULES)
+    ),
+    ("engine.models.openai_responses", "words"): lambda: _any_case(
+        words for _, words in openai_responses._REFUSALS
+    ),
+    ("engine.models.refusals", "'|'.join(patterns)"): _kept,
+    ("engine.policy.command_rules", "f'{first}{parts}{letter}*{last}'"): _rules,
+    ("engine.policy.command_rules", "first"): lambda: ["git"],
+    ("engine.policy.command_rules", "again"): lambda: [
+        r"(?<![\w./-])a\s*(?:\|&?\s*a(?![\w./-])|&(?!&))",
+        r"(?<![\w./-])\:\s*(?:\|&?\s*\:(?![\w./-])|&(?!&))",
+    ],
+    (
+        "engine.policy.secret_values",
+        "b'\\\\x00*+'.join((re.escape(bytes((byte,))) for byte in needle))",
+    ): lambda: [rb"p\x00*+a\x00*+s\x00*+s"],
+    ("engine.policy.secrets", "one.regex"): _secrets,
+    ("engine.policy.shell", "f'^\\\\t*{re.escape(name)}$'"): lambda: [re.compile(r"^\t*EOF$", re.MULTILINE)],
+    ("engine.tools.limited_child", "pattern"): _of_a_limited_process,
+    ("engine.tools.patches.formats", 'f"""{re.escape(heredoc[\'word\'])}[\'\\\\")]*"""'): lambda: [
+        r"EOF['\")]*"
+    ],
+}
+"""For each pattern that a call of `re` makes, by its module and its text: patterns as it makes them."""
+
+ONLY_WHOLE = frozenset(
+    {
+        ("engine.environments.patterns", "expression"),
+        ("engine.policy.command_rules", "f'{first}{parts}{letter}*{last}'"),
+    }
+)
+"""The patterns that are made in one place and matched against whole texts elsewhere."""
