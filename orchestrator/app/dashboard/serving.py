@@ -104,7 +104,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PROMETHEUS = (
     "text/plain; version=0.0.4; charset=utf-8"  # https://prometheus.io/docs/instrumenting/exposition_formats
 )
-_OWN_NAME = re.compile(r"(?:(?:[a-z0-9-]++\.)*+localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?+")
+_OWN_NAME = re.compile(r"(?:(?>(?:[a-z0-9-]+\.)*)localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
 """A name of this machine, as the `Host` header has it, with or without a port."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Connection": "close"}
 
