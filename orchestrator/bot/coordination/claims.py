@@ -16,7 +16,6 @@ from orchestrator.bot.coordination.claim_record import (
     claim_ref,
     parse_claim,
 )
-from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from orchestrator.core.messages import Spent
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Pushed, RetrySchedule
     from orchestrator.core.clock import Clock
 
@@ -516,9 +516,8 @@ def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bo
     """
     if not found:
         return True
-    place = records.objects.parent
     updates = [Update(ref, commit, None) for ref, commit in found.items()]
-    pushed = push_updates(HostGit(place.parent, place), records.remote, updates, doing=doing)
+    pushed = push_updates(records.git, records.remote, updates, doing=doing)
     if pushed.answer is PushAnswer.NOT_ATOMIC:
         return all(records.delete(update.ref, update.old or "") for update in updates)
     return pushed.answer is PushAnswer.MOVED

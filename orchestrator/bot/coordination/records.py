@@ -322,6 +322,7 @@ class Records:
         folder: where a temporary git folder is created; only this user should be able to enter it.
         url: a URL without a password, `user@host:path`, or a local path.
         sleep: waits that many seconds between attempts; may raise to interrupt.
+        make_git: creates the git that works on our objects, given its folder and git directory.
 
     Attributes:
         remote: the validated address.
@@ -339,8 +340,10 @@ class Records:
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
         cancelled: Callable[[], bool] = lambda: False,
+        make_git: Callable[[Path, Path], HostGit] = HostGit,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
+        self._make_git = make_git
         self._folder = folder
         self._lock = threading.Lock()
         self._owner: Owner | None = None
@@ -370,9 +373,14 @@ class Records:
             owner.remove()
 
     @property
+    def git(self) -> HostGit:
+        """Git on our objects, for `push_updates`."""
+        return self._scratch()
+
+    @property
     def objects(self) -> Path:
-        """The folder with our objects, for `push_updates`."""
-        return self._scratch().folder / GIT_DIR / "objects"
+        """The folder with our objects."""
+        return self.git.git_dir / "objects"
 
     def list(self, *prefixes: str) -> dict[str, str]:
         """Return refs and their commits: all below a prefix that ends in `/`, else the one with that name.
@@ -532,7 +540,7 @@ class Records:
             folder = self._owner.folder / kind
             folder.mkdir(exist_ok=True)
             make_bare(folder / GIT_DIR, kind)
-        return HostGit(folder, folder / GIT_DIR)
+        return self._make_git(folder, folder / GIT_DIR)
 
     def _find_kind(self) -> IdKind:
         # HEAD may name a branch that does not exist. Then any other ref is enough.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.bot.coordination.records import parse_message, write_record
-from orchestrator.bot.git.hostgit import HostGit, printable_line
+from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.local import id_kind
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.git.base import LeftOut, Snapshot
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Fence
 
 WORK = "refs/pullwright/wip/"
@@ -235,9 +236,8 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     found = records.list(ref).get(ref)
     if found != expected:
         return found is None
-    place = records.objects.parent
     doing = f"cannot drop the unfinished work on {key} of {records.remote.shown}"
-    return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
+    return lease.push(records.git, Update(ref, expected, None), doing=doing) is None
 
 
 def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:

@@ -1,0 +1,137 @@
+"""The forge of a simulated world: a forge in memory with people, whose branches are those of the git server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.forge.base import Comment, Permission, PullRequestState
+from orchestrator.core.errors import ForgeNotFoundError, ForgeUnavailableError
+from tests.doubles.memory_forge import MemoryForge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from orchestrator.bot.forge.base import Issue, Proposal, PullRequest
+    from tests.doubles.memory_git import MemoryRemote, Wire
+
+WRITER = "ada"
+_OURS = "<!-- pullwright:comment -->"
+
+
+class WorldForge(MemoryForge):
+    """A forge whose state everybody shares.
+
+    Attributes:
+        now: returns the present time, at which everything happens.
+    """
+
+    def __init__(self, server: MemoryRemote, now: Callable[[], datetime], clone_url: str) -> None:
+        super().__init__(
+            "octo/many",
+            clone_url,
+            lambda branch: server.refs.get(f"refs/heads/{branch}"),
+            {WRITER: Permission.WRITE, "eve": Permission.READ},
+        )
+        self.now = now
+        self._ids = 0
+
+    def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        pull, created = super().ensure_pull_request(proposal)
+        pull = self._pulls[pull.number] = replace(pull, author=self.own_login() or "", updated_at=self.now())
+        return pull, created
+
+    def create_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        """Create a pull request even if the branch has one, which no forge of the program does."""
+        found = {number: pull for number, pull in self._pulls.items() if pull.branch == proposal.branch}
+        for number in found:
+            del self._pulls[number]
+        self._steps += 1
+        made, _ = self.ensure_pull_request(proposal)
+        del self._pulls[made.number]
+        made = replace(made, number=max((*self._issues, *self._pulls, *found)) + 1)
+        self._pulls |= {**found, made.number: made}
+        return made, True
+
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
+        return [self._as_now(pull) for pull in super().our_pull_requests(branch_prefix)]
+
+    def pull_request(self, number: int) -> PullRequest:
+        return self._as_now(super().pull_request(number))
+
+    def _as_now(self, pull: PullRequest) -> PullRequest:
+        tip = self.branch_commit(pull.branch)
+        is_moving = pull.state is PullRequestState.OPEN and tip is not None
+        return replace(pull, commit=tip) if is_moving and tip is not None else pull
+
+    def ensure_comment(self, number: int, key: str, body: str) -> str:
+        there = self._comments.get(number, {})
+        if key in there and there[key].body.startswith(body):
+            return there[key].url
+        super().ensure_comment(number, key, f"{body}\n\n{_OURS}" if body.strip() else "")
+        return self._addressed(number, key)
+
+    def say(self, number: int, author: str, body: str) -> None:
+        """A person comments."""
+        key = f"person {self._ids}"
+        there = self._comments.setdefault(number, {})
+        there[key] = Comment(0, author, body, self._tick(), "")
+        self._addressed(number, key)
+
+    def close(self, number: int) -> None:
+        """A person closes an issue."""
+        self._issues[number] = replace(self._issues[number], is_open=False)
+
+    def issues(self) -> dict[int, Issue]:
+        """Return all issues."""
+        return self._issues
+
+    def pulls(self) -> list[PullRequest]:
+        """Return all pull requests."""
+        return [self._as_now(pull) for pull in self._pulls.values()]
+
+    def _addressed(self, number: int, key: str) -> str:
+        there = self._comments.get(number, {})
+        if key not in there:
+            return self._url(number)
+        self._ids += 1
+        url = f"{self._url(number)}#{self._ids}"
+        there[key] = replace(there[key], id=self._ids, url=url)
+        return url
+
+    def _tick(self) -> datetime:
+        return self.now()
+
+
+_LOCAL = frozenset({"credential", "traffic", "quotas", "begin_step", "token_kind", "why_not_pushed"})
+_WRITES = ("ensure_", "remove_", "close_", "make_")
+
+
+class FarForge:
+    """The forge as one program sees it: over a wire on which requests fail."""
+
+    def __init__(self, forge: WorldForge, wire: Wire) -> None:
+        self._forge, self._wire = forge, wire
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._forge, name)
+        if name in _LOCAL or not callable(method):
+            return method
+
+        def fail() -> Any:
+            raise ForgeUnavailableError("GitHub did not answer")
+
+        def call(*arguments: Any) -> Any:
+            def do() -> Any:
+                try:
+                    return method(*arguments)
+                except ForgeNotFoundError as error:
+                    return error
+
+            found = self._wire.request(f"forge {name}", do, fail)
+            if isinstance(found, ForgeNotFoundError):
+                raise found
+            return found
+
+        return call

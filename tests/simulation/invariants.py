@@ -1,0 +1,198 @@
+"""What holds in every world, whatever goes wrong. Each sentence has a name, which a failure begins with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes, parse_claim
+from orchestrator.bot.coordination.records import RemoteRecord
+from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.earlier import SESSION_PAGE
+from orchestrator.bot.cycle.tasks import key_of
+from orchestrator.bot.forge.base import PullRequestState
+from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_STARTS, Kind
+
+if TYPE_CHECKING:
+    from tests.doubles.memory_git import Move
+    from tests.simulation.world import Paid, World
+
+ONE_PULL = "one pull request a task"
+KEPT = "what was on a ref stays on one"
+PAID_ONCE = "finished work is not paid twice"
+SERVED = "no task starves"
+RELEASED = "every claim ends"
+CAPPED = "caps hold"
+SHOWN = "labels and comments agree with the state"
+AT_REST = "the world comes to rest"
+NO_DEFECT = "no cycle ends by a defect"
+NAMES = (ONE_PULL, KEPT, PAID_ONCE, SERVED, RELEASED, CAPPED, SHOWN, AT_REST, NO_DEFECT)
+
+_SKEW_SECONDS = 600.0
+_WIP = "refs/pullwright/wip/"
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at each move of a ref as it happens.
+
+    Attributes:
+        steps: by task, the steps that some ref of it had at some time.
+        replies: by task, the most replies that its saved work contains.
+    """
+
+    world: World
+    found: list[str] = field(default_factory=list)
+    steps: dict[int, set[int]] = field(default_factory=dict)
+    replies: dict[int, int] = field(default_factory=dict)
+
+    def moved(self, move: Move) -> None:
+        """Check what a move did to the task of its ref."""
+        number = _task_of(move.ref)
+        if number is None:
+            return
+        now = self.world.steps_on_refs(number)
+        ever = self.steps.setdefault(number, set())
+        if lost := ever - now:
+            self._note(
+                f"{KEPT}: steps {sorted(lost)} of task {number} are gone after {move.by} moved {move.ref}"
+            )
+        ever |= now
+        if move.ref.startswith(_WIP):
+            self._count_replies(number, move)
+
+    def _count_replies(self, number: int, move: Move) -> None:
+        if move.new is None:
+            self.replies.pop(number, None)
+            return
+        page = self.world.server.files(move.new).get(SESSION_PAGE, b"")
+        replies = sum(json.loads(line)["type"] == "ReplyReceived" for line in page.splitlines())
+        before = self.replies.get(number, 0)
+        if replies < before:
+            self._note(f"{KEPT}: of {before} saved replies on task {number} {move.by} kept {replies}")
+        self.replies[number] = max(replies, before)
+
+    def _note(self, text: str) -> None:
+        self.found.append(text)
+        self.world.note(f"!! {text}")
+
+
+def _task_of(ref: str) -> int | None:
+    """Return the number of the task whose saved work or branch a ref is."""
+    if ref.startswith(_WIP):
+        return int(ref.rpartition("-")[2])
+    key = key_of(ref.removeprefix("refs/heads/"))
+    return int(key.partition("-")[2]) if key else None
+
+
+def check(world: World) -> list[str]:
+    """Return what does not hold in a world that has come to its end, each with the name of its sentence."""
+    found = list(world.watch.found)
+    for number in range(1, len(world.plan.tasks) + 1):
+        found += _check_task(world, number)
+    found += _check_claims(world) + _check_caps(world) + _check_paid(world)
+    if world.starts >= MOST_STARTS or world.is_endless:
+        found.append(f"{AT_REST}: {world.starts} starts, and there is still something to do")
+    for ended in world.ended:
+        if (ended.result.error or "").startswith("internal error"):
+            found.append(f"{NO_DEFECT}: {ended.result.error}")
+    return found
+
+
+def _check_task(world: World, number: int) -> list[str]:
+    found = []
+    key = f"issue-{number}"
+    pulls = [pull for pull in world.forge.pulls() if key_of(pull.branch) == key]
+    if len(pulls) > 1:
+        found.append(f"{ONE_PULL}: task {number} has {len(pulls)}")
+    issue = world.forge.issues()[number]
+    task = world.plan.tasks[number - 1]
+    wanted = set(range(1, task.steps + 1))
+    can_be = not (task.kills or task.refused or task.gives_up)
+    is_asked = issue.is_open and LABEL in issue.labels and can_be and not _waits(world, key)
+    if is_asked and not pulls:
+        found.append(f"{SERVED}: task {number} has no pull request")
+    for pull in pulls:
+        done = world.steps_of(number, pull.commit)
+        if pull.state is PullRequestState.OPEN and is_asked and done != wanted:
+            found.append(f"{SERVED}: the pull request of task {number} has only the steps {sorted(done)}")
+    if WORKING_LABEL in issue.labels:
+        found.append(f"{SHOWN}: issue {number} keeps the label {WORKING_LABEL}")
+    asked = [one for one in world.forge.comments(number) if "question" in one.body.lower()]
+    if len(asked) > 1:
+        found.append(f"{SHOWN}: the question of task {number} was asked {len(asked)} times")
+    return found
+
+
+def _waits(world: World, key: str) -> bool:
+    """Return whether a task waits for a person: the program says so, or a person committed to its branch."""
+    said = " ".join(one.result.reason or "" for one in world.ended[-len(world.plan.slots) :])
+    waits = (f"{key} was not completed in", f"{key}: 4 of 4 rounds a task are used")
+    return any(words in said for words in waits) or any(
+        f"/{key}-" in ref and "Ada" in world.server.objects[tip][1].decode()
+        for ref, top in world.server.refs.items()
+        for tip in world.server.history(top)[:2]
+        if ref.startswith("refs/heads/") and tip != world.base
+    )
+
+
+def _check_claims(world: World) -> list[str]:
+    found = []
+    times = LeaseTimes(CLAIM_MINUTES * 60.0, CLAIM_MINUTES * 15.0, _SKEW_SECONDS)
+    for ref, commit in world.server.refs.items():
+        if ref.startswith(CLAIMS):
+            record = RemoteRecord(ref, commit, None, world.server.message(commit))
+            claim = parse_claim(ref.removeprefix(CLAIMS), record)
+            if not claim.is_free(world.now(), times):
+                found.append(f"{RELEASED}: {claim.task} is held by {claim.owner} until {claim.expires_at}")
+    return found
+
+
+def _check_caps(world: World) -> list[str]:
+    found = []
+    flags = dict(world.plan.flags)
+    if most := flags.get("max_rounds"):
+        runs = [paid.run for paid in world.paid]
+        found += [
+            f"{CAPPED}: run {run} made {runs.count(run)} requests of {most}"
+            for run in sorted(set(runs))
+            if runs.count(run) > most
+        ]
+    if most := flags.get("max_rounds_per_task"):
+        # What a machine spent that was lost with its disk is known to nobody.
+        gone = {incident for incident in world.struck if incident.kind is Kind.LOST}
+        for number in range(1, len(world.plan.tasks) + 1):
+            count = sum(paid.task == number for paid in world.paid)
+            if count > most and not gone:
+                found.append(f"{CAPPED}: task {number} took {count} requests of {most}")
+    return found
+
+
+def _check_paid(world: World) -> list[str]:
+    found = [
+        f"{PAID_ONCE}: run {paid.run} paid for step {paid.step} of task {paid.task}, which was on a ref"
+        for paid in world.paid
+        if paid.was_there
+    ]
+    if any(incident.kind is Kind.FULL for incident in world.struck):
+        return found  # what could not be written down is not known afterwards
+    done: dict[tuple[int, int, str], Paid] = {}
+    for paid in world.paid:
+        place = (paid.task, paid.step, paid.machine)
+        before = done.get(place)
+        if before is not None and paid.step > 0 and not _others(world, before, paid):
+            found.append(
+                f"{PAID_ONCE}: run {paid.run} paid for step {paid.step} of task {paid.task}, "
+                f"which run {before.run} had done on the same machine"
+            )
+        if paid.is_done:
+            done[place] = paid
+    return found
+
+
+def _others(world: World, first: Paid, second: Paid) -> bool:
+    """Return whether somebody else had the task between two requests."""
+    ref = f"{CLAIMS}issue-{first.task}"
+    moves = world.server.moves[first.moves : second.moves]
+    return any(move.ref == ref and move.by != first.machine for move in moves)

@@ -1,0 +1,171 @@
+"""What decides a world: tasks, workers, what goes wrong and what people do. A plan is drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+LABEL = "pullwright"
+CLAIM_MINUTES = 20.0
+MOST_STARTS = 30
+"""Starts of the program that did something, after which a world is ended that does not come to rest."""
+
+MOST_SECONDS = 4 * 24 * 3600.0
+"""The same for the time that goes by in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a world.
+
+    Attributes:
+        steps: so many requests to the model, besides the one for the pull request.
+        asks: whether the model asks a person first.
+        kills: whether the process that works on it is ended by the system, each time, at the model's first reply.
+        refused: whether the server refuses each branch that has its files.
+        gives_up: whether the model finishes without a change.
+    """
+
+    steps: int = 2
+    asks: bool = False
+    kills: bool = False
+    refused: bool = False
+    gives_up: bool = False
+
+
+class Kind(StrEnum):
+    """What goes wrong at a request or a record."""
+
+    ERROR = "error"
+    """The request fails, and the server did nothing."""
+    UNANSWERED = "unanswered"
+    """The server did what was asked, and no answer came."""
+    SLOW = "slow"
+    """It takes half an hour."""
+    STALE = "stale"
+    """A read shows what was there before."""
+    KILLED_BEFORE = "killed before"
+    """The process is killed before the request is sent."""
+    KILLED = "killed"
+    """The process is killed after the server did it, or after the record was written."""
+    LOST = "lost"
+    """The same, and the machine with its disk is gone."""
+    FULL = "full"
+    """The machine's disk is full for an hour."""
+    JUMP = "jump"
+    """The machine's clock jumps by five minutes."""
+    STOP = "stop"
+    """The process is asked to end, as by Ctrl+C."""
+
+
+AT_RECORDS = (Kind.KILLED, Kind.LOST, Kind.FULL, Kind.JUMP, Kind.STOP)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that goes wrong at the n-th place whose name begins with `where`, counted from 1."""
+
+    kind: Kind
+    where: str
+    nth: int
+
+
+class Act(StrEnum):
+    """What a person does, or what befalls a disk while nobody looks."""
+
+    COMMENT = "comment"
+    CLOSE = "close"
+    UNLABEL = "unlabel"
+    PUSH = "push"
+    RELEASE = "release"
+    """They release the claim by hand."""
+    ANSWER = "answer"
+    OTHERS = "others"
+    """Work on another repository leaves 250 runs on each machine."""
+    DAMAGE = "damage"
+    """A disk damages a line in the middle of each journal without an end."""
+
+
+OF_PEOPLE = (Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.PUSH, Act.RELEASE, Act.ANSWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A person does something about a task, so many minutes after the world began."""
+
+    act: Act
+    task: int
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that decides what happens in a world.
+
+    Attributes:
+        tasks: the tasks in the order of their issues.
+        slots: for each worker the number of its machine.
+        pace: decides how long requests take, and so who comes first.
+        flags: options of all workers, besides those that every world has.
+        cycles: the most cycles of each start of the program; None for as many as there are.
+    """
+
+    tasks: tuple[Task, ...] = (Task(2),)
+    slots: tuple[int, ...] = (0,)
+    incidents: tuple[Incident, ...] = ()
+    deeds: tuple[Deed, ...] = ()
+    pace: int = 0
+    flags: tuple[tuple[str, Any], ...] = ()
+    cycles: int | None = None
+
+
+# Where things go wrong, with how often each place is chosen, and how late.
+_PLACES = (
+    ("", 8, 120),
+    ("forge", 4, 40),
+    ("forge ensure_pull_request", 2, 2),
+    ("forge ensure_label", 1, 2),
+    ("forge remove_label", 1, 2),
+    ("git ", 4, 40),
+    ("git ls-remote", 2, 20),
+    ("git fetch", 1, 6),
+    ("git push claims", 2, 6),
+    ("git push branch", 3, 2),
+    ("git push claims wip", 3, 2),
+    ("model", 5, 9),
+    ("record", 5, 90),
+    ("record Cloned", 2, 3),
+    ("record ToolCallEnded", 3, 6),
+    ("record Proposing", 1, 2),
+    ("record Proposed", 1, 2),
+)
+
+
+def draw(seed: int) -> Plan:
+    """Draw a plan."""
+    chance = random.Random(seed)  # noqa: S311  no secret
+    machines = chance.choice((1, 1, 2, 3))
+    slots = [*range(machines), *([0] if chance.random() < 0.2 else [])]
+    tasks = tuple(_draw_task(chance) for _ in range(chance.randint(1, 3)))
+    incidents = tuple(_draw_incident(chance) for _ in range(chance.choice((0, 1, 2, 3, 4, 6, 8))))
+    deeds = tuple(
+        Deed(chance.choice(OF_PEOPLE), chance.randint(1, len(tasks)), round(chance.uniform(0.0, 60.0), 1))
+        for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    )
+    flags: tuple[tuple[str, Any], ...] = (("max_rounds", 2),) if chance.random() < 0.3 else ()
+    if chance.random() < 0.1:
+        flags += (("max_rounds_per_task", 4),)
+    cycles = 1 if chance.random() < 0.2 else None
+    return Plan(tasks, tuple(slots), incidents, deeds, chance.randrange(1000), flags, cycles)
+
+
+def _draw_task(chance: random.Random) -> Task:
+    return Task(chance.randint(1, 3), asks=chance.random() < 0.15, gives_up=chance.random() < 0.1)
+
+
+def _draw_incident(chance: random.Random) -> Incident:
+    (place, _, latest) = chance.choices(_PLACES, [often for _, often, _ in _PLACES])[0]
+    kinds = AT_RECORDS if place.startswith("record") else tuple(Kind)
+    return Incident(chance.choice(kinds), place, chance.randint(1, latest))

@@ -1,0 +1,103 @@
+"""Whole worlds in virtual time: the real worker, cycle, claims, recovery and saved work, over doubles that fail.
+
+A failure names its seed: `python -m tests.simulation SEED` tells the world's story and makes it small.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.plan import Incident, Kind, Plan, Task, draw
+from tests.simulation.search import live, shrink
+from tests.simulation.worlds import KNOWN, unknown, windows
+
+pytestmark = pytest.mark.timeout(600)
+
+WORLDS = 100
+SHARES = 5
+MANY = 5000
+MANY_SHARES = 20
+
+
+def play(seeds: range) -> None:
+    """Run drawn worlds; a failure names the seeds, and the smallest plan of the first."""
+    failed = {seed: found for seed in seeds if (found := unknown(live(draw(seed))[1]))}
+    if failed:
+        seed, found = next(iter(failed.items()))
+        small = shrink(draw(seed), lambda plan: bool(unknown(live(plan)[1])))
+        pytest.fail(f"seeds {list(failed)}; {seed}: {found}\nsmallest: {small}\nshows: {live(small)[1]}")
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_hundred_worlds(share: int) -> None:
+    play(range(share, WORLDS, SHARES))
+
+
+@pytest.mark.slow(reason="5,000 worlds take ten minutes of a processor")
+@pytest.mark.parametrize("share", range(MANY_SHARES))
+def test_five_thousand_worlds(share: int) -> None:
+    play(range(WORLDS + share, MANY, MANY_SHARES))
+
+
+def test_the_crash_windows() -> None:
+    """Before a request is sent, and after the other side took it and before we know."""
+    failed = {}
+    for name, plan in windows().items():
+        world, found = live(plan)
+        assert len(world.struck) == 1, name
+        if new := unknown(found):
+            failed[name] = new
+    assert failed == {}
+
+
+@pytest.mark.slow(reason="a world for each request and each record of a cycle, and for each kind of death")
+@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED, Kind.LOST, Kind.UNANSWERED])
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_a_death_at_every_place(kind: Kind, slots: tuple[int, ...]) -> None:
+    """The place is a request or a record of the program."""
+    whole = Plan((Task(2), Task(1)), slots, flags=(("max_rounds", 2),))
+    places = sum(live(whole)[0].counts.values())
+    failed = {}
+    for nth in range(1, places + 1):
+        plan = Plan(whole.tasks, slots, (Incident(kind, "", nth),), flags=whole.flags)
+        if found := unknown(live(plan)[1]):
+            failed[nth] = found
+    assert failed == {}
+
+
+@pytest.mark.parametrize("name", list(KNOWN))
+def test_a_known_fault(request: pytest.FixtureRequest, name: str) -> None:
+    known = KNOWN[name]
+    request.applymarker(
+        pytest.mark.xfail(reason=f"issue 29, section {known.section}: {known.why}", strict=True)
+    )
+    found = live(known.plan)[1]
+    assert not any(line.startswith(known.breaks) for line in found), found
+
+
+@pytest.mark.parametrize("name", list(MUTATIONS))
+def test_each_sentence_fails_for_a_program_that_breaks_it(name: str) -> None:
+    mutation = MUTATIONS[name]
+    assert live(mutation.plan)[1] == []
+    found = live(mutation.plan, mutation.program)[1]
+    assert any(line.startswith(mutation.breaks) for line in found), found
+
+
+def test_the_same_plan_is_the_same_world() -> None:
+    for seed in (3, 12, 40):
+        first, second = (live(draw(seed))[0] for _ in range(2))
+        assert first.trace == second.trace
+        assert first.counts == second.counts
+
+
+def test_a_failure_shrinks() -> None:
+    known = KNOWN["the label of work in progress cannot be removed"]
+    noise = (Incident(Kind.SLOW, "forge", 3), *known.plan.incidents, Incident(Kind.JUMP, "record", 9))
+    plan = Plan((Task(2), Task(1)), (0,), noise, pace=7)
+
+    def fails(one: Plan) -> bool:
+        return any(line.startswith(known.breaks) for line in live(one)[1])
+
+    assert fails(plan)
+    assert shrink(plan, fails) == known.plan

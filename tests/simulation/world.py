@@ -1,0 +1,686 @@
+"""One world in one process: workers on machines, tasks, people, a model, and what goes wrong. Nothing is real but the code."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
+from orchestrator.app.wiring.guards import GuardMaker
+from orchestrator.app.wiring.model import ChosenModel
+from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.bot.coordination.budget import CycleBudget, RepositoryLedger
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.cycle.parts import Assignment, Stop
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.reader import is_open, lock_run
+from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
+from orchestrator.core.errors import ForgeUnavailableError, PullwrightError, RemoteUnavailableError
+from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolCallEnded, ToolOutputDelta
+from orchestrator.engine.policy.secrets import Redactor
+from tests.doubles.memory_git import (
+    ADDRESS,
+    MemoryGit,
+    MemoryRemote,
+    Move,
+    open_memory_clone,
+    reopen_memory_clone,
+)
+from tests.doubles.world_forge import WRITER, FarForge, WorldForge
+from tests.simulation.invariants import Watch
+from tests.simulation.model import ScriptedModel, files_of
+from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, Act, Kind
+from tests.simulation.scheduler import Scheduler, VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.worker.recovery import Recovery
+    from orchestrator.core.events import Event
+    from orchestrator.engine.models.base import Response
+    from tests.simulation.plan import Deed, Incident, Plan
+    from tests.simulation.scheduler import Thread
+
+T = TypeVar("T")
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+_OWN = Identity("Pullwright", "bot@example.com")
+_UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
+_REST_SECONDS = 300.0
+_LONG_REST_SECONDS = 2700.0  # longer than a claim whose holder is dead, with what clocks may differ
+_QUIET_STARTS = 2
+_OTHER_RUNS = 250
+
+
+class Killed(BaseException):
+    """The process is dead. Whatever runs on its way out has no effect."""
+
+
+@cache
+def settings_of(flags: tuple[tuple[str, Any], ...]) -> Loaded:
+    """Return the settings of a worker."""
+    own = {
+        "model": "openai-chat:canned",
+        "api_url": "http://127.0.0.1:9",
+        "github_url": "https://github.com",
+        "label": LABEL,
+        "claim_minutes": CLAIM_MINUTES,
+        "max_open_prs": 100,
+        "max_prs_per_day": 1000,
+        "max_unreviewed": 100,
+        "context_chars": 1000,
+        "mirror": False,
+        "stream": False,
+        "disable_skills": True,
+        "repository_memory": False,
+        "author_email": _OWN.email,
+        "author_name": _OWN.name,
+        **dict(flags),
+    }
+    return load_settings(own, {"PULLWRIGHT_CONFIG": "/dev/null"}, Path("/nonexistent"))
+
+
+@dataclass(slots=True)
+class Machine:
+    """A computer. A lost one is replaced by a new one with an empty disk."""
+
+    number: int
+    root: Path
+    name: str
+    skew: timedelta = timedelta(0)
+    full_until: float = 0.0
+
+    @property
+    def home(self) -> Path:
+        """Where the program keeps its state."""
+        return self.root / "home"
+
+    @property
+    def temporary(self) -> Path:
+        """Where clones are made."""
+        return self.root / "tmp"
+
+
+@dataclass(slots=True)
+class Paid:
+    """A request to the model that was answered, and with that paid for.
+
+    Attributes:
+        step: what it was paid for; 0 is for the pull request.
+        was_there: whether a ref of the task already had the result.
+        moves: so many refs had moved before.
+        is_done: whether the calls of the reply were carried out and recorded.
+    """
+
+    task: int
+    step: int
+    run: str
+    machine: str
+    was_there: bool
+    moves: int
+    is_done: bool = False
+
+
+@dataclass(slots=True)
+class Ended:
+    """A cycle that ended by itself."""
+
+    machine: str
+    result: CycleResult
+
+
+class World:
+    """A world that runs a plan to its end.
+
+    Attributes:
+        counts: how often each place was passed.
+        struck: the incidents that happened.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, *, program: type[SimulatedProgram] | None = None) -> None:
+        self.plan, self.folder = plan, folder
+        self.program = program or SimulatedProgram
+        self.scheduler = Scheduler()
+        self.scheduler.on_switch = self._enter
+        self.pace = random.Random(plan.pace)  # noqa: S311  no secret
+        self.ids = random.Random(plan.pace)  # noqa: S311  no secret
+        self.server = MemoryRemote()
+        self.forge = WorldForge(self.server, self.now, ADDRESS)
+        self.machines: dict[int, Machine] = {}
+        self.lives: dict[Thread, Life] = {}
+        self.counts: dict[str, int] = {}
+        self.struck: list[Incident] = []
+        self._pending = [(incident, [incident.nth]) for incident in plan.incidents]
+        self._earlier: dict[str, tuple[Any, Any]] = {}
+        self.paid: list[Paid] = []
+        self.ended: list[Ended] = []
+        self.people: set[int] = set()
+        self.starts = 0
+        self.is_endless = False
+        self.changes = 0
+        self.trace: list[str] = []
+        self.watch = Watch(self)
+        self.server.on_move = self._moved
+        self.server.refuse = self._refuse
+        self._begin()
+
+    def now(self) -> datetime:
+        """Return the true time."""
+        return START + timedelta(seconds=self.scheduler.now)
+
+    def note(self, text: str) -> None:
+        """Add a line to the story of the world."""
+        self.trace.append(f"{self.scheduler.now:.1f} {text.replace(str(self.folder), '')}")
+
+    def run(self) -> None:
+        """Run until there is nothing to do any more."""
+        tempdir = tempfile.tempdir
+        try:
+            for slot in self.plan.slots:
+                self.scheduler.start(partial(self._work_at, slot))
+            for deed in self.plan.deeds:
+                self.scheduler.at(deed.minutes * 60.0, partial(self._do, deed))
+            self.scheduler.run()
+        finally:
+            tempfile.tempdir = tempdir
+            self._limit_disk(full=False)
+
+    def machine(self, number: int) -> Machine:
+        """Return a machine, a new one where there was none or it was lost."""
+        if number not in self.machines:
+            name = f"machine-{number}-{len(list(self.folder.iterdir()))}"
+            machine = Machine(number, self.folder / name, name)
+            machine.temporary.mkdir(parents=True)
+            self.machines[number] = machine
+        return self.machines[number]
+
+    def fate(self, place: str) -> Kind | None:
+        """Return what goes wrong at a place that is passed now."""
+        self.counts[place] = self.counts.get(place, 0) + 1
+        found = None
+        for item in list(self._pending):
+            incident, left = item
+            if place.startswith(incident.where):
+                left[0] -= 1
+                if left[0] <= 0 and found is None:
+                    found = incident.kind
+                    self.struck.append(incident)
+                    self._pending.remove(item)
+                    self.note(f"{place}: {incident.kind}")
+        return found
+
+    def earlier(self, place: str, answer: Any) -> Any:
+        """Return what a read showed before, and remember what it shows now."""
+        before = self._earlier.get(place, (answer, answer))
+        self._earlier[place] = (before[1], answer)
+        return before[1]
+
+    def steps_on_refs(self, task: int) -> set[int]:
+        """Return the steps of a task that some ref has."""
+        key = f"issue-{task}"
+        refs = [ref for ref in self.server.refs if ref.endswith(f"/{key}") or f"/{key}-" in ref]
+        return {step for ref in refs for step in self.steps_of(task, self.server.refs[ref])}
+
+    def steps_of(self, task: int, commit: str) -> set[int]:
+        """Return the steps of a task that a commit of a branch or of saved work has."""
+        message = self.server.message(commit)
+        if message.startswith("pullwright: unfinished work"):
+            (commit,) = self.server.parents(commit)
+        elif message.startswith("pullwright: "):
+            return set()
+        return {step for number, step in files_of(self.server.files(commit)) if number == task}
+
+    def _begin(self) -> None:
+        objects = self.folder / "objects"
+        objects.mkdir(parents=True)
+        files = {"README.md": b"# Many\n"}
+        self.base = base = self.server.commit(files, [], "Ada <ada@example.com>", "First\n", objects)
+        self.server.refs["refs/heads/main"] = base
+        for number, task in enumerate(self.plan.tasks, 1):
+            labels = (LABEL,)
+            self.forge.add_issue(f"Task {number}", f"Do task {number}: {task.steps} steps.", author=WRITER, labels=labels)  # fmt: skip
+
+    def _moved(self, move: Move) -> None:
+        if not move.ref.startswith("refs/pullwright/claims/"):
+            self.changes += 1
+        self.watch.moved(move)
+        self.note(f"{move.by} moved {move.ref}: {str(move.old)[:7]} -> {str(move.new)[:7]}")  # fmt: skip
+
+    def _refuse(self, move: Move) -> str | None:
+        """Refuse a branch for what is in it, as a server does that looks for secrets."""
+        refused = {number for number, task in enumerate(self.plan.tasks, 1) if task.refused}
+        if move.new is None or not move.ref.startswith("refs/heads/") or not refused:
+            return None
+        there = {number for number, _ in files_of(self.server.files(move.new))}
+        return "push declined due to repository rule violations" if refused & there else None
+
+    def _work_at(self, number: int, thread: Thread) -> None:
+        """Start the program again and again, until nothing has changed for a while."""
+        idle = 0
+        last = max((deed.minutes for deed in self.plan.deeds), default=0.0) * 60.0
+        thread.sleep(self.pace.uniform(0.0, 60.0))
+        while idle < _QUIET_STARTS and self.starts < MOST_STARTS and not self.is_endless:
+            before = self._state()
+            life = Life(self, self.machine(number), thread)
+            self.lives[thread] = life
+            self._enter(thread)
+            did_something = life.run()
+            del self.lives[thread]
+            self._enter(thread)
+            is_idle = before == self._state() and not did_something
+            self.starts += not is_idle
+            idle = idle + 1 if is_idle and self.scheduler.now > last else 0
+            self._answer()
+            thread.sleep((_LONG_REST_SECONDS if is_idle else _REST_SECONDS) + self.pace.uniform(0.0, 60.0))
+
+    def _state(self) -> tuple[int, ...]:
+        """Return what changes whenever something happens that could matter to a worker."""
+        return self.changes, len(self.forge.pulls()), len(self.struck), len(self.people)
+
+    def _answer(self) -> None:
+        """A person answers each open question once."""
+        for number in range(1, len(self.plan.tasks) + 1):
+            asked = [one for one in self.forge.comments(number) if "question" in one.body.lower()]
+            if asked and not any(one.author == WRITER for one in self.forge.comments(number)):
+                self.people.add(number)
+                self.forge.say(number, WRITER, "Do it as you like.")
+
+    def _do(self, deed: Deed) -> None:
+        self.note(f"a person: {deed.act} on task {deed.task}")
+        number = deed.task
+        self._limit_disk(full=False)
+        match deed.act:
+            case Act.COMMENT:
+                self.forge.say(number, WRITER, "Please keep it short.")
+            case Act.CLOSE:
+                self.forge.close(number)
+            case Act.UNLABEL:
+                self.forge.remove_label(number, LABEL)
+            case Act.PUSH:
+                self._push(number)
+            case Act.RELEASE:
+                self._release(number)
+            case Act.ANSWER:
+                self.forge.say(number, WRITER, "Do it as you like.")
+            case Act.OTHERS:
+                self._add_other_runs()
+            case Act.DAMAGE:
+                self._damage()
+
+    def _push(self, task: int) -> None:
+        """A person adds a commit to the branch of a task, if there is one."""
+        for ref, tip in list(self.server.refs.items()):
+            if ref.startswith("refs/heads/") and f"/issue-{task}-" in ref:
+                files = self.server.files(tip) | {f"by-ada-{task}.txt": b"Mine.\n"}
+                new = self.server.commit(
+                    files, [tip], "Ada <ada@example.com>", "Mine\n", self.folder / "objects"
+                )
+                self.server.move(Move(ref, tip, new, "ada"))
+
+    def _add_other_runs(self) -> None:
+        for machine in self.machines.values():
+            home, clock = Home(machine.home), WorldClock(self, machine)
+            for _ in range(_OTHER_RUNS):
+                run = new_run_id(clock.now(), self.ids)
+                folder = create_run_folder(home, run)
+                with lock_run(folder), JournalWriter(folder, Redactor(), clock) as journal:
+                    journal(CycleStarted(run, "octo/other", "canned:1", "json-plan", "safe: no commands"))
+                    journal(CycleEnded({"outcome": "no_task"}))
+
+    def _damage(self) -> None:
+        for machine in self.machines.values():
+            for path in sorted(Home(machine.home).runs.glob(f"*/{JOURNAL_FILE}")):
+                if is_open(path.parent):
+                    lines = path.read_bytes().splitlines(keepends=True)
+                    lines[len(lines) // 2] = b"\0" * 20 + b"\n"
+                    path.write_bytes(b"".join(lines))
+
+    def _release(self, task: int) -> None:
+        """A person releases the claim on a task."""
+        from orchestrator.app.wiring.repository import lease_times
+        from orchestrator.bot.coordination.claims import Claims
+
+        machine = Machine(-1, self.folder / "desk", "desk")
+        machine.temporary.mkdir(parents=True, exist_ok=True)
+        wire = DeskWire()
+        make = lambda folder, git_dir: MemoryGit(folder, git_dir, self.server, wire, "desk")  # noqa: E731
+        records = Records(
+            machine.temporary, ADDRESS, lambda: None, clock=WorldClock(self, machine), make_git=make
+        )
+        with records:
+            times = lease_times(settings_of(self.plan.flags).settings)
+            nonce = lambda: f"{self.ids.getrandbits(64):x}"  # noqa: E731
+            Claims(records, "desk", WorldClock(self, machine), times, nonce).release(
+                f"issue-{task}", "released"
+            )
+
+    def _enter(self, thread: Thread) -> None:
+        """Make the surroundings of the running thread those of its machine."""
+        life = self.lives.get(thread)
+        tempfile.tempdir = str(life.machine.temporary) if life is not None else None
+        self._limit_disk(full=life is not None and life.machine.full_until > self.scheduler.now)
+
+    @staticmethod
+    def _limit_disk(*, full: bool) -> None:
+        """Let each write of this process fail, as on a full disk, or let them succeed."""
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        wanted = 0 if full else hard
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != wanted:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (wanted, hard))
+
+
+class DeskWire:
+    """The wire of a person, which works."""
+
+    def request(self, what: str, do: Callable[[], T], fail: Callable[[], T]) -> T:
+        """Do it."""
+        del what, fail
+        return do()
+
+    def check(self) -> None:
+        """A person is alive."""
+
+
+class WorldClock:
+    """The clock of a machine."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self._world, self._machine = world, machine
+
+    def now(self) -> datetime:
+        """Return the time that the machine believes in."""
+        return self._world.now() + self._machine.skew
+
+    def monotonic(self) -> float:
+        """Return seconds since the world began."""
+        return self._world.scheduler.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some seconds."""
+        await asyncio.sleep(seconds)
+
+
+class Life:
+    """One process: from its start to its end, or to its death."""
+
+    def __init__(self, world: World, machine: Machine, thread: Thread) -> None:
+        self.world, self.machine, self.thread = world, machine, thread
+        self.clock = WorldClock(world, machine)
+        self.is_dead = False
+        self.run_id = ""
+        self.paid: Paid | None = None
+        self._loop: VirtualLoop | None = None
+        self._disk: dict[Path, bytes | None] | None = None
+        self.stop = Stop(lambda _event, seconds: self._pause(seconds))
+        self.clone: Any = None
+        self._did_something = False
+        self._skipped = 0.0
+
+    # What the program passes.
+
+    def check(self) -> None:
+        """Raise if the process is dead."""
+        if self.is_dead:
+            raise Killed
+        if self.world.scheduler.now > MOST_SECONDS:
+            self.world.is_endless = True
+            self.die()
+        if self.world.machines.get(self.machine.number) is not self.machine:
+            self.die(keeps_disk=False)
+
+    def request(self, what: str, do: Callable[[], T], fail: Callable[[], T]) -> T:
+        """Send a request over a line on which everything happens that a plan says."""
+        self.check()
+        fate = self.world.fate(what)
+        self._before(fate)
+        self._sleep(1800.0 if fate is Kind.SLOW else self.world.pace.uniform(0.05, 0.5))
+        if fate is Kind.ERROR:
+            return fail()
+        answer = do()
+        earlier = self.world.earlier(what, answer) if what.startswith("forge ") else answer
+        self._sleep(self.world.pace.uniform(0.01, 0.1))
+        self._after(fate)
+        if fate is Kind.UNANSWERED:
+            return fail()
+        is_read = not any(word in what for word in ("ensure", "remove", "push"))
+        return earlier if fate is Kind.STALE and is_read else answer
+
+    async def ask_model(self, do: Callable[[], Response], fail: Callable[[], Response]) -> Response:
+        """The same for a request to the model: other tasks of the process go on meanwhile."""
+        self.check()
+        fate = self.world.fate("model")
+        self._before(fate)
+        await asyncio.sleep(1800.0 if fate is Kind.SLOW else self.world.pace.uniform(2.0, 60.0))
+        self.check()
+        if fate is Kind.ERROR:
+            return fail()
+        answer = do()
+        self._after(fate)
+        return fail() if fate is Kind.UNANSWERED else answer
+
+    def view(self, event: Event) -> None:
+        """Pass a record that was just written."""
+        if isinstance(event, _UNWRITTEN):
+            return
+        self.check()
+        if isinstance(event, ToolCallEnded) and self.paid is not None:
+            self.paid.is_done = True
+        self._after(self.world.fate(f"record {type(event).__name__}"))
+
+    def _before(self, fate: Kind | None) -> None:
+        if fate is Kind.KILLED_BEFORE:
+            self.die()
+
+    def _after(self, fate: Kind | None) -> None:
+        match fate:
+            case Kind.KILLED | Kind.LOST:
+                self.die(keeps_disk=fate is Kind.KILLED)
+            case Kind.FULL:
+                self.machine.full_until = self.world.scheduler.now + 3600.0
+                self.world._enter(self.thread)
+            case Kind.JUMP:
+                self.machine.skew += timedelta(minutes=5)
+            case Kind.STOP:
+                self.stop.request()
+            case _:
+                pass
+
+    def die(self, *, keeps_disk: bool = True) -> None:
+        """Be dead from now on.
+
+        Raises:
+            Killed: always.
+        """
+        self.is_dead = True
+        self.world.note(f"{self.machine.name} run {self.run_id} dies")
+        if keeps_disk:
+            self._disk = _read_disk(self.machine.root)
+        elif self.world.machines.get(self.machine.number) is self.machine:
+            del self.world.machines[self.machine.number]
+        raise Killed
+
+    def _sleep(self, seconds: float) -> None:
+        self.thread.sleep(seconds)
+        if self.machine.full_until:
+            self.world._enter(self.thread)
+        self.check()
+
+    def _pause(self, seconds: float) -> bool:
+        self._sleep(seconds)
+        return False
+
+    # The process itself.
+
+    def run(self) -> bool:
+        """Run the program until it ends. Return whether it did more than look for a task."""
+        loop = self._loop = VirtualLoop(lambda: self.world.scheduler.now + self._skipped, self._wait)
+        asyncio.set_event_loop(None)
+        program = self.world.program.of(self)
+        try:
+            loop.run_until_complete(self._work(program))
+        except Killed:
+            pass
+        except PullwrightError as error:  # the program says it and ends
+            self.world.note(f"{self.machine.name} ends: {error}")
+        finally:
+            self._end(loop, program)
+        return self._did_something or self.is_dead
+
+    def _wait(self, seconds: float) -> None:
+        if self.is_dead:
+            self._skipped += seconds
+        else:
+            self._sleep(seconds)
+
+    async def _work(self, program: SimulatedProgram) -> None:
+        waiter = Waiter(self.clock)
+        pace = NextStepChooser(self.clock, self.world.pace)
+        timing = CycleTiming(self.clock, waiter, pace, lambda _pause, _after: None)
+        try:
+            await work(program.next_cycle, self._report, self.stop, timing, max_cycles=self.world.plan.cycles)
+        finally:
+            if not self.is_dead:
+                await program.close()
+
+    def _report(self, result: CycleResult) -> None:
+        self.check()
+        self._did_something |= result.task is not None
+        self.world.ended.append(Ended(self.machine.name, result))
+        key = result.task.key if result.task else ""
+        why = result.error or result.reason or ""
+        self.world.note(f"{self.machine.name} {result.run} {result.outcome} {key}: {why[:200]}")  # fmt: skip
+
+    def _end(self, loop: VirtualLoop, program: SimulatedProgram) -> None:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        if self.is_dead:
+            self.world._limit_disk(full=False)
+            program.let_go()
+            if self._disk is not None:
+                _write_disk(self.machine.root, self._disk)
+
+
+class SimulatedProgram(Program):
+    """The program as the command line builds it, over doubles."""
+
+    _life: Life
+
+    @classmethod
+    def of(cls, life: Life) -> SimulatedProgram:
+        """Build the program of a process."""
+        world, machine = life.world, life.machine
+        loaded = settings_of(world.plan.flags)
+        bus = EventBus(life.view)
+        context = BuildContext(loaded, ApiKeys.of({}), Home(machine.home), life.clock, bus, life.stop)
+        forge = cast("Forge", FarForge(world.forge, life))
+        site = Site(forge, lambda: Source(ADDRESS, "main"), lambda: None, label="octo/many")
+        chosen = ChosenModel(ScriptedModel(life), lambda usage: usage.total_tokens * 1e-5)
+        redactor = Redactor()
+        shared = RunParts(context, site, chosen, Safeguards(redactor, GuardMaker(redactor), None))
+        program = cls(shared, bus)
+        program._life = life
+        program._records = program._new_records()
+        return program
+
+    def _new_records(self) -> Records:
+        life = self._life
+
+        def sleep(seconds: float) -> None:
+            try:
+                life.stop.sleep(seconds)
+            except ForgeUnavailableError as error:
+                raise RemoteUnavailableError("interrupted while waiting for the repository") from error
+
+        return Records(
+            life.machine.temporary,
+            ADDRESS,
+            lambda: None,
+            clock=life.clock,
+            sleep=sleep,
+            cancelled=life.stop.now,
+            make_git=self._git,
+        )
+
+    def _git(self, folder: Path, git_dir: Path) -> MemoryGit:
+        return MemoryGit(folder, git_dir, self._life.world.server, self._life, self._life.machine.name)
+
+    async def next_cycle(self) -> CycleResult:
+        """Run a cycle whose name comes from the world."""
+        life = self._life
+        life.run_id = new_run_id(life.clock.now(), life.world.ids)
+        return await self.cycle(Assignment(run=life.run_id))
+
+    def parts(self, run: str, folder: Path, settings: Settings, only: str) -> CycleParts:
+        """Build the parts as the program does, with clones in memory and names from the world."""
+        made = super().parts(run, folder, settings, only)
+        life = self._life
+        records, claimer = self._records, made.claimer
+        if records is None or claimer is None:
+            raise AssertionError("a simulated run is never dry")
+        nonce = lambda: f"{life.world.ids.getrandbits(64):016x}"  # noqa: E731
+        claimer.claims.nonce, claimer.claims.owner = nonce, life.machine.name
+        recovery = cast("Recovery", cast("Any", made.recover).__self__)
+        reopen = lambda place: reopen_memory_clone(place, _OWN, life.clock, records.remote, self._git)  # noqa: E731
+        again = lambda: self._open_clone(run, life.machine.temporary)  # noqa: E731
+        recovery = replace(recovery, claims=claimer.claims, reopen=reopen, open_clone=again)
+        from orchestrator.app.wiring.cycle_parts import scope_caps
+
+        ledger = RepositoryLedger(records, life.clock, nonce)
+        budget = CycleBudget(Home(life.machine.home), life.clock, scope_caps(settings), ledger)
+        return replace(
+            made, open_clone=partial(self._open_clone, run), recover=recovery.recover, budget=budget
+        )
+
+    def _open_clone(self, run: str, parent: Path) -> Any:
+        if self._records is None:
+            raise AssertionError("there are records")
+        clone = open_memory_clone(parent, run, _OWN, self._life.clock, self._records.remote, self._git)
+        self._life.clone = clone
+        return clone
+
+    def let_go(self) -> None:
+        """Release what the system releases for a dead process."""
+        if self._records is not None:
+            self._records.close()
+
+
+def _read_disk(root: Path) -> dict[Path, bytes | None]:
+    """Return what is on a disk: the content of each file, None for a folder."""
+    return {path: None if path.is_dir() else path.read_bytes() for path in root.rglob("*")}
+
+
+def _write_disk(root: Path, disk: dict[Path, bytes | None]) -> None:
+    """Make a disk as it was."""
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path not in disk:
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+    for path, content in sorted(disk.items(), key=lambda item: item[0]):
+        if content is None:
+            path.mkdir(exist_ok=True, mode=0o700)
+        elif not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)

@@ -1,0 +1,121 @@
+"""Worlds with a name: the windows in which a crash is dangerous, and the faults that are known and not mended yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.simulation import invariants
+from tests.simulation.plan import Act, Deed, Incident, Kind, Plan, Task
+
+_REQUESTS = (
+    "forge ensure_pull_request",
+    "forge ensure_label",
+    "forge remove_label",
+    "git push claims",
+    "git push branch claims",
+    "git push claims wip",
+    "git fetch",
+    "model",
+)
+
+
+def windows() -> dict[str, Plan]:
+    """Return the two crash windows of each kind of request: before it is sent, and after it was done."""
+    found = {}
+    for request in _REQUESTS:
+        for kind in (Kind.KILLED_BEFORE, Kind.KILLED):
+            flags = (("max_rounds", 1),) if "wip" in request else ()
+            found[f"{kind} at {request}"] = Plan((Task(2),), (0,), (Incident(kind, request, 1),), flags=flags)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFault:
+    """A fault that a world shows, until it is mended.
+
+    Attributes:
+        section: of the issue that asks for its repair.
+        why: what is wrong, in words.
+        breaks: the sentence that does not hold.
+    """
+
+    section: int
+    why: str
+    breaks: str
+    plan: Plan
+
+
+KNOWN: dict[str, KnownFault] = {
+    "an untouched clone replaces saved work": KnownFault(
+        2,
+        "a cycle that is killed after it cloned, before it took saved work up, replaces that work by nothing",
+        invariants.KEPT,
+        Plan((Task(2),), (0,), (Incident(Kind.KILLED, "record Cloned", 2),), flags=(("max_rounds", 1),)),
+    ),
+    "recovered work is taken for newer than the branch": KnownFault(
+        2,
+        "the state that a recovery saves does not say which commit of the branch it knew",
+        invariants.PAID_ONCE,
+        Plan(
+            (Task(2),),
+            (0,),
+            (Incident(Kind.KILLED, "record ToolCallEnded", 1), Incident(Kind.LOST, "record Proposed", 1)),
+        ),
+    ),
+    "a task that kills its worker": KnownFault(
+        3,
+        "it is taken again at every start, and the task behind it never",
+        invariants.SERVED,
+        Plan((Task(1, kills=True), Task(1)), (0,)),
+    ),
+    "a push that is refused for its content": KnownFault(
+        3,
+        "it is tried again for ever",
+        invariants.SERVED,
+        Plan((Task(1, refused=True), Task(1)), (0,), cycles=1),
+    ),
+    "a dead run behind many newer ones": KnownFault(
+        4,
+        "it is not found, and its work is paid again",
+        invariants.PAID_ONCE,
+        Plan(
+            (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.OTHERS, 1, 5.0),)
+        ),
+    ),
+    "a damaged line in a dead run's journal": KnownFault(
+        4,
+        "the records before it do not count, and their work is paid again",
+        invariants.PAID_ONCE,
+        Plan(
+            (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.DAMAGE, 1, 5.0),)
+        ),
+    ),
+    "the label of work in progress cannot be removed": KnownFault(
+        5,
+        "it stays for ever if its removal fails once",
+        invariants.SHOWN,
+        Plan((Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)),
+    ),
+}
+
+
+_SHOWN_BY_CHANCE = (
+    # (the sentence, words of the failure, whether what follows from it says nothing either)
+    (invariants.SHOWN, "keeps the label", False),
+    (invariants.KEPT, "", True),
+    (invariants.PAID_ONCE, "which was on a ref", False),
+)
+
+
+def unknown(found: list[str]) -> list[str]:
+    """Return what does not hold in a drawn world, without what a known fault explains."""
+    known = [
+        (one, hides)
+        for one in found
+        for name, words, hides in _SHOWN_BY_CHANCE
+        if one.startswith(name) and words in one
+    ]
+    if any(hides for _, hides in known):
+        consequences = (invariants.KEPT, invariants.PAID_ONCE, invariants.SERVED, invariants.SHOWN)
+        return [one for one in found if not one.startswith(consequences)]
+    return [one for one in found if one not in dict(known)]
