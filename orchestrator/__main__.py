@@ -155,6 +155,22 @@ def start() -> int:
         sys.stderr.write(f"pullwright: {problem}\n")
         return USAGE
 
+    if typed and typed[0] not in EXPLAINING and not NEEDS_NO_PACKAGES.intersection(typed):
+        from orchestrator.core.watchdog import leave_first_process, leave_within_grace, start_watchdog
+
+        leave_first_process()
+        start_watchdog()
+        status = FAILED
+        try:
+            status = run_command()
+        finally:
+            leave_within_grace(status)
+        return status
+    return run_command()
+
+
+def run_command() -> int:
+    """Run the command that was typed, and return its exit status."""
     from orchestrator.app.cli import main
 
     return main()

@@ -157,18 +157,18 @@ def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(
 
 
 @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
-@pytest.mark.parametrize("interrupted_first", [True, False], ids=["SIGINT twice", "SIGTERM"])
+@pytest.mark.parametrize("last", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_end_at_once_keeps_the_work_and_no_clone(
-    stage: Stage, repository: Path, scratch: Path, *, interrupted_first: bool
+    stage: Stage, repository: Path, scratch: Path, last: signal.Signals
 ) -> None:
     gate = threading.Event()
     stage.script(do(FIX), gated(FIX_IT.text, gate))
     running = Running(stage, repository)
     running.wait_for("round 2")
-    if interrupted_first:
+    if last is signal.SIGINT:
         running.process.send_signal(signal.SIGINT)
         running.wait_for("Ctrl+C again")
-    running.process.send_signal(signal.SIGINT if interrupted_first else signal.SIGTERM)
+    running.process.send_signal(last)
     code, result = running.end()
     gate.set()
     assert code == 130

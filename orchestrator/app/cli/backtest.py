@@ -30,6 +30,8 @@ from orchestrator.bot.evidence.cases import Judged, only_process
 from orchestrator.bot.evidence.past_changes import UnfitChange
 from orchestrator.bot.evidence.summary import BacktestResult, sum_up
 from orchestrator.bot.evidence.trials import Progress, Totals, TryRecord, known_before, make_tries, planned
+from orchestrator.bot.git.hostgit import end_git_when
+from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ReplyReceived
@@ -87,10 +89,11 @@ def backtest(options: argparse.Namespace) -> int:
         only_process(made.folder),
         TriesView(open_console(stderr=True), [arm.name for arm in made.arms], plain=options.plain) as view,
     ):
-        return asyncio.run(_run(made, options, view))
+        return event_loop.run(_run(made, options, view))
 
 
 async def _run(made: Backtest, options: argparse.Namespace, view: TriesView) -> int:
+    end_git_when(made.stop.now_unless_saving)
     task = asyncio.ensure_future(_work(made, options, view))
     _listen_to_signals(made.stop, task, view)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
 import signal
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
+from orchestrator.core import event_loop
 from orchestrator.core.errors import PullwrightError, ToolError
+from orchestrator.core.event_loop import in_abandoned_thread, on_ending_signals
 from orchestrator.core.suggestions import PROGRAM
+from orchestrator.core.watchdog import interrupts_handled
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +48,7 @@ _MOST_FILE_BYTES = 60_000
 _MOST_NAMES = 200
 _HISTORY = "chat_history"
 _PRIVATE = 0o600
+_READ_BYTES = 65_536
 
 
 class _LeaveError(Exception):
@@ -63,7 +68,7 @@ def chat(options: argparse.Namespace) -> int:
         )
     talk = Chat(options)
     try:
-        return asyncio.run(talk.run())
+        return event_loop.run(talk.run())
     finally:
         talk.close_traces()
 
@@ -86,6 +91,7 @@ class Chat:
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
         self._working: asyncio.Task[Any] | None = None
+        self._typed = _StandardInput()
         self._is_terminal = not options.plain and sys.stdin.isatty() and sys.stdout.isatty()
 
     @property
@@ -110,9 +116,7 @@ class Chat:
 
     async def run(self) -> int:
         """Read and answer messages until the person leaves."""
-        loop, main = asyncio.get_running_loop(), cast("asyncio.Task[int]", asyncio.current_task())
-        for name in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(name, main.cancel)
+        self._listen_to_signals(cast("asyncio.Task[int]", asyncio.current_task()))
         if self._is_terminal:
             run = self._options.run
             print(f"Pullwright continues run {run}" if run else f"Pullwright in {Path.cwd()}")
@@ -131,6 +135,14 @@ class Chat:
         finally:
             await self._leave()
         return status
+
+    def _listen_to_signals(self, main: asyncio.Task[int]) -> None:
+        def end() -> None:
+            if self._program is not None and self._program.done() and not self._program.exception():
+                self._program.result().context.stop.at_once()
+            main.cancel()
+
+        on_ending_signals(end)
 
     def close_traces(self) -> None:
         """Send the remaining traces, if traces are sent."""
@@ -204,6 +216,7 @@ class Chat:
             finally:
                 self._working = None
                 loop.remove_signal_handler(signal.SIGINT)
+                interrupts_handled()
 
     async def ask(self, tool: str, scope: str, why: str) -> Answer:
         """Ask the person whether a call above the permission level may run. Questions are asked one by one."""
@@ -279,10 +292,7 @@ class Chat:
     async def _prompt(self, words: str) -> str:
         """Read a line. Ctrl+C discards the typed text."""
         if not self._is_terminal:
-            read: str = await asyncio.to_thread(sys.stdin.readline)
-            if not read:
-                raise EOFError
-            return read.removesuffix("\n")
+            return await self._typed.line()
         while True:
             try:
                 return await self._line(words, is_first=True)
@@ -401,6 +411,37 @@ class Chat:
         with suppress(OSError):  # the terminal may be gone
             for line in lines:
                 self.view.say(line)
+
+
+class _StandardInput:
+    """Reads lines of standard input without `sys.stdin`, whose lock would hold up the end of the process."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    async def line(self) -> str:
+        """Return the next line without its end.
+
+        Raises:
+            EOFError: there is none.
+        """
+        while b"\n" not in self._rest:
+            data = await in_abandoned_thread(_read_input)
+            if not data:
+                break
+            self._rest += data
+        line, end, self._rest = self._rest.partition(b"\n")
+        if not line and not end:
+            raise EOFError
+        return line.decode(sys.stdin.encoding or "utf-8", "replace").removesuffix("\r")
+
+
+def _read_input() -> bytes:
+    try:
+        handle = sys.stdin.fileno()
+    except io.UnsupportedOperation:  # text in memory, which nobody waits for
+        return sys.stdin.read().encode(sys.stdin.encoding or "utf-8", "surrogateescape")
+    return os.read(handle, _READ_BYTES)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import re
@@ -28,6 +27,7 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
+from orchestrator.core import event_loop
 from orchestrator.core.addresses import certificates_for, holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
@@ -146,7 +146,7 @@ def _send(text: str, clock: Clock) -> int:
     if address is None:
         return DONE
     try:
-        asyncio.run(send_webhook(address, as_message(text), clock))
+        event_loop.run(send_webhook(address, as_message(text), clock))
     except ConnectionFailedError as error:
         print(f"pullwright: {error}", file=sys.stderr)
         return FAILED

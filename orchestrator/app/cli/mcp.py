@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.mcp import open_mcp
 from orchestrator.app.words import agreed, as_json_text, clean, counted, short_line
+from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
 from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
@@ -56,7 +56,7 @@ def mcp(options: argparse.Namespace) -> int:
     if sys.stdin.isatty() and sys.stderr.isatty():
         maker = replace(maker, person=PersonAtTerminal(_show_page))
     try:
-        return asyncio.run(_Trial(maker, server, options, _Listener(redact), tree).run())
+        return event_loop.run(_Trial(maker, server, options, _Listener(redact), tree).run())
     except McpError as error:
         raise McpError(redact(f"the MCP server {server.name}: {error}")) from None
 

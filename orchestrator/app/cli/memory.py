@@ -18,6 +18,7 @@ from orchestrator.app.wiring.session_parts import memory_file, open_memory
 from orchestrator.app.words import as_json_text, clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
+from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
 from orchestrator.engine.memory.items import as_json, edited
 from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
@@ -48,13 +49,13 @@ def memory(options: argparse.Namespace) -> int:
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     if not options.repo:
-        return asyncio.run(_run(options, context, "", None))
+        return event_loop.run(_run(options, context, "", None))
     site = choose_site(options.repo, context, writes=options.action in _CHANGES)
     if site.is_local:
-        return asyncio.run(_run(options, context, site.label, None))
+        return event_loop.run(_run(options, context, site.label, None))
     with open_hidden_refs(site, context.clock, context.stop) as records:
         shared = RepositoryMemory(records, context.clock, new_nonce)
-        return asyncio.run(_run(options, context, site.label, shared))
+        return event_loop.run(_run(options, context, site.label, shared))
 
 
 async def _run(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import write_named
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ def end_on_signals(
 ) -> None:
     """Handle signals while the running event loop lives.
 
-    The first Ctrl+C calls `end`, which lets the current round finish. The second one, or SIGTERM, calls
+    The first Ctrl+C calls `end`, which lets the current round finish. The second one, SIGTERM or SIGHUP calls
     `end_at_once`; work is still saved.
     """
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: end_at_once() if is_ending() else end())
-    loop.add_signal_handler(signal.SIGTERM, end_at_once)
+    on_ending_signals(end_at_once, interrupt=lambda: end_at_once() if is_ending() else end())

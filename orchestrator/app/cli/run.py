@@ -6,12 +6,12 @@ import asyncio
 import os
 import random
 import shlex
-import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import (
     INTERRUPTED,
@@ -31,9 +31,11 @@ from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarm, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
+from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
+from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.session.loop import EndKind
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.program import Program
     from orchestrator.app.wiring.spans import Tracing
+    from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
     from orchestrator.core.events import Emit
@@ -77,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         except PullwrightError as error:
             return _refuse(error, as_json=options.json)
         with view:
-            return asyncio.run(_run(program, options, view))
+            return event_loop.run(_run(program, options, view))
 
 
 def _with_state(view: LiveView) -> Emit:
@@ -158,10 +161,6 @@ def _listen_to_signals(
 ) -> None:
     stop = program.stop
 
-    def end_at_once() -> None:
-        stop.at_once()
-        task.cancel()
-
     def end() -> None:
         waits = waiting.is_waiting
         stop.request()
@@ -169,7 +168,12 @@ def _listen_to_signals(
         if not waits:
             view(Warned(_ENDING))
 
-    end_on_signals(lambda: stop.requested, end, end_at_once)
+    end_on_signals(lambda: stop.requested, end, partial(_end_at_once, stop, task))
+
+
+def _end_at_once(stop: Stop, task: asyncio.Future[Any]) -> None:
+    stop.at_once()
+    task.cancel()
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
@@ -331,7 +335,7 @@ def ask(options: argparse.Namespace) -> int:
         except PullwrightError as error:
             return _report_answer(CycleResult(None), "", error, as_json=options.json)
         with view:
-            result, end, stopped = asyncio.run(_ask(program, question))
+            result, end, stopped = event_loop.run(_ask(program, question))
     answer = program.redactor.redact(clean(end.text)) if end and end.kind in _ANSWERS else ""
     return _report_answer(result, answer, stopped, as_json=options.json)
 
@@ -340,9 +344,8 @@ async def _ask(
     program: ChatProgram, question: str
 ) -> tuple[CycleResult, SessionEnd | None, BaseException | None]:
     task = asyncio.ensure_future(program.say(question))
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, task.cancel)
+    end_now = partial(_end_at_once, program.context.stop, task)
+    on_ending_signals(end_now, interrupt=end_now)
     end: SessionEnd | None = None
     error: BaseException | None = None
     try:

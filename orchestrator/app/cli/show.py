@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sys
@@ -41,8 +40,10 @@ from orchestrator.bot.journal.reader import (
     read_run,
     responses,
     runs,
+    why_killed,
 )
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
@@ -169,6 +170,8 @@ def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
 
 def _print_end(run: Run, out: _Printer) -> None:
     """Print the to-do list of a run, its cost, and the path of its journal."""
+    if run.last(CycleEnded) is None and (why := why_killed(run.folder)):
+        out.line(f"{why}; the next run takes its work up", "yellow")
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
@@ -354,7 +357,7 @@ def dashboard(options: argparse.Namespace) -> int:
         print(
             f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
         )
-        asyncio.run(serve(app, bound, page.stopping))
+        event_loop.run(serve(app, bound, page.stopping))
     return DONE
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import textwrap
 from pathlib import Path
@@ -18,10 +17,13 @@ from orchestrator.app.wiring.verify_pr import build_verification
 from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
+from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
+from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import ClaimChecked
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import read_named, write_named
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def verify_pr(options: argparse.Namespace) -> int:
         options.pull, options.repo, text, given_settings(options), os.environ, Path.cwd(), show
     )
     with view:
-        found = asyncio.run(_run(program))
+        found = event_loop.run(_run(program))
     if found is None:
         print("pullwright: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -179,15 +181,14 @@ def _append(name: str, text: str) -> None:
 
 async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
     """Run the verification; return None if a person ended it."""
+    end_git_when(program.context.stop.now_unless_saving)
     task = asyncio.ensure_future(program.run())
-    loop = asyncio.get_running_loop()
 
     def end() -> None:
         program.context.stop.at_once()
         task.cancel()
 
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, end)
+    on_ending_signals(end, interrupt=end)
     try:
         return await task
     except asyncio.CancelledError:

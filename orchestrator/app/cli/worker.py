@@ -34,6 +34,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
+from orchestrator.core import event_loop
 from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -139,7 +140,7 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
     environments = (os.environ, *(one.environ for one in file.repositories))
     redactor = Redactor(dict.fromkeys(value for one in environments for value in secret_values(one)))
     with tracing(os.environ, SystemClock(), partial(_say, redactor)) as traces:
-        return asyncio.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
+        return event_loop.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
 
 
 def _say(redactor: Redactor, text: str) -> None:

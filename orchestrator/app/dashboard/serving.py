@@ -12,7 +12,6 @@ import hmac
 import json
 import re
 import secrets
-import signal
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from starlette.routing import Route
 from orchestrator.app.dashboard.http_server import ServerLimits, serving
 from orchestrator.core.addresses import bracketed, is_loopback
 from orchestrator.core.errors import ConfigurationError, FleetError
+from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
@@ -90,9 +90,7 @@ def listen_for_browsers(port: int) -> list[socket.socket]:
 
 async def serve(app: ASGIApp, bound: Collection[socket.socket], stopping: asyncio.Event) -> None:
     """Serve requests until a signal ends the program."""
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stopping.set)
+    on_ending_signals(stopping.set, interrupt=stopping.set)
     async with serving(app, *bound):
         await stopping.wait()
 

@@ -41,6 +41,7 @@ from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
 from orchestrator.bot.journal.reader import find_run, open_runs
+from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -141,7 +142,7 @@ def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
     typed = f"pullwright mcp test {quote(server.name)}"
     with tempfile.TemporaryDirectory() as folder:
         try:
-            looked = asyncio.run(maker.look(server, Path(folder).resolve(), lambda _event: None))
+            looked = event_loop.run(maker.look(server, Path(folder).resolve(), lambda _event: None))
         except McpError as error:
             return failed(Redactor(maker.config.secrets).redact(str(error)), f"try it with: {typed}")
     if looked.drift.waits:
@@ -430,4 +431,4 @@ class _Model:
                 await chosen.model.aclose()
             return ok(f"{reply.model} answered, tokens: {reply.usage.total_tokens}")
 
-        return asyncio.run(ask())
+        return event_loop.run(ask())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import tempfile
 from contextlib import contextmanager
@@ -44,6 +43,7 @@ from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, NOT_ATOMIC, push_error
 from orchestrator.bot.verification.base import CaseStatus, hosts_of, names_each_test
 from orchestrator.bot.worker.task_states import TaskStatus
+from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ class TestProbes:
         if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
             found = "not run: the command is taken from the repository's own text"
             return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
-        run = asyncio.run(self._base_run())
+        run = event_loop.run(self._base_run())
         passed, left = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
         failures = len(run.failures)
         counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""

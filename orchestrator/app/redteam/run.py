@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import gc
 import multiprocessing
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.app.redteam.judge import draw, judge_attack
+from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _start_method() -> multiprocessing.context.BaseContext:
 def _player(make_user: MakeUser, play_one: PlayOne[T]) -> Callable[[Attack], T]:
     """Return a function that plays attacks with the same configuration and secrets."""
     user, drawn = make_user(), draw(random.SystemRandom())
-    return lambda attack: asyncio.run(play_one(attack, user, drawn))
+    return lambda attack: event_loop.run(play_one(attack, user, drawn))
 
 
 _play_here: Callable[[Attack], Any] | None = None

@@ -15,6 +15,7 @@ from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.suggestions import install_command
+from orchestrator.core.watchdog import watched_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -95,6 +96,7 @@ class BuildContext:
         # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
         with (
             lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
+            watched_run(folder),
             JournalWriter(folder, redactor, self.clock) as journal,
         ):
             bus.record(journal, self.stop.request)

@@ -50,6 +50,7 @@ from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
+from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_alive
@@ -58,6 +59,7 @@ from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, Wor
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
+from orchestrator.core.watchdog import time_limit
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
@@ -224,7 +226,8 @@ class ChatProgram:
             PullwrightError: the model or the host failed.
         """
         conversation = await self.opened()
-        self.last_end = await conversation.say(message)
+        with time_limit(self.settings.max_minutes):
+            self.last_end = await conversation.say(message)
         return self.last_end
 
     async def draft_pull(self, title: str, *, everything: bool, repository: str | None) -> PullDraft:
@@ -263,6 +266,7 @@ class ChatProgram:
         Raises:
             PullwrightError: the budget is used up, the clone failed, or the journal cannot be written.
         """
+        end_git_when(self.context.stop.now_unless_saving)
         if self.task is not None:
             self.conversation = await self.task.begin()
         if self.conversation is None:
@@ -305,7 +309,8 @@ class ChatProgram:
     async def close(self) -> list[str]:
         """End the conversation, close connections, remove the clone, and return lines for the person."""
         conversation = self.conversation
-        patch = await self._keep_changes(conversation) if conversation else None
+        with self.context.stop.saving():
+            patch = await self._keep_changes(conversation) if conversation else None
         await self.end()
         lines = await self.task.end() if self.task else []
         await self.chosen.model.aclose()

@@ -35,6 +35,7 @@ from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.cycle.tasks import TASK_KEY, issue_of
 from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
@@ -47,6 +48,7 @@ from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.core.suggestions import install_command
+from orchestrator.core.watchdog import time_limit
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -94,9 +96,13 @@ class Program:
         A cycle that only finds a task for another one (`Outcome.FOUND`) leaves no journal.
         """
         context = self.shared.context
+        end_git_when(self.stop.now_unless_saving)
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        with context.recording(self.bus, folder, self.shared.safeguards.redactor):
+        with (
+            time_limit(self._minutes),
+            context.recording(self.bus, folder, self.shared.safeguards.redactor),
+        ):
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -104,6 +110,11 @@ class Program:
         if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
         return result
+
+    @property
+    def _minutes(self) -> float | None:
+        """The time limit of a cycle. A person who works in place of the model takes the time that they want."""
+        return self.shared.settings.max_minutes if self.shared.operator is None else None
 
     async def _tidy(self) -> None:
         """Remove data that grows with every cycle. Called when no claim is held."""
@@ -156,6 +167,7 @@ class Program:
             self._rules_file,
             partial(self._parts_under, run, folder, assignment.task),
             assignment,
+            self._minutes,
         )
 
     def _parts_under(

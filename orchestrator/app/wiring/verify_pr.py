@@ -40,6 +40,7 @@ from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarte
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import is_branch_name
+from orchestrator.core.watchdog import time_limit
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class VerifyProgram:
             context.stop.at_once,
             settings.max_minutes,
         )
-        with context.recording(self.bus, folder, self.redactor):
+        with time_limit(settings.max_minutes), context.recording(self.bus, folder, self.redactor):
             rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:

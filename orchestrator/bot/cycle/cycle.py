@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import traceback
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,19 +18,32 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
 from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
 from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
-from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, PullRequestResult, outcome_of
+from orchestrator.bot.cycle.parts import (
+    OVERTIME_SECONDS,
+    CycleResult,
+    FoundTask,
+    Outcome,
+    PullRequestResult,
+    outcome_of,
+)
 from orchestrator.bot.cycle.propose import UnfitTextError
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.core.cycle_events import Cloned, CycleEnded, ForgeUsed, Phase, PhaseEntered, TaskTaken
-from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
+from orchestrator.core.errors import (
+    BadReplyError,
+    BudgetExhaustedError,
+    PullwrightError,
+    ToolError,
+    WorkspaceError,
+)
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import fenced, render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.git.clone import Clone
@@ -46,24 +59,27 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     start.emit(start.event)
     parts, claimed = None, Choice(None)
     try:
-        # In a thread, because this asks the forge.
-        parts, fingerprint, notes = await asyncio.to_thread(_build_parts, start)
-        for note in notes:
-            parts.emit(Guarded(Defence.INSTRUCTIONS, note))
-        parts.emit(PhaseEntered(Phase.CHOOSE))
-        await _recover(parts, start.assignment.dead_runs)
-        if start.assignment.only_look:
-            await _report_next_task(parts, fingerprint, result)
-        else:
-            claimed = await claim_task(parts, fingerprint)
-            parts = replace(parts, limits=claimed.limits or parts.limits)
-            await _work_on(parts, claimed, result)
+        async with _time_limit(start.minutes):
+            # In a thread, because this asks the forge.
+            parts, fingerprint, notes = await asyncio.to_thread(_build_parts, start)
+            for note in notes:
+                parts.emit(Guarded(Defence.INSTRUCTIONS, note))
+            parts.emit(PhaseEntered(Phase.CHOOSE))
+            await _recover(parts, start.assignment.dead_runs)
+            if start.assignment.only_look:
+                await _report_next_task(parts, fingerprint, result)
+            else:
+                claimed = await claim_task(parts, fingerprint)
+                parts = replace(parts, limits=claimed.limits or parts.limits)
+                await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
         if not start.stop.requested:
             raise
         result.outcome = Outcome.INTERRUPTED
     except PullwrightError as error:
         result.outcome, result.error, result.cause = outcome_of(error), str(error), error
+    except BudgetExhaustedError as error:
+        result.outcome, result.reason, result.cause = Outcome.LIMIT, str(error), error
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
         result.outcome, result.cause = Outcome.FAILED, error
         result.error = f"internal error, please report it: {type(error).__name__}: {error}"
@@ -78,6 +94,26 @@ async def run_cycle(start: CycleStart) -> CycleResult:
         start.emit(ForgeUsed(**asdict(result.requests)))
     start.emit(CycleEnded(result.to_json()))
     return result
+
+
+@asynccontextmanager
+async def _time_limit(minutes: float | None) -> AsyncIterator[None]:
+    """End the block if it goes on for long after the cycle's time limit, whatever it does.
+
+    Raises:
+        BudgetExhaustedError: it did.
+    """
+    deadline = asyncio.timeout(None if minutes is None else minutes * 60.0 + OVERTIME_SECONDS)
+    try:
+        async with deadline:
+            yield
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        message = (
+            f"{minutes:g} minutes are over, and the cycle did not end within {OVERTIME_SECONDS:.0f} s more"
+        )
+        raise BudgetExhaustedError(message) from error
 
 
 async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:

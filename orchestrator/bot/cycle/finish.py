@@ -341,7 +341,8 @@ def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
     stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
-        _save(session, lease)
+        with session.attempt.parts.stop.saving():
+            _save(session, lease)
     except (
         BaseException
     ):  # an unexpected error must not lose the work: without this, the clone is removed now
@@ -362,11 +363,10 @@ def _save(session: CycleSession, lease: Lease | None) -> None:
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
         saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
-        with parts.stop.saving():
-            if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
-                saving.drop()
-            elif not is_copy and (patch or session.conversation):
-                saving.save()
+        if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
+            saving.drop()
+        elif not is_copy and (patch or session.conversation):
+            saving.save()
     if patch and not is_copy:
         _save_patch(session, patch)
     if result.patch or result.saved:

@@ -308,9 +308,14 @@ class Sanitizer:
 
 
 MakeForeignTools: TypeAlias = Callable[["Path", Callable[[str, str], str], "Emit"], "ForeignTools"]
-SAVING_SECONDS = 20.0
-"""How long an immediate stop waits for saved work. A service manager kills a program that takes much longer."""
+SAVING_SECONDS = 6.0
+"""How long an immediate stop waits for a remote that takes saved work. Then the work is saved on this machine, in
+the rest of the grace after which the watchdog kills the process (`orchestrator.core.watchdog.GRACE_SECONDS`)."""
 
+
+OVERTIME_SECONDS = 30.0
+"""How long a cycle may go on after its time limit, to save and report. It is half of the time after which the
+watchdog ends the program (`orchestrator.core.watchdog.OVERTIME_SECONDS`)."""
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
 """Waits for an event or for so many seconds. Returns whether the event happened."""
@@ -319,11 +324,14 @@ Wait: TypeAlias = Callable[[threading.Event, float], bool]
 class Stop:
     """A request to stop the program, after the current round or at once."""
 
-    def __init__(self, wait: Wait = threading.Event.wait) -> None:
+    def __init__(
+        self, wait: Wait = threading.Event.wait, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.requested = False
-        self._wait = wait
+        self._wait, self._monotonic = wait, monotonic
         self._at_once = threading.Event()
-        self._saving_until = 0.0
+        self._requested_at = 0.0
+        self._saving = 0
 
     def request(self) -> None:
         """Request a stop after this round."""
@@ -332,20 +340,30 @@ class Stop:
     def at_once(self) -> None:
         """Request a stop now, and wake threads in `sleep`."""
         self.requested = True
-        self._at_once.set()
+        if not self._at_once.is_set():
+            self._requested_at = self._monotonic()
+            self._at_once.set()
 
     def now(self) -> bool:
-        """Return whether an immediate stop was requested. It is delayed while work is being saved."""
-        return self._at_once.is_set() and time.monotonic() >= self._saving_until
+        """Return whether an immediate stop was requested. It is delayed for some seconds while work is saved."""
+        return self._at_once.is_set() and not (self._saving and self._saving_left > 0)
+
+    def now_unless_saving(self) -> bool:
+        """Return whether an immediate stop was requested and no work is being saved: for what needs no remote."""
+        return self._at_once.is_set() and not self._saving
+
+    @property
+    def _saving_left(self) -> float:
+        return self._requested_at + SAVING_SECONDS - self._monotonic()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Delay an immediate stop for a short time, so that the block can save work to the remote."""
-        self._saving_until = time.monotonic() + SAVING_SECONDS
+        """Delay an immediate stop, so that the block can save work: to the remote only for a short time."""
+        self._saving += 1
         try:
             yield
         finally:
-            self._saving_until = 0.0
+            self._saving -= 1
 
     def sleep(self, seconds: float) -> None:
         """Wait, in a thread.
@@ -358,7 +376,7 @@ class Stop:
         if self.now():
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
         # Work is being saved: continue to wait, but not for long.
-        self._wait(threading.Event(), min(seconds, SAVING_SECONDS))
+        self._wait(threading.Event(), min(seconds, max(self._saving_left, 0.0)))
 
     def __call__(self) -> bool:
         """Return whether a stop was requested."""
@@ -542,6 +560,8 @@ class CycleStart:
     Attributes:
         parts: opens the hidden refs and builds the cycle's parts, given the text of the repository's rules
             file. It returns them with notes on that file.
+        minutes: the user's time limit; None without one. The session ends at its own limit. This one, with
+            `OVERTIME_SECONDS` added, ends the cycle whatever it does.
     """
 
     run: str
@@ -552,6 +572,7 @@ class CycleStart:
     rules_file: RulesFile
     parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
     assignment: Assignment = Assignment()
+    minutes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

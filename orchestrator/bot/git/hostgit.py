@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.files import is_full
+from orchestrator.core.watchdog import owner_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -325,6 +327,17 @@ def _network_variables(remote: Remote) -> dict[str, str]:
     return variables
 
 
+_STOP_REQUESTED: ContextVar[Callable[[], bool]] = ContextVar("stop_requested")
+
+
+def end_git_when(stop_requested: Callable[[], bool]) -> None:
+    """End the git programs that this task starts when a stop is requested, also those of its threads and tasks.
+
+    Those that contact a remote are ended by its own `cancelled`.
+    """
+    _STOP_REQUESTED.set(stop_requested)
+
+
 _TIME_LIMIT_SECONDS = 1800.0
 _STOP_GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
@@ -424,7 +437,7 @@ class HostGit:
             if remote is not None and credential is not None:
                 helper = write_helper(self.folder)
                 environment |= remote.variables(credential, helper)
-            cancelled = remote.cancelled if remote is not None else lambda: False
+            cancelled = remote.cancelled if remote is not None else _STOP_REQUESTED.get(lambda: False)
             result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
         said = without_trace(result.stderr) if is_http else result.stderr
         return replace(result, stderr=credential.redact(said) if credential is not None else said)
@@ -461,7 +474,7 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=folder,
-            env=environment,
+            env={**environment, **owner_variables()},
             # Ctrl+C in the terminal is for this program, which may still want its push to end well.
             start_new_session=True,
         )

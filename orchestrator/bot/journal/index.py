@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
-from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header
+from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header, why_killed
 from orchestrator.bot.journal.records import UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
 from orchestrator.core.cycle_events import (
@@ -188,8 +188,10 @@ def summarise(folder: Path) -> RunSummary:
         return RunSummary(folder.name)
     except OSError as error:
         return RunSummary(folder.name, fault=f"cannot read the journal {path}: {error.strerror or error}")
-    if is_over or not is_alive(folder):
+    if is_over:
         return summary
+    if not is_alive(folder):
+        return replace(summary, error=summary.error or why_killed(folder))
     outcome = "running" if summary.outcome == "unfinished" else summary.outcome
     return replace(summary, outcome=outcome, is_running=True)
 

@@ -34,6 +34,7 @@ from orchestrator.core.events import (
 from orchestrator.core.files import lock_file, try_lock
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
+from orchestrator.core.watchdog_process import NOTE_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -375,6 +376,7 @@ _LOCK_SECONDS = 1.0
 # The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
 _TAIL_BYTES = 4096
+_MOST_NOTE_BYTES = 1_000
 
 
 @contextmanager
@@ -437,6 +439,21 @@ def is_open(folder: Path) -> bool:
         return False
     except OSError as error:
         raise JournalError(f"cannot read the journal in {folder}: {error.strerror or error}") from error
+
+
+def why_killed(folder: Path) -> str:
+    """Return what the watchdog wrote about the end of a run's process; empty if it wrote nothing."""
+    try:
+        handle = os.open(folder / NOTE_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        text = os.read(handle, _MOST_NOTE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+    return " ".join(text.split())
 
 
 def open_runs(home: Home) -> list[Run]:

@@ -47,6 +47,7 @@ _MOST_SETUPS = 3
 _MOST_RESULTS = 100
 _MOST_RESULT_BYTES = 50_000_000
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
+_COPY_SECONDS = 600.0
 _TICK_NS = 20_000_000
 """Longer than the resolution of file times in any kernel."""
 _WILDCARD = re.compile(r"[*?\[\\]")
@@ -401,12 +402,17 @@ class _ReusedFolders:
 
 def _copy(sources: list[Path], folder: Path) -> None:
     """Copy files, folders and links unchanged. Raise `ToolError` if copying failed."""
-    copying = subprocess.run(  # noqa: S603  a copy of our own
-        [*_COPY, "--", *map(str, sources), f"{folder}/"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    try:
+        copying = subprocess.run(  # noqa: S603  a copy of our own
+            [*_COPY, "--", *map(str, sources), f"{folder}/"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_COPY_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        message = f"the files of the set-up were not copied within {_COPY_SECONDS:.0f} s"
+        raise ToolError(message) from None
     if copying.returncode != 0:
         reason = copying.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise ToolError(f"the files of the set-up could not be copied: {' '.join(reason)[:300]}")

@@ -22,7 +22,7 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs
+from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs, why_killed
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
     Claimed,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 
 CRASHED = "crashed"
+_KILLED = "the process was killed"
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -113,7 +114,10 @@ class Recovery:
         return names
 
     def _repair(self, run: Run, dead: list[str]) -> None:
-        result: dict[str, Any] = {"outcome": str(Outcome.INTERRUPTED), "error": "the process was killed"}
+        result: dict[str, Any] = {
+            "outcome": str(Outcome.INTERRUPTED),
+            "error": why_killed(run.folder) or _KILLED,
+        }
         task = run.last(TaskTaken)
         if task is not None:
             shown = self.claims.show(task.key)
@@ -137,7 +141,7 @@ class Recovery:
             outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
             return {"outcome": outcome, **({"error": None} if outcome == Outcome.PROPOSED else {})}
         found = self._as_patch(run)
-        why = {"error": "the process was killed, and had lost its claim on the task"}
+        why = {"error": f"{why_killed(run.folder) or _KILLED}, and had lost its claim on the task"}
         return found | why if found else {}
 
     def _save_and_release(self, run: Run, task: TaskTaken, lease: Lease) -> dict[str, Any]:

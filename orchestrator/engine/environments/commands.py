@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.redaction import is_secret
+from orchestrator.core.watchdog import owner_variables
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
@@ -213,8 +214,10 @@ async def until_ready(descriptor: int, *, to_write: bool = False) -> None:
         remove(descriptor)
 
 
-async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> asyncio.subprocess.Process:
     """Start a program in its own process group, and do not abandon the start on cancellation.
+
+    The watchdog ends it if this process dies.
 
     Otherwise like `asyncio.create_subprocess_exec`. A cancelled start may make asyncio wait for ever for a
     program that has ended already (https://github.com/python/cpython/issues/103847). So this function waits
@@ -223,7 +226,8 @@ async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Proces
     Raises:
         OSError, ValueError: the program cannot be started.
     """
-    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))
+    options |= {"env": {**env, **owner_variables()}, "start_new_session": True}
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, **options))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:

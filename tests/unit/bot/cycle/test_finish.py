@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.cycle.finish import PendingChanges, save_unfinished
-from orchestrator.bot.cycle.parts import CycleResult
+from orchestrator.bot.cycle.parts import CycleResult, Stop
 from orchestrator.core.events import Event, Warned
 from orchestrator.engine.tools.base import Ledger
 
@@ -48,6 +48,7 @@ class Parts:
     def __init__(self) -> None:
         self.told: list[Event] = []
         self.emit = self.told.append
+        self.stop = Stop()
 
 
 @pytest.mark.parametrize("ended_by_an_error", [True, False])

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
-from orchestrator.bot.cycle.parts import Sanitizer, Stop
+from orchestrator.bot.cycle.parts import SAVING_SECONDS, Sanitizer, Stop
 from orchestrator.core.errors import ForgeUnavailableError
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.policy.secrets import Redactor
@@ -52,7 +52,7 @@ def test_an_end_that_is_wanted_while_work_is_saved_is_no_error_of_who_saves() ->
     with asked.stop.saving():
         asked.stop.sleep(30)  # woken by the wish, and goes on
         asked.stop.sleep(2)
-    assert asked.seconds == [30, 20.0, 2, 2]
+    assert [round(seconds) for seconds in asked.seconds] == [30, SAVING_SECONDS, 2, 2]
     with pytest.raises(ForgeUnavailableError):
         asked.stop.sleep(2)
 
@@ -69,3 +69,17 @@ def test_what_is_hidden_in_a_name_is_left_out_and_told_once() -> None:
         Defence.HIDDEN_TEXT,
         ('format characters at 4: "<U+200B>"',),
     )
+
+
+def test_all_that_is_saved_has_the_time_of_one_stop_together() -> None:
+    clock = [100.0]
+    stop = Stop(monotonic=lambda: clock[0])
+    stop.at_once()
+    for at, is_over in ((100.0, False), (103.0, False), (106.5, True)):
+        clock[0] = at
+        with stop.saving(), stop.saving():
+            assert stop.now() is is_over
+            assert not stop.now_unless_saving()
+        stop.at_once()  # asked again, which gives no more time
+        assert stop.now()
+        assert stop.now_unless_saving()

@@ -96,13 +96,15 @@ QUIET = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.DEVNULL}
 
 
 async def test_a_program_runs_in_a_group_of_its_own() -> None:
-    process = await start_program(sys.executable, "-c", "import os; os._exit(os.getpid() != os.getpgid(0))")
+    process = await start_program(
+        sys.executable, "-c", "import os; os._exit(os.getpid() != os.getpgid(0))", env={}
+    )
     assert await process.wait() == 0
 
 
 async def test_a_missing_program_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        await start_program("/nowhere/program")
+        await start_program("/nowhere/program", env={})
 
 
 @pytest.mark.skipif(
@@ -112,7 +114,7 @@ async def test_a_start_that_is_cancelled_at_any_time_leaves_no_program() -> None
     loop = asyncio.get_running_loop()
     for steps in range(12):
         for again in (False, True):
-            starting = loop.create_task(start_program("sleep", "99", **QUIET))
+            starting = loop.create_task(start_program("sleep", "99", env=dict(os.environ), **QUIET))
             for _ in range(steps):
                 await asyncio.sleep(0)
             starting.cancel()
