@@ -12,6 +12,7 @@ Every method raises `OSError`; what is there but is refused is an `UnsuitableFil
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 import stat
@@ -35,6 +36,9 @@ MOST_LEVELS: Final = 100
 """The deepest nesting that is walked. Each level holds an open folder; systems let a process have at least 256."""
 MOST_ENTRIES: Final = 2_000_000
 """Entries of one walk."""
+MOST_DIGEST_BYTES: Final = 4 << 30
+_BLOCK_BYTES = 512  # of `st_blocks`: inode(7)
+_MOST_HOLE_BYTES = 1 << 20
 _REMOVED_AT_ONCE = 10_000
 _MOST_REFILLED = 1_000
 
@@ -282,6 +286,20 @@ class ConfinedFolder:
         with self.above(path) as (folder, name):
             return os.fdopen(open_regular(folder, name), "rb")
 
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a regular file. One over `MOST_DIGEST_BYTES` or mostly of holes is an error."""
+        with self.file(path) as file:
+            found, left = os.fstat(file.fileno()), MOST_DIGEST_BYTES
+            if found.st_size > found.st_blocks * _BLOCK_BYTES + _MOST_HOLE_BYTES:
+                raise UnsuitableFileError(errno.EOVERFLOW, "has holes, which would take long to read", path)
+            digest = hashlib.sha256()
+            while piece := file.read(min(_CHUNK_BYTES, left + 1)):
+                left -= len(piece)
+                if left < 0:
+                    raise UnsuitableFileError(errno.EOVERFLOW, "is too large to be read", path)
+                digest.update(piece)
+        return digest.hexdigest()
+
     # Changing.
 
     def make_folder(self, path: str, mode: int = _PRIVATE) -> None:
@@ -332,6 +350,11 @@ class ConfinedFolder:
         """
         with suppress(FileNotFoundError), self.above(path) as (folder, name):
             remove_at(folder, name)
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder if nothing is in it; otherwise raise `OSError`."""
+        with self.above(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def remove_content(self, path: str = "", *, keep: str = "") -> None:
         """Remove everything in a folder, but not the folder, and not the entry named `keep` in it."""

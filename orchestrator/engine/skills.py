@@ -7,15 +7,14 @@ matter says.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-import stat
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.prompts import cut, fenced, one_line, render
 
@@ -317,35 +316,33 @@ class FolderSkills:
         found: list[str] = []
         remarks: list[str] = []
 
-        def report(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):
-                remarks.append(f"{error.filename} cannot be read: {error.strerror}")
+        def report(path: str, error: OSError) -> None:
+            remarks.append(f"{self._shown(path)} cannot be read: {error.strerror}")
 
-        for folder, folders, files in os.walk(self.root, onerror=report):
-            above = os.path.relpath(folder, self.root)
-            below = "" if above == "." else f"{PurePosixPath(above)}/"
-            for name in sorted((*folders, *files)):
-                path = os.path.join(folder, name)  # noqa: PTH118  names may be invalid text
-                if os.path.islink(path):  # noqa: PTH114  the same
-                    remarks.append(
-                        f"{one_line(path, limit=_SHOWN_CHARS * 2)} is a link, which is not followed"
-                    )
-                elif name in files:
-                    found.append(f"{below}{name}")
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            if len(found) > MOST_FILES:
-                break
+        try:
+            with ConfinedFolder(self.root) as folder:
+                for path, entry in folder.walk(
+                    enters=lambda _path, entry: not entry.name.startswith("."), on_error=report
+                ):
+                    if entry.is_link:
+                        remarks.append(f"{self._shown(path)} is a link, which is not followed")
+                    elif not entry.is_dir:
+                        found.append(path)
+                    if len(found) > MOST_FILES:
+                        break
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            remarks.append(f"{self.root} cannot be read: {error.strerror}")
         return found, remarks
+
+    def _shown(self, path: str) -> str:
+        return one_line(f"{self.root}/{path}", limit=_SHOWN_CHARS * 2)
 
     def read(self, path: str, most_bytes: int) -> bytes | None:
         """See `SkillFiles`."""
         try:
-            # Non-blocking, because opening a pipe without a writer would wait for ever.
-            descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as stream:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    return None
-                data = stream.read(most_bytes + 1)
-        except (OSError, ValueError):
+            with ConfinedFolder(self.root) as folder:
+                return folder.read(path, most_bytes)
+        except OSError:
             return None
-        return data if len(data) <= most_bytes else None

@@ -489,15 +489,17 @@ def _completer() -> Completer:
 
 def _paths(folder: Path, begun: str) -> Iterable[str]:
     """Return the files and folders whose paths begin with `begun`. Hidden ones need a leading dot."""
+    from orchestrator.core.confined import ConfinedFolder
+
     above, _, name = begun.rpartition("/")
     found: list[str] = []
-    with suppress(OSError), os.scandir(folder / above) as entries:
-        for entry in entries:
+    with suppress(OSError), ConfinedFolder(folder) as opened:
+        for entry in opened.entries(above):
             if (
                 entry.name.startswith(name)
                 and entry.name != ".git"
                 and (name.startswith(".") or not entry.name.startswith("."))
             ):
                 prefix = f"{above}/" if above else ""
-                found.append(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+                found.append(f"{prefix}{entry.name}{'/' if entry.is_dir else ''}")
     return sorted(found)[:_MOST_NAMES]

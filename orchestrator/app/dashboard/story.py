@@ -28,6 +28,7 @@ from orchestrator.app.words import counted, duration, money, seconds_in_words, s
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
@@ -351,8 +352,8 @@ def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
 def _patch(run: RunSummary) -> str:
     """Return the change that was saved as a patch, if this machine has it."""
     try:
-        with Path(run.patch).open("rb") as file:
-            return file.read(_MOST_PATCH_BYTES).decode("utf-8", "replace")
+        with ConfinedFolder(Path(run.patch).parent) as folder:
+            return folder.beginning(Path(run.patch).name, _MOST_PATCH_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 

@@ -23,6 +23,7 @@ from orchestrator.app.redteam.world import changes, hidden, references
 from orchestrator.app.words import counted
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome
 from orchestrator.bot.verification.page import find_block
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import REPLACEMENT
@@ -266,22 +267,25 @@ def look_at_scene(evidence: Evidence, scene: Scene, base: str, planted: Mapping[
             os.kill(number, 9)
 
 
+_MOST_BYTES = 10_000_000
+
+
 def outside_files(scene: Scene) -> dict[str, bytes]:
     """Return the content of each file outside of the clone, by name; of the state folder only the names."""
     found = {}
     for prefix, folder in (("", scene.outside), ("home/", scene.home)):
-        for name in files_below(folder):
-            with suppress(OSError):
-                found[prefix + name] = (folder / name).read_bytes()
+        with ConfinedFolder(folder) as opened:
+            for name in files_below(folder):
+                with suppress(OSError):
+                    found[prefix + name] = opened.read(name, _MOST_BYTES)
     return {**found, **{f"state/{name}": b"" for name in files_below(scene.state)}}
 
 
 def files_below(folder: Path) -> list[str]:
     """Return the relative paths of all files below a folder, `.git` included. Links are not followed."""
-    found = []
-    for above, _folders, names in os.walk(folder):
-        found += [os.path.relpath(os.path.join(above, name), folder) for name in names]  # noqa: PTH118  names as they are
-    return sorted(found)
+    with suppress(FileNotFoundError), ConfinedFolder(folder) as opened:
+        return sorted(path for path, entry in opened.walk() if not entry.is_dir)
+    return []
 
 
 def _marked(mark: str) -> list[int]:

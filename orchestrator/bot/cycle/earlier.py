@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import stat
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +12,7 @@ from pydantic import AfterValidator, Strict, TypeAdapter
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
@@ -477,17 +476,20 @@ def _as_proposed(clone: Clone, applied: AppliedWork, tip: str) -> RestoredWork:
 
 def fingerprints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
     """Return a fingerprint of each file. Links are not followed, and nothing but files is opened."""
-    return {path: _fingerprint(tree / path) for path in paths}
+    with ConfinedFolder(tree) as folder:
+        return {path: _fingerprint(folder, path) for path in paths}
 
 
-def _fingerprint(path: Path) -> str:
+def _fingerprint(folder: ConfinedFolder, path: str) -> str:
     try:
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            return f"link {path.readlink()}"
-        if not stat.S_ISREG(mode):
+        found = folder.stat(path)
+        if found.is_link:
+            return f"link {folder.link_target(path)}"
+        if not found.is_file:
             return "no file"
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return f"{mode & stat.S_IXUSR} {hashlib.file_digest(file, 'sha256').hexdigest()}"
     except OSError:
         return "no file"
+    try:
+        return f"{found.mode & stat.S_IXUSR} {folder.digest(path)}"
+    except OSError:
+        return f"unread {found.size} {found.status.st_ctime_ns}"

@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import posixpath
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
-from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ToolError
 from orchestrator.core.files import detects_mapped_writes, lock_file
 
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 _TREE, _SETUPS, _LENT, _RECORD, _BEFORE = "tree", "setups", "lent", "lent.json", "before"
 _MOST_RECORD_BYTES = 1 << 30
-_BLOCK_BYTES = 512  # of `st_blocks`: inode(7)
-_MOST_HOLE_BYTES = 1 << 20
 _MOST_SLOTS = 32
 _MOST_REPORTS = 5_000
 _MOST_SETUPS = 3
@@ -285,10 +281,7 @@ class Stamper:
             return found.st_mode, 0, 0, 0, 0, ""
         digest = ""
         if self._by_content and entry.is_file:
-            if found.st_size > found.st_blocks * _BLOCK_BYTES + _MOST_HOLE_BYTES:
-                raise UnsuitableFileError(errno.EOVERFLOW, "has holes that would take long to read", path)
-            with self._box.file(path) as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = self._box.digest(path)
         return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest
 
 

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.commands import (
     START_SECONDS,
@@ -152,14 +153,14 @@ class BubblewrapSandbox:
         programs = [path for path, _ in self._programs if os.path.exists(path)]
         return own_mounts(self._covered, self._scratch, [*programs, root])
 
-    def remove_created(self, created: Sequence[str]) -> None:
+    def remove_created(self, root: str, created: Sequence[str]) -> None:
         """Remove the empty folders that were created as mount points, if no other command still needs them."""
         self.created.subtract(created)
         for path in created:
             if self.created[path] <= 0:
                 del self.created[path]
-                with suppress(OSError):  # not empty, or missing because nothing was mounted
-                    os.rmdir(path)
+                with suppress(OSError), ConfinedFolder(root) as folder:
+                    folder.remove_empty(os.path.relpath(path, root))
 
 
 class _OpenBubblewrap:
@@ -382,7 +383,7 @@ class _BubblewrapLaunch(WatchedLaunch):
         if first >= 0:
             os.close(first)
         created, self._created = self._created, ()
-        self._opened.sandbox.remove_created(created)
+        self._opened.sandbox.remove_created(self._opened.folder.root, created)
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:

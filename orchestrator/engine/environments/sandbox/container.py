@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.commands import VERSIONS, start_program
 from orchestrator.engine.environments.sandbox.container_engine import (
@@ -141,7 +142,7 @@ class _OpenContainers:
         self._closed = False
 
     def launch(self, command: Command) -> _ContainerLaunch:
-        for path in [path for path in self._made if not _is_empty(path)]:
+        for path in [path for path in self._made if not self._is_empty(path)]:
             del self._made[path]  # a command has created a repository there
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
         kept = [self._made.get(one.path, one) for one in protections(self.folder)]
@@ -165,9 +166,11 @@ class _OpenContainers:
     async def _new(self, protections: Sequence[Protection]) -> Container:
         for one in protections:
             if one.is_missing:
-                with suppress(FileExistsError):
-                    os.mkdir(one.path)
-                    self._made[one.path] = one
+                with ConfinedFolder(self.folder.root) as folder:
+                    path = one.path.removeprefix(f"{self.folder.root}/")
+                    if folder.find(path) is None:
+                        folder.make_folder(path)
+                        self._made[one.path] = one
         return await start_container(self.sandbox.plan, self.folder, protections)
 
     async def give_back(self, container: Container) -> None:
@@ -189,15 +192,14 @@ class _OpenContainers:
             self._end(self._idle.pop())
         await asyncio.gather(*self._ending)
         for path in self._made:
-            with suppress(OSError):  # it is not empty, or not there
-                os.rmdir(path)
+            with suppress(OSError), ConfinedFolder(self.folder.root) as folder:
+                folder.remove_empty(path.removeprefix(f"{self.folder.root}/"))
         self._made.clear()
 
-
-def _is_empty(folder: str) -> bool:
-    with suppress(OSError):
-        return not os.listdir(folder)
-    return False
+    def _is_empty(self, path: str) -> bool:
+        with suppress(OSError), ConfinedFolder(self.folder.root) as folder:
+            return not folder.entries(path.removeprefix(f"{self.folder.root}/"))
+        return False
 
 
 class _ContainerLaunch(WatchedLaunch):

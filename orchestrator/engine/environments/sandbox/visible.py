@@ -470,19 +470,19 @@ def protections(folder: WritableFolder) -> list[Protection]:
 
 def _protection(root: str, name: str) -> Protection | None:
     path = os.path.join(root, name)
-    above = os.path.dirname(path)
-    if os.path.realpath(above) != above or not os.path.isdir(above):
-        return None  # a link or nothing: any repository behind it has another path too
     try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        can_be_made = os.access(above, os.W_OK)
+        with ConfinedFolder(root) as folder, folder.opened(os.path.dirname(name)) as above:
+            can_be_made = os.access(".", os.W_OK, dir_fd=above)
+            found = folder.find(name)
+    except OSError:
+        return None  # a link or nothing: any repository behind it has another path too
+    if found is None:
         return Protection(path, b"", is_folder=True, is_missing=True) if can_be_made else None
-    if stat.S_ISLNK(mode):
+    if found.is_link:
         raise ToolError(f"{name} is a symbolic link, so a sandbox cannot protect it; no command runs here")
-    if above == root:
+    if "/" not in name:
         return Protection(path)
-    if stat.S_ISDIR(mode):
+    if found.is_dir:
         return Protection(path, b"", is_folder=True)
     return Protection(path, _pointer(root, name))
 
