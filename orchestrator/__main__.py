@@ -172,7 +172,9 @@ def start() -> int:
 def run_command() -> int:
     """Run the command that was typed, and return its exit status."""
     from orchestrator.app.cli import main
+    from orchestrator.app.terminal import redact_terminal
 
+    redact_terminal()  # to the very end: Python itself prints an error that nobody handled
     return main()
 
 

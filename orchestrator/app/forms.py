@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.app.options import MOST_COMMAND_CHARS
-from orchestrator.core.addresses import holds_credential
+from orchestrator.core.addresses import holds_credential, server_of
 from orchestrator.core.repositories import is_branch_name
 
 if TYPE_CHECKING:
@@ -49,6 +49,17 @@ def _host(value: str) -> str:
     if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", value.lower()):
         raise ValueError
     return value.lower()
+
+
+def _key_host(value: str) -> str:
+    vendor, _, place = value.lower().partition("=")
+    if (
+        vendor not in {"openai", "anthropic", "gemini"}
+        or server_of(f"https://{place}") is None
+        or "/" in place
+    ):
+        raise ValueError
+    return f"{vendor}={place}"
 
 
 def _is_relative_pattern(value: str) -> bool:
@@ -95,6 +106,7 @@ Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
 Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
 Patterns = Annotated[tuple[Annotated[Line, _only_if(_is_pattern)], ...], BeforeValidator(_as_tuple)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
+KeyHosts = Annotated[tuple[Annotated[str, AfterValidator(_key_host)], ...], BeforeValidator(_as_tuple)]
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Duration,
         Email,
         Hosts,
+        KeyHosts,
         Line,
         Logins,
         Patterns,
@@ -159,6 +160,12 @@ class Options:
     model: Line | None = option(None, "The model, as PROVIDER:NAME.", _ONE_LINE, begins="the model")
     api_url: Address | None = option(
         None, "Address of a model server other than the vendor's.", _ADDRESS, Reach.NEVER
+    )
+    key_host: KeyHosts = several(
+        "Other servers that a vendor's key may go to, each as VENDOR=HOST or VENDOR=HOST:PORT, where the vendor is "
+        "openai, anthropic or gemini. A vendor's own servers get its key without this.",
+        "such as openai=llm.example.com or openai=localhost:4000",
+        Reach.NEVER,
     )
     contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = choice(
         None,

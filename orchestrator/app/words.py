@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -13,8 +12,6 @@ from orchestrator.core.prompts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from orchestrator.engine.policy.secrets import Redactor
 
 
 _IS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
@@ -141,14 +138,6 @@ def agreed(question: str) -> bool:
     sys.stderr.write(f"{clean(question)}. Go on? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in YES
-
-
-def environment_redactor() -> Redactor:
-    """Create a redactor for the secrets in the environment."""
-    from orchestrator.app.config.keys import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    return Redactor(secret_values(os.environ))
 
 
 def as_json_text(value: Any, *, indent: int | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import ssl
@@ -85,6 +85,42 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost" or (parsed is not None and parsed.is_loopback)
 
 
+class ServerPlace(NamedTuple):
+    """Where a URL leads: its scheme, its host in small letters, and its port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        usual = self.port == SCHEME_PORTS[self.scheme]
+        return bracketed(self.host) if usual else f"{bracketed(self.host)}:{self.port}"
+
+
+_PLAIN_URL = re.compile(
+    r"(https?)://([a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([0-9]{1,5}))?(?:/[!-~]*)?",
+    re.IGNORECASE | re.ASCII,
+)
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
+
+
+def server_of(url: str) -> ServerPlace | None:
+    """Return where a URL leads; None if it is not written in the one way that all parsers read alike.
+
+    A user name, an empty label or a dot at the end of the host, letters of other alphabets, escapes and
+    backslashes are not accepted, so that a credential is never sent to another server than the one compared.
+    """
+    match = _PLAIN_URL.fullmatch(url)
+    if match is None:
+        return None
+    scheme, host = match[1].lower(), match[2].lower().strip("[]")
+    if not match[2].startswith("[") and not all(map(_LABEL.fullmatch, host.split("."))):
+        return None
+    port = int(match[3]) if match[3] else SCHEME_PORTS[scheme]
+    return ServerPlace(scheme, host, port) if port <= _LAST_PORT else None
+
+
+_LAST_PORT = 65_535
 _WITH_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*)@")
 _IGNORED = re.compile(r"[\x00-\x20]")
 """Characters that URL parsers remove: https://url.spec.whatwg.org/#concept-basic-url-parser."""

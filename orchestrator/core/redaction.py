@@ -7,11 +7,11 @@ import json
 import re
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 MIN_SECRET_CHARS: Final = 8
 """A shorter value is hidden from commands but not searched for in texts: it would match ordinary words."""
@@ -58,6 +58,8 @@ _HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
 _HARMLESS_PAIRS = (
     _pairs("primary foreign public publishable unique composite sort partition shard cache project", "key")
     | _pairs("issue object row hot meta compose modifier host", "key")
+    | _pairs("idempotency surrogate correlation routing", "key")
+    | {("socket", "key"), ("websocket", "key"), ("atlassian", "token")}
     | _pairs("primary foreign public hot cache object sticky arrow", "keys")
     | _pairs("key", "repeat code map binding bindings prefix press ring vault")
     | _pairs("max min num eos bos pad unk sep cls mask stop", "token")
@@ -89,6 +91,10 @@ _SECRET_ADDRESSES = frozenset({"webhook", "webhooks", "hook", "sas"})
 _BUNDLER_SERVER = re.compile(r"bundle_(?>\w+?__)\w+", re.IGNORECASE)
 _URL_WITH_USER = re.compile(r"://([^/\s?#@:]*)(?::([^/\s?#]*))?@")
 _LONG_USER_CHARS = 20
+_PARAMETER = re.compile(r"[?&]([A-Za-z0-9_.~-]{1,64})=([^&#\s\"'<>]{1,4096})")
+_NAMED = re.compile(r"(-{0,2}[A-Za-z0-9_.-]{1,80})(?:=|:[ \t]*+(?!//))")
+"""A flag, a variable or a header before its value."""
+_SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
 _KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")
 
 # What signs in at a collector: https://opentelemetry.io/docs/specs/otel/protocol/exporter/
@@ -97,9 +103,17 @@ _COLLECTOR_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")
 _COMMON_VALUES = _words("""
     password postgres changeme minioadmin rabbitmq disabled required undefined username
     localhost development production anonymous optional internal external keychain
-    credentials plaintext kerberos
+    credentials plaintext kerberos no-check changeit placeholder lm-studio lmstudio llama-cpp
+    llama.cpp not-needed not-required none-needed no-key-needed no-key-required sk-no-key-required
+    dummy-key dummy_key dummykey dummy-token dummy_token fake-key fake_key fakekey fake-token
+    test-key test_key testkey test-token test_token your-key your-key-here your-api-key
+    your-api-key-here your_api_key your_api_key_here your-token your-token-here anything
+    irrelevant notasecret unauthenticated application service-account
 """)
-"""Values of development containers, examples and settings. Redacting them would damage ordinary text."""
+"""Values of development containers, local model servers, examples and settings.
+
+Redacting them would damage ordinary text.
+"""
 _PLACE = re.compile(r"(?:https?:/|~|\.{1,2})?(?:/[a-z._:-]{0,32}[0-9]{0,5}){1,40}", re.IGNORECASE)
 """A path or an address made of words: the location of a secret, not the secret."""
 
@@ -122,15 +136,21 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a variable is a secret: by its name, or because its value is a key file or a URL with a user."""
-    return is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE))
+    """Return whether a variable is a secret, by its name or by the form of its value.
+
+    The forms are a key file, a URL with a user, and a URL with a secret among its parameters.
+    """
+    if is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE)):
+        return True
+    return any(True for _ in _secret_parameters(value))
 
 
 def parts_to_hide(name: str, value: str) -> list[str]:
     """Return the parts of a variable's value that must not appear in any text.
 
     These are the whole value of a secret, unless it is an ordinary word that texts contain anyway; the password
-    in a URL, both encoded and decoded; and the value of each header in a list of HTTP headers.
+    and the secret parameters in a URL, both encoded and decoded; and the value of each header in a list of HTTP
+    headers.
     """
     text = value.strip()
     found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
@@ -144,16 +164,112 @@ def parts_to_hide(name: str, value: str) -> list[str]:
         user, password = match.groups()
         part = password or (user if len(user) >= _LONG_USER_CHARS else "")
         found += [form for form in (part, unquote(part)) if not is_ordinary(form)]
+    for part in _secret_parameters(text):
+        found += [form for form in (part, unquote(part)) if not is_ordinary(form)]
     return list(dict.fromkeys(found))
+
+
+def parts_of_setting(name: str, pieces: Sequence[SettingPiece]) -> list[str]:
+    """Return the parts of a setting that must not appear in any text, such as of an HTTP header.
+
+    A part is secret if the setting's name or the part's form says so, or if it came from an environment variable
+    whose name says so. A default is never secret: it is written for everybody to read.
+
+    Args:
+        pieces: the setting's value, in order.
+    """
+    found: list[str] = []
+    run = ""
+    for piece in (*pieces, SettingPiece("", is_default=True)):
+        if piece.variable:
+            found += parts_to_hide(piece.variable, piece.text)
+        if not piece.is_default:
+            run += piece.text
+            continue
+        found += parts_to_hide(name, run)
+        if is_secret_name(name):
+            found += _parts_of_header(name, run)
+        run = ""
+    return list(dict.fromkeys(found))
+
+
+def parts_of_arguments(arguments: Sequence[Sequence[SettingPiece]]) -> list[str]:
+    """Return the parts of a command line that must not appear in any text.
+
+    They stand behind the name of a secret, as in `--api-key VALUE`, `TOKEN=VALUE` and `Authorization: VALUE`.
+    """
+    found: list[str] = []
+    flag = ""
+    for pieces in arguments:
+        text = "".join(piece.text for piece in pieces)
+        if flag and not text.startswith("-"):
+            found += parts_of_setting(flag, pieces)
+        flag = ""
+        named = _NAMED.match(text)
+        if named is not None:
+            found += parts_of_setting(named[1], _after(pieces, named.end()))
+        elif text.startswith("-"):
+            flag = text
+        else:
+            found += parts_of_setting("", pieces)
+    return list(dict.fromkeys(found))
+
+
+def _parts_of_header(name: str, value: str) -> Iterator[str]:
+    """Yield the parts of a secret header's value: what stands behind the scheme, and each cookie or parameter."""
+    scheme, _, rest = value.strip().partition(" ")
+    if scheme.isalpha():
+        yield from parts_to_hide(name, rest)
+    for word in value.replace(";", " ").replace(",", " ").split():
+        for form in (word, word.partition("=")[2].strip('"')):
+            if _identifies(form):
+                yield form
+
+
+def _after(pieces: Sequence[SettingPiece], chars: int) -> list[SettingPiece]:
+    """Return the pieces without their first characters."""
+    left: list[SettingPiece] = []
+    for piece in pieces:
+        left.append(piece._replace(text=piece.text[chars:]))
+        chars = max(chars - len(piece.text), 0)
+    return left
+
+
+class SettingPiece(NamedTuple):
+    """A piece of a setting's value.
+
+    Attributes:
+        variable: the environment variable that it came from; empty if it is written in the setting.
+        is_default: whether it is the default for a variable that is not set.
+    """
+
+    text: str
+    variable: str = ""
+    is_default: bool = False
+
+
+def _identifies(value: str) -> bool:
+    """Return whether a part of a secret setting is a secret by itself, and not a word beside it."""
+    looks_made = len(value) >= _LONG_USER_CHARS or any(letter.isdigit() for letter in value)
+    return looks_made and not is_ordinary(value)
+
+
+def _secret_parameters(text: str) -> Iterator[str]:
+    """Yield the values of the secret parameters of the URLs in a text: `?api_key=...`, `&sig=...`."""
+    for match in _PARAMETER.finditer(text):
+        name = match[1].lower()
+        if (name in _SIGNATURES or is_secret_name(match[1])) and _identifies(match[2]):
+            yield match[2]
 
 
 def is_ordinary(value: str) -> bool:
     """Return whether a value occurs in ordinary texts: a short or common word, or a path or address of words."""
-    return (
-        len(value) < MIN_SECRET_CHARS
-        or value.lower() in _COMMON_VALUES
-        or _PLACE.fullmatch(value) is not None
-    )
+    return len(value) < MIN_SECRET_CHARS or is_common(value) or _PLACE.fullmatch(value) is not None
+
+
+def is_common(value: str) -> bool:
+    """Return whether a value is a common word, such as what stands for a key where none is needed."""
+    return value.strip().lower() in _COMMON_VALUES
 
 
 def _secret_words(words: list[str]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def first_page(home: Home) -> tuple[str, RunStore]:
     begin = Watch()
     store = RunStore(home)
     store.refresh(FIRST_PAINT_SECONDS)
-    Pages("form", "home").overview(make_overview(store, NOW, DayCap(3.0), {}))
+    Pages("form", "home", str).overview(make_overview(store, NOW, DayCap(3.0), {}))
     return str(begin), store
 
 
@@ -74,7 +74,7 @@ def flood(home: Home, looks: int) -> Iterator[tuple[float, int, int]]:
     made = Journals(home)
     writer = made.begin(NOW + timedelta(hours=1), started("r", None, "o/r"))
     follower, store = StoryFollower(JournalTail(writer.path.parent), 0), RunStore(home, most=1)
-    pages = Pages("form", "home")
+    pages = Pages("form", "home", str)
     for look in range(looks):
         for number in range(EVENTS_A_LOOK // 2):
             call = f"{look}-{number}"
@@ -104,7 +104,7 @@ def main(count: int) -> None:
         store.refresh()
         print(f"a look where nothing changed     {begin}")
         begin = Watch()
-        Pages("form", "home").overview(make_overview(store, NOW, DayCap(3.0), {}))
+        Pages("form", "home", str).overview(make_overview(store, NOW, DayCap(3.0), {}))
         print(f"the page over all of them        {begin}")
         gc.collect()
         print(f"{'look':>6}{'records':>10}{'cpu ms':>8}{'steps':>7}{'MB held':>9}")

@@ -591,12 +591,14 @@ class SimulatedProgram(Program):
         """Build the program of a process."""
         world, machine = life.world, life.machine
         loaded = settings_of(world.plan.flags)
-        bus = EventBus(life.view)
-        context = BuildContext(loaded, ApiKeys.of({}), Home(machine.home), life.clock, bus, life.stop)
+        redactor = Redactor()
+        bus = EventBus(life.view, redactor)
+        context = BuildContext(
+            loaded, ApiKeys.of({}), Home(machine.home), life.clock, bus, life.stop, redactor
+        )
         forge = cast("Forge", FarForge(world.forge, life))
         site = Site(forge, lambda: Source(ADDRESS, "main"), lambda: None, label="octo/many")
         chosen = ChosenModel(ScriptedModel(life), lambda usage: usage.total_tokens * 1e-5)
-        redactor = Redactor()
         shared = RunParts(context, site, chosen, Safeguards(redactor, GuardMaker(redactor), None))
         program = cls(shared, bus)
         program._life = life

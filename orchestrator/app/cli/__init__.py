@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
 from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.terminal import redact_terminal
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.suggestions import PROGRAM
 
@@ -28,8 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream, "reconfigure"
         ):  # print the code point of a character that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    end = redact_terminal()
     try:
-        status = _dispatch(parse(sys.argv[1:] if argv is None else argv))
+        return _run(sys.argv[1:] if argv is None else argv)
+    finally:
+        end()
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        status = _dispatch(parse(argv))
         sys.stdout.flush()
     except UsageError as error:
         return _report(str(error), USAGE)
@@ -56,8 +65,7 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 def _report(message: str, status: int) -> int:
     from orchestrator.app.words import clean
-    from orchestrator.engine.policy.secrets import Redactor
 
     # In one line, which the terminal breaks: a command at its end can be copied whole.
-    sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
+    sys.stderr.write(f"{PROGRAM}: {clean(message)}\n")
     return status

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES
+from orchestrator.app.terminal import print_fixed
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
 from orchestrator.core.suggestions import PROGRAM
 
@@ -99,6 +100,10 @@ class _Parser(argparse.ArgumentParser):
         if wrong := re.match(r"argument COMMAND: invalid choice: '([^']*)'", message):
             raise UsageError(f"there is no command {wrong[1]!r}{_suggestion(wrong[1], COMMANDS)}")
         raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
+
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002  argparse passes it
+        """Print the help or the version, which argparse prints with this method."""
+        print_fixed(message)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
 from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_page
+from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.app.words import (
-    as_json_text,
     clean,
     counted,
     duration,
-    environment_redactor,
     money,
     short_line,
 )
@@ -133,7 +132,7 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     if options.html:
         await asyncio.to_thread(_write_page, options.html, made, result)
     if options.json:
-        print(as_json_text(environment_redactor().redact_value(result.to_json())))
+        print_json(result.to_json())
     else:
         _print(result)
     if made.stop():
@@ -170,7 +169,6 @@ class TriesView:
         self._console, self._clock = console, clock or SystemClock()
         self._ascii = not console.encoding.lower().startswith("utf")
         self._letters = {name: _letter(place) for place, name in enumerate(arms)}
-        self._redact = environment_redactor().redact
         self._lock = threading.RLock()
         self._running: dict[str, _Running] = {}
         self._looking: dict[str, str] = {}
@@ -286,7 +284,7 @@ class TriesView:
     def _line(self, sign: tuple[str, str, str], text: str) -> None:
         from rich.text import Text
 
-        line = Text(f"{sign[1] if self._ascii else sign[0]:2}{self._redact(clean(text))}")
+        line = Text(f"{sign[1] if self._ascii else sign[0]:2}{clean(text)}")
         line.stylize(sign[2], 0, 2 if sign[0] else len(line))
         with self._lock:
             self._console.print(line, soft_wrap=self._plain)
@@ -319,15 +317,13 @@ def _write_page(place: str, made: Backtest, result: BacktestResult) -> None:
     from orchestrator.app.html.backtest import backtest_page
     from orchestrator.app.html.page import render_page
 
-    page = render_page(backtest_page(result, made.patch_of, made.real_patch, (share, spread)))
-    write_page(place, environment_redactor().redact(page))
+    page = backtest_page(result, made.patch_of, made.real_patch, (share, spread))
+    write_page(place, render_page(page, known_secrets(os.environ).redact))
 
 
 def _print(result: BacktestResult) -> None:
-    redact = environment_redactor().redact
-
     def write(text: str) -> None:
-        sys.stdout.write(redact(clean(text.rstrip("\n"))) + "\n")
+        print(clean(text.rstrip("\n")))
 
     _print_unfit(result.found, write)
     write("")

@@ -337,10 +337,10 @@ class Chat:
 
         class Redacted(FileHistory):
             def store_string(self, string: str) -> None:
-                from orchestrator.app.words import environment_redactor
+                from orchestrator.app.terminal import known_secrets
 
                 with suppress(OSError):  # the conversation goes on if the history cannot be written
-                    super().store_string(environment_redactor().redact(string))
+                    super().store_string(known_secrets(os.environ).redact(string))
 
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -358,7 +358,7 @@ class Chat:
         return ServerQuestions(self.view, self._line, self._holds_secret)
 
     def _holds_secret(self, text: str) -> bool:
-        return self._program is None or self._program.result().redactor.holds_secret(text)
+        return self._program is None or self._program.result().context.redactor.holds_secret(text)
 
     def _build(self) -> ChatProgram:
         from orchestrator.app.wiring import open_tracing

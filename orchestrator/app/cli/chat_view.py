@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.words import YES, clean, environment_redactor
+from orchestrator.app.cli.output import open_console
+from orchestrator.app.terminal import known_secrets
+from orchestrator.app.words import YES, clean
 from orchestrator.core.events import (
     PlanAccepted,
     ProcessingEnded,
@@ -79,13 +82,11 @@ class ChatView:
 
     def __init__(self, console: Console | None) -> None:
         self._console = console
-        self._redactor = environment_redactor()
+        self._redactor = known_secrets(os.environ)
         if console is None:
             self.live = LiveView.on_stderr(plain=True, answers=True)
         else:
-            self.live = LiveView(
-                console, answers=True, redact=self._redactor.redact, stream=self._new_stream, phase="at work"
-            )
+            self.live = LiveView(console, answers=True, stream=self._new_stream, phase="at work")
         self._text = self._new_stream()
         self._blocks = MarkdownBlocks()
         self._begin()
@@ -95,9 +96,7 @@ class ChatView:
         """Create the view of this process, with status and colours if input and output are a terminal."""
         if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
             return cls(None)
-        from rich.console import Console
-
-        console = Console(highlight=False, markup=False, emoji=False)
+        console = open_console()
         return cls(None if console.is_dumb_terminal else console)
 
     @property
@@ -130,7 +129,7 @@ class ChatView:
             to_copy: whether the terminal wraps long lines itself, so that they can be copied as one line.
         """
         self.live.pause()
-        text = self._redactor.redact(clean(text))
+        text = clean(text)
         if self._console is None:
             print(text, flush=True)
         else:
@@ -149,7 +148,7 @@ class ChatView:
         grid.add_column(no_wrap=True, style="cyan")
         grid.add_column(overflow="fold")
         for left, right in rows:
-            grid.add_row(*(self._redactor.redact(clean(text)) for text in (left, right)))
+            grid.add_row(*(clean(text) for text in (left, right)))
         self._console.print(grid)
 
     def ask(self, tool: str, scope: str, why: str) -> None:
@@ -160,12 +159,12 @@ class ChatView:
     def markdown(self, text: str) -> None:
         """Print Markdown from the program itself. Without a terminal it is printed as it is."""
         self.live.pause()
-        self._show(self._redactor.redact(clean(text)))
+        self._show(clean(text))
 
     def code(self, diff: str) -> None:
         """Print a diff, in colours on a terminal."""
         self.live.pause()
-        text = self._redactor.redact(clean(diff))
+        text = clean(diff)
         if self._console is None:
             print(text, flush=True)
             return

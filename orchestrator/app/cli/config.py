@@ -29,14 +29,14 @@ from orchestrator.app.config.settings import (
     user_file,
 )
 from orchestrator.app.options import KEYS, OPTIONS
-from orchestrator.app.words import as_json_text, clean
+from orchestrator.app.terminal import known_secrets, print_json
+from orchestrator.app.words import clean
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_own, replace_file
 from orchestrator.core.redaction import masked
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
@@ -73,8 +73,10 @@ def config(options: argparse.Namespace) -> int:
         return _import(Path(options.import_file), as_json=options.json)
     loaded = load_settings({}, os.environ, Path.cwd())
     home = Home.of(os.environ)
-    shown = _as_json if options.json else _as_text
-    sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
+    if options.json:
+        print_json(_as_json(loaded, home, os.environ), indent=2)
+    else:
+        print(_as_text(loaded, home, os.environ))
     return DONE
 
 
@@ -86,7 +88,7 @@ def _import(path: Path, *, as_json: bool) -> int:
     notes = [*kept, *found.notes]
     if as_json:
         fields = {"file": str(done.path), "added": dict(done.added), "notes": notes}
-        sys.stdout.write(f"{as_json_text(fields, indent=2)}\n")
+        print_json(fields, indent=2)
         return DONE
     lines = [f"{key} = {as_toml(value)}" for key, value in done.added.items()]
     head = f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}."
@@ -105,7 +107,7 @@ def key_states(environ: Mapping[str, str]) -> dict[str, str]:
     return states
 
 
-def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
+def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> dict[str, Any]:
     settings: dict[str, Any] = {
         key: {
             "value": getattr(loaded.settings, key),
@@ -115,8 +117,7 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
         for key in KEYS
     }
     keys = key_states(environ)
-    fields = {"settings": settings, "notices": loaded.notices, "keys": keys, "home": str(home.root)}
-    return as_json_text(fields, indent=2)
+    return {"settings": settings, "notices": loaded.notices, "keys": keys, "home": str(home.root)}
 
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
@@ -191,7 +192,7 @@ def read_foreign(path: Path) -> Imported:
         if value in (None, "") or (key == "max_tokens" and value == _AUTOMATIC):
             continue
         values[ours] = float(value) if key == "subagent_timeout" and is_whole(value) else value
-    redactor = Redactor()
+    redactor = known_secrets(os.environ)
     for ours, value in list(values.items()):
         if isinstance(value, str) and redactor.holds_secret(value):
             notes.append(f"{ours} holds what looks like a key or password and was left out")

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
+from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
-    as_json_text,
     clean,
     counted,
-    environment_redactor,
     first_lines,
     money,
     tests_in_words,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Spent
-    from orchestrator.engine.policy.secrets import Redactor
 
 
 _DEFAULT_SINCE = "24h"
@@ -80,13 +78,15 @@ def digest(options: argparse.Namespace) -> int:
         ForgeError: the forge refused the issue's comment.
     """
     home, clock = Home.of(os.environ), SystemClock()
-    redactor = environment_redactor()
-    safe = SafeMarkdown(redactor.redact)
+    safe = SafeMarkdown(known_secrets(os.environ).redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
         note = summarise(find_run(home, options.run))
-        _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, safe))
+        if options.json:
+            print_json(_run_fields(note))
+        else:
+            print(clean(run_as_markdown(note, safe)))
         return DONE
     number = _issue(options.post)
     if number is not None and not options.repo:
@@ -95,7 +95,10 @@ def digest(options: argparse.Namespace) -> int:
     since = since_time(options.since or _DEFAULT_SINCE, now)
     found = make_digest(home, since, now, _label(options.repo))
     text = clean(as_markdown(found, safe))
-    _print(as_json_text(_fields(found, redactor)) if options.json else text)
+    if options.json:
+        print_json(_fields(found))
+    else:
+        print(text, flush=True)
     if number is not None:
         url = _post_comment(options.repo, number, text, clock)
         print(f"pullwright: the digest is at {url}", file=sys.stderr)
@@ -153,11 +156,7 @@ def _send(text: str, clock: Clock) -> int:
     return DONE
 
 
-def _print(text: str) -> None:
-    print(clean(text), flush=True)
-
-
-def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
+def _fields(found: Digest) -> dict[str, Any]:
     def ids(runs: list[RunSummary]) -> list[str]:
         return [run.id for run in runs]
 
@@ -169,21 +168,21 @@ def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
         "undone": [{"run": one.run.id, "times": one.times} for one in found.undone],
         "kept": ids(found.kept),
         "working": ids(found.working),
-        "skipped": [{"reason": redactor.redact(why), "times": times} for why, times in found.skipped],
+        "skipped": [{"reason": why, "times": times} for why, times in found.skipped],
         "costs": [
-            {"repository": redactor.redact(where), "model": model, **_spent_fields(spent)}
+            {"repository": where, "model": model, **_spent_fields(spent)}
             for (where, model), spent in found.costs.items()
         ],
         "spent": _spent_fields(found.spent),
         "requests": found.requests,
-        "next": {redactor.redact(name): pause.until.isoformat() for name, pause in found.waking.items()},
-        "runs": [_run_fields(run, redactor) for run in found.runs],
+        "next": {name: pause.until.isoformat() for name, pause in found.waking.items()},
+        "runs": [_run_fields(run) for run in found.runs],
     }
 
 
-def _run_fields(run: RunSummary, redactor: Redactor) -> dict[str, Any]:
+def _run_fields(run: RunSummary) -> dict[str, Any]:
     task, pull = run.task, run.pull
-    fields = {
+    return {
         "run": run.id,
         "started": run.started.isoformat(timespec="seconds") if run.started else None,
         "repository": run.repository,
@@ -203,8 +202,6 @@ def _run_fields(run: RunSummary, redactor: Redactor) -> dict[str, Any]:
         **_spent_fields(run.spent),
         "requests": run.requests,
     }
-    clean_fields: dict[str, Any] = redactor.redact_value(fields)
-    return clean_fields
 
 
 def _spent_fields(spent: Spent) -> dict[str, Any]:

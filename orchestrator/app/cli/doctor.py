@@ -14,7 +14,8 @@ from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
 from orchestrator.app.cli.output import open_console, print_line, text_columns
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.doctor.findings import ProbeState
-from orchestrator.app.words import as_json_text, clean, counted, short_line
+from orchestrator.app.terminal import print_json
+from orchestrator.app.words import clean, counted, short_line
 
 if TYPE_CHECKING:
     import argparse
@@ -121,8 +122,7 @@ def _json(result: Result, _before: str) -> None:
         "found": result.finding.found,
         "fix": " ".join(filter(None, (result.finding.fix, result.finding.typed))) or None,
     }
-    sys.stdout.write(f"{as_json_text(record)}\n")
-    sys.stdout.flush()
+    print_json(record)
 
 
 def redteam(options: argparse.Namespace) -> int:
@@ -167,15 +167,15 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
 
 def _attack_writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
     """Return a function that prints an attack as one line, in colour and cut to its width on a terminal."""
+    if as_json:
+        return lambda verdict: print_json(_attack_json(verdict))
     console = open_console()
-    is_cut = console.is_terminal and not as_json
+    is_cut = console.is_terminal
 
     def write(line: str, style: str) -> None:
         overflow: OverflowMethod = "ellipsis" if is_cut else "ignore"
         console.print(line, style=style, no_wrap=True, overflow=overflow, crop=is_cut)
 
-    if as_json:
-        return lambda verdict: write(_attack_json(verdict), "")
     write(_ATTACK_HEAD, "dim")
     return lambda verdict: write(_attack_line(verdict), "" if verdict.stopped else "bold red")
 
@@ -199,17 +199,15 @@ def _attack_line(verdict: AttackVerdict) -> str:
     return f"{state}  {attack.name:{_ATTACK_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 
-def _attack_json(verdict: AttackVerdict) -> str:
+def _attack_json(verdict: AttackVerdict) -> dict[str, Any]:
     attack = verdict.attack
-    return as_json_text(
-        {
-            "attack": attack.name,
-            "title": attack.title,
-            "incidents": attack.incidents,
-            "place": str(attack.place),
-            "stopped": verdict.stopped,
-            "defence": str(verdict.defence) if verdict.stopped else None,
-            "success": verdict.success or None,
-            "evidence": verdict.proof,
-        }
-    )
+    return {
+        "attack": attack.name,
+        "title": attack.title,
+        "incidents": attack.incidents,
+        "place": str(attack.place),
+        "stopped": verdict.stopped,
+        "defence": str(verdict.defence) if verdict.stopped else None,
+        "success": verdict.success or None,
+        "evidence": verdict.proof,
+    }

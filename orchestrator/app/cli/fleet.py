@@ -14,7 +14,8 @@ from orchestrator.app.cli.worker import Members, database_file, open_store, run_
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to
-from orchestrator.app.words import as_json_text, clean, money, short_line
+from orchestrator.app.terminal import print_json
+from orchestrator.app.words import clean, money, short_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
@@ -112,7 +113,7 @@ def _steer(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, st
             results = {options.worker: control.drain(store, options.worker)}
     for name, one in results.items():
         if options.json:
-            print(as_json_text({"kind": options.action, "name": name, "done": one.is_done}))
+            print_json({"kind": options.action, "name": name, "done": one.is_done})
         else:
             print(f"{short_line(name)} {one.words}")
     return DONE if all(one.is_done for one in results.values()) else NOTHING
@@ -121,7 +122,7 @@ def _steer(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, st
 def _list(snapshot: FleetSnapshot, *, as_json: bool) -> int:
     if as_json:
         for one in snapshot.turns:
-            print(as_json_text(_turn_json(one, snapshot)))
+            print_json(_turn_json(one, snapshot))
         return DONE if snapshot.turns else NOTHING
     if not snapshot.turns:
         print("the queue is empty")
@@ -160,7 +161,7 @@ def _turn_json(one: QueuedTurn, snapshot: FleetSnapshot) -> dict[str, Any]:
 
 def _status(snapshot: FleetSnapshot, *, as_json: bool) -> int:
     if as_json:
-        print(as_json_text(_status_json(snapshot)))
+        print_json(_status_json(snapshot))
         return DONE
     cap = f" of {money(snapshot.day_cap)}" if snapshot.day_cap else ""
     spent = money(snapshot.spent_today)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, subparsers
 from orchestrator.app.cli.commands import COMMANDS, GROUPS
+from orchestrator.app.terminal import print_fixed
 from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ _PATHS = frozenset({"REPO", "FILE", "PATH", "CONFIG"})
 def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
     """Print the short page, the help of a command, or the manual page."""
     if options.man:
-        sys.stdout.write(manual())
+        print_fixed(manual())
     elif options.topic:
-        sys.stdout.write(subparsers(build_parser(options.topic))[options.topic].format_help())
+        print_fixed(subparsers(build_parser(options.topic))[options.topic].format_help())
     else:
-        sys.stdout.write(short_page())
+        print_fixed(short_page())
     return DONE
 
 
 def completion(options: argparse.Namespace) -> int:
     """Print a completion script for a shell."""
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell]
-    sys.stdout.write("\n".join(write(_commands())) + "\n")
+    print_fixed("\n".join(write(_commands())) + "\n")
     return DONE
 
 

@@ -45,7 +45,7 @@ from orchestrator.app.wiring.repository import (
     host_of_server,
     parse_place,
 )
-from orchestrator.app.words import YES, clean, counted, environment_redactor, short_line
+from orchestrator.app.words import YES, clean, counted, short_line
 from orchestrator.bot.verification.base import hosts_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.core.errors import ConfigurationError, PullwrightError
@@ -122,7 +122,6 @@ class _Setup:
     def __init__(self, options: argparse.Namespace, context: BuildContext) -> None:
         self._options, self._context = options, context
         self._typed = given_settings(options)
-        self._redact = environment_redactor().redact
         self._asks = sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
         named = options.repo or "."
         place = parse_place(named, context.settings.github_url)
@@ -152,7 +151,7 @@ class _Setup:
         return OnGitHub(server, found.name) if same else None
 
     def _say(self, text: str) -> None:
-        print(self._redact(clean(text)), flush=True)
+        print(clean(text), flush=True)
 
     def _ask(self, question: str, usual: str, missing: str) -> str:
         """Ask the person, and return the answer or `usual`.
@@ -163,7 +162,7 @@ class _Setup:
             self._say(f"  {question}{'' if question.endswith('?') else ':'} {usual or 'none'} ({missing})")
             return usual
         shown = f" [{usual}]" if usual else ""
-        sys.stderr.write(self._redact(clean(f"? {question}{shown}: ")))
+        sys.stderr.write(clean(f"? {question}{shown}: "))
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
+from orchestrator.app.cli.output import open_console
 from orchestrator.app.event_lines import EventLine, Narrator, RunProgress, todos_in_words
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import (
     amounts,
     clean,
     counted,
     duration,
-    environment_redactor,
     hanging,
     local_time,
     money,
@@ -108,13 +109,11 @@ class LiveView:
         answers: bool = False,
         phase: str = "starting",
         clock: Clock | None = None,
-        redact: Callable[[str], str] = str,
         stream: Callable[[], _Stream] = _Unchanged,
         updates_a_second: int = _UPDATES_A_SECOND,
     ) -> None:
         self._pause_seconds = 1 / updates_a_second
         self._console = console
-        self._redact = redact
         self._clock = clock or SystemClock()
         self._ascii = not console.encoding.lower().startswith("utf")
         self._narrator = Narrator(plain_signs=self._ascii)
@@ -142,18 +141,15 @@ class LiveView:
             summary: whether standard output gets a summary of each cycle.
             answers: whether other code shows the model's texts.
         """
-        from rich.console import Console
-
         from orchestrator.engine.policy.secrets import RedactedStream
 
-        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        redactor = environment_redactor()
+        console = open_console(stderr=True)
+        redactor = known_secrets(os.environ)
         return cls(
             console,
             plain=plain,
             summary=summary and _is_same_file(sys.stdout, sys.stderr),
             answers=answers,
-            redact=redactor.redact,
             stream=lambda: RedactedStream(redactor),
         )
 
@@ -252,12 +248,11 @@ class LiveView:
             self._print(EventLine(self._narrator.signs["info"], line, "dim"))
 
     def _print(self, line: EventLine) -> None:
-        text = self._redact(line.text)
         with self._screen:
             if self._plain:
-                self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
+                self._console.print(Text(f"{line.sign} {line.text}", style=line.style), soft_wrap=True)
             else:
-                laid_out = "\n".join(hanging(f"{line.sign} {text}", self._console.width))
+                laid_out = "\n".join(hanging(f"{line.sign} {line.text}", self._console.width))
                 self._console.print(Text(laid_out, style=line.style), soft_wrap=True)
 
     def _render(self) -> Group:
@@ -267,7 +262,7 @@ class LiveView:
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
             frame = frames[int(now * _UPDATES_A_SECOND) % len(frames)]
             wall = self._clock.now()
-            return Group(*self._status.lines((now, wall), frame, self._console.width, self._redact))
+            return Group(*self._status.lines((now, wall), frame, self._console.width))
 
 
 def _is_same_file(one: TextIO, other: TextIO) -> bool:
@@ -375,9 +370,7 @@ class _Status(RunProgress):
         self.doing = ""
         self._forget_output()
 
-    def lines(
-        self, now: tuple[float, datetime], frame: str, width: int, redact: Callable[[str], str]
-    ) -> list[Text]:
+    def lines(self, now: tuple[float, datetime], frame: str, width: int) -> list[Text]:
         """Return a few lines, none wider than the terminal.
 
         Args:
@@ -386,13 +379,13 @@ class _Status(RunProgress):
         room = max(width - 5, 1)
         shown: list[Text] = [Text(_fitting(frame, self._parts(*now), width), style="bold cyan", no_wrap=True)]
         if self.todos:
-            line = short_line(redact(f"list: {todos_in_words(self.todos)}"), max(width - 3, 1))
+            line = short_line(f"list: {todos_in_words(self.todos)}", max(width - 3, 1))
             shown.append(Text(f"  {line}", no_wrap=True, overflow="ellipsis"))
         doing = self.doing
         if self._waits_until is not None:
             doing = f"{doing}, {duration(self._waits_until - now[0])} left"
-        shown += _pieces(short_line(redact(doing), room * _DOING_LINES), "  ", room)
-        output = short_line(redact(reply_in_words(self.tail)).replace("\\n", " "), _KEPT_CHARS)
+        shown += _pieces(short_line(doing, room * _DOING_LINES), "  ", room)
+        output = short_line(reply_in_words(self.tail).replace("\\n", " "), _KEPT_CHARS)
         return shown + _pieces(output[-room * _TAIL_LINES :], "    ", room, "dim")
 
     def _parts(self, now: float, wall: datetime) -> list[str]:

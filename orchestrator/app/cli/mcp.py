@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, QUESTION, given_settings
-from orchestrator.app.config.keys import secret_values
+from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.mcp import open_mcp
-from orchestrator.app.words import agreed, as_json_text, clean, counted, short_line
+from orchestrator.app.words import agreed, clean, counted, short_line
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
 from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
 from orchestrator.engine.mcp.definitions import for_model, pin_of
 from orchestrator.engine.mcp.elicitation import PersonAtTerminal
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
@@ -51,14 +50,13 @@ def mcp(options: argparse.Namespace) -> int:
     if options.action != "test":
         return _list(maker, as_json=options.json)
     server = maker.config.server(options.name)
-    redact = Redactor([*secret_values(os.environ), *maker.config.secrets]).redact
     tree = Path(options.repo).resolve() if options.repo else None
     if sys.stdin.isatty() and sys.stderr.isatty():
         maker = replace(maker, person=PersonAtTerminal(_show_page))
     try:
-        return event_loop.run(_Trial(maker, server, options, _Listener(redact), tree).run())
+        return event_loop.run(_Trial(maker, server, options, _Listener(context.redactor.redact), tree).run())
     except McpError as error:
-        raise McpError(redact(f"the MCP server {server.name}: {error}")) from None
+        raise McpError(f"the MCP server {server.name}: {error}") from None
 
 
 def _show_page(server: str, page: str) -> None:
@@ -68,7 +66,7 @@ def _show_page(server: str, page: str) -> None:
 def _list(maker: McpMaker, *, as_json: bool) -> int:
     rows = [_row(maker, one) for one in maker.config.servers]
     if as_json:
-        print(as_json_text(rows, indent=2))
+        print_json(rows, indent=2)
         return DONE
     widths = [max(len(str(row[key])) for row in rows) for key in ("name", "kind")] if rows else []
     for row in rows:
@@ -100,13 +98,13 @@ def _row(maker: McpMaker, server: McpServer) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Listener:
-    """Prints notices about a server, and redacts its texts as a session does."""
+    """Prints notices about a server, and redacts its definitions as a session does."""
 
     redact: Callable[[str], str]
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Guarded | Warned):
-            print(f"! {self.redact(short_line(event.message, 400))}", file=sys.stderr)
+            print(f"! {short_line(event.message, 400)}", file=sys.stderr)
 
     def clean(self, _where: str, text: str) -> str:
         return self.redact(text)
@@ -131,7 +129,7 @@ class _Trial:
         looked = await self.maker.look(server, tree, self.listener)
         found, changes = looked.found, looked.drift
         if self.options.json:
-            print(as_json_text(self._as_json(looked.about, found, changes), indent=2))
+            print_json(self._as_json(looked.about, found, changes), indent=2)
         else:
             self._print(looked.about, found, changes)
         return self._approve(found, changes)
@@ -190,7 +188,7 @@ class _Trial:
         return rows
 
     def _out(self, line: str) -> None:
-        print(self.listener.redact(clean(line)))
+        print(clean(line))
 
     def _say(self, line: str) -> None:
-        print(self.listener.redact(clean(line)), file=sys.stderr)
+        print(clean(line), file=sys.stderr)

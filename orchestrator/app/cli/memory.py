@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
+from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import choose_site, new_nonce, open_hidden_refs
 from orchestrator.app.wiring.session_parts import memory_file, open_memory
-from orchestrator.app.words import as_json_text, clean, counted, short_line
+from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core import event_loop
@@ -159,7 +160,7 @@ async def _show(view: _OpenMemory, options: argparse.Namespace) -> int:
     if item is None:
         return _missing(options.id, as_json_line=options.json)
     if options.json:
-        print(as_json_text(as_json(item)))
+        print_json(as_json(item))
         return DONE
     known = {name: value for name, value in as_json(item).items() if name not in {"content", "metadata"}}
     more = {name: value for name, value in item.metadata.items() if name not in known}
@@ -218,7 +219,7 @@ async def _forget(view: _OpenMemory, options: argparse.Namespace) -> int:
         if item is None:
             status = _missing(number, as_json_line=options.json)
         elif options.json:
-            print(as_json_text({"memory_id": number, "forgotten": True}))
+            print_json({"memory_id": number, "forgotten": True})
         else:
             print(f"forgot {number}: {short_line(item.content)}")
     return status
@@ -236,7 +237,7 @@ async def _forgotten(view: _OpenMemory, number: int) -> Memory | None:
 async def _indices(view: _OpenMemory, options: argparse.Namespace) -> int:
     for index in view.opened.store.indices():
         if options.json:
-            print(as_json_text(_index_json(index)))
+            print_json(_index_json(index))
         else:
             vectors = f"{index.vectors:,} vectors of {index.dimension} numbers by {index.model}"
             print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"))
@@ -247,7 +248,7 @@ async def _stats(view: _OpenMemory, options: argparse.Namespace) -> int:
     for number, name in enumerate(view.indices(options.index)):
         known = _figures(view.opened, name)
         if options.json:
-            print(as_json_text(known))
+            print_json(known)
             continue
         if number:
             print()
@@ -273,7 +274,7 @@ def _figures(opened: LongTermMemory, name: str) -> dict[str, Any]:
 async def _export(view: _OpenMemory, options: argparse.Namespace) -> int:
     name = None if options.index is None else view.indices(options.index)[0]
     for item in view.opened.export(name):
-        print(as_json_text(item))
+        print_json(item)
     return DONE
 
 
@@ -309,7 +310,7 @@ _ACTIONS = {
 def _write(items: Sequence[Memory], *, as_json_lines: bool) -> int:
     for item in items:
         if as_json_lines:
-            print(as_json_text(as_json(item)))
+            print_json(as_json(item))
         else:
             until = f", until {item.expires_at:%Y-%m-%d}" if item.expires_at else ""
             facts = f"{item.type}, {item.importance}, by a {item.author}, {item.created_at:%Y-%m-%d}{until}"
@@ -323,12 +324,18 @@ def _write(items: Sequence[Memory], *, as_json_lines: bool) -> int:
 
 def _missing(number: int, *, as_json_line: bool) -> int:
     line = {"memory_id": number, "error": "there is none"}
-    print(as_json_text(line) if as_json_line else f"there is no memory {number}")
+    if as_json_line:
+        print_json(line)
+    else:
+        print(f"there is no memory {number}")
     return NOTHING
 
 
 def _write_count(what: str, count: int, *, as_json_line: bool) -> int:
-    print(as_json_text({what: count}) if as_json_line else f"{what}: {counted(count, 'item')}")
+    if as_json_line:
+        print_json({what: count})
+    else:
+        print(f"{what}: {counted(count, 'item')}")
     return DONE if count else NOTHING
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.app.terminal import known_secrets
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import write_named
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+_PRIVATE = 0o600
 _LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
 
 
@@ -61,6 +64,36 @@ def write_page(place: str, page: str) -> None:
         write_named(Path(place).expanduser(), page)
     except OSError as error:
         raise ConfigurationError(f"--html {place} cannot be written: {error.strerror or error}") from error
+
+
+def add_to_file(place: str, text: str) -> None:
+    """Add a text, redacted, to the end of a file that a person named.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    try:
+        write_named(Path(place).expanduser(), known_secrets(os.environ).redact(text), append=True)
+    except OSError as error:
+        raise ConfigurationError(f"{place} cannot be written: {error.strerror or error}") from None
+
+
+def write_new_file(place: str, text: str) -> Path:
+    """Write a text, redacted, into a new file that only its owner can read, and return its path.
+
+    Raises:
+        ConfigurationError: the file exists, or cannot be written.
+    """
+    path = Path(place).expanduser()
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(known_secrets(os.environ).redact(text))
+    except FileExistsError:
+        raise ConfigurationError(f"{path} exists already: name another file") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from None
+    return path
 
 
 def end_on_signals(

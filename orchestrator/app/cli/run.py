@@ -23,9 +23,10 @@ from orchestrator.app.cli.arguments import (
 )
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.output import end_on_signals
+from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.app.words import amounts, as_json_text, clean, counted, environment_redactor, tests_in_words
+from orchestrator.app.words import amounts, clean, counted, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -148,7 +149,7 @@ def _timing(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
 
     def show_pause(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
-            note_pause(context.home, after.run, pause, shared.safeguards.redactor, clock)
+            note_pause(context.home, after.run, pause, context.redactor, clock)
         view(pause.event)
 
     left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
@@ -177,21 +178,20 @@ def _end_at_once(stop: Stop, task: asyncio.Future[Any]) -> None:
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
-    redactor, request = program.shared.safeguards.redactor, program.shared.request
+    request = program.shared.request
     if as_json:
-        print(as_json_text(redactor.redact_value(result.to_json())), flush=True)
+        print_json(result.to_json())
     else:
         for line in result_lines(result, request.commands, dry_run=request.dry_run):
-            # Cleaned first: control characters may stand between the letters of a secret.
-            print(redactor.redact(clean(line)), flush=True)
+            print(clean(line), flush=True)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """Report in one line why the run cannot start; with `--json` print a result as well."""
-    problem = environment_redactor().redact(clean(str(error)))
+    problem = clean(str(error))
     print(f"pullwright: {problem}", file=sys.stderr)
     if as_json:
-        print(as_json_text(CycleResult(None, error=problem).to_json()))
+        print_json(CycleResult(None, error=problem).to_json())
     return for_error(error)
 
 
@@ -336,7 +336,7 @@ def ask(options: argparse.Namespace) -> int:
             return _report_answer(CycleResult(None), "", error, as_json=options.json)
         with view:
             result, end, stopped = event_loop.run(_ask(program, question))
-    answer = program.redactor.redact(clean(end.text)) if end and end.kind in _ANSWERS else ""
+    answer = clean(end.text) if end and end.kind in _ANSWERS else ""
     return _report_answer(result, answer, stopped, as_json=options.json)
 
 
@@ -358,12 +358,12 @@ async def _ask(
 
 
 def _report_answer(result: CycleResult, answer: str, error: BaseException | None, *, as_json: bool) -> int:
-    problem = environment_redactor().redact(clean(str(error))) if isinstance(error, PullwrightError) else ""
+    problem = clean(str(error)) if isinstance(error, PullwrightError) else ""
     if problem:
         print(f"pullwright: {problem}", file=sys.stderr)
     if as_json:
         result.error = problem or result.error
-        print(as_json_text({"answer": answer, **result.to_json()}), flush=True)
+        print_json({"answer": answer, **result.to_json()})
     elif answer:
         print(answer, flush=True)
     if isinstance(error, asyncio.CancelledError):

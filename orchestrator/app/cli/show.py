@@ -15,14 +15,13 @@ from orchestrator.app.cli.arguments import DONE, given_settings
 from orchestrator.app.cli.output import open_console, write_page
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.event_lines import Narrator, repair_note, telling_argument
+from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
     amounts,
-    as_json_text,
     clean,
     counted,
     cut_line,
     duration,
-    environment_redactor,
     first_lines,
     hanging,
     local_time,
@@ -105,7 +104,7 @@ def show(options: argparse.Namespace) -> int:
         return DONE
     if options.json:
         for record in run.records:
-            sys.stdout.write(f"{as_json_text(record.data)}\n")
+            print_json(record.data)
         return DONE
     print_run(run, open_console(), verbose=options.verbose)
     return DONE
@@ -119,9 +118,9 @@ def _write_page(folder: Path, place: str) -> None:
     from orchestrator.app.dashboard.story import run_page
     from orchestrator.app.html.page import render_page
 
-    page = render_page(run_page(folder, redact=environment_redactor().redact))
+    page = render_page(run_page(folder), known_secrets(os.environ).redact)
     if place == "-":
-        sys.stdout.write(page)
+        print(page, end="")
         return
     write_page(place, page)
     print(f"run {folder.name} is written to {clean(place)}")
@@ -136,7 +135,7 @@ def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
         for record in tail.records():
             has_ended = has_ended or isinstance(record.event, CycleEnded)
             if as_json:
-                sys.stdout.write(f"{as_json_text(record.data)}\n")
+                print_json(record.data)
             elif not isinstance(record.event, UnknownRecord):
                 out.event(record.event)
         sys.stdout.flush()
@@ -187,18 +186,16 @@ def _print_end(run: Run, out: _Printer) -> None:
 
 
 class _Printer:
-    """Prints the events of a run. Lines are redacted again, because cleaning can join the parts of a secret."""
+    """Prints the events of a run."""
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
         self._console, self._verbose = console, verbose
-        self._redact = environment_redactor().redact
         self._narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
         self._is_talk = self._is_question_next = False
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
 
-        text = self._redact(text)
         if self._console.is_terminal and not self._verbose:
             text = "\n".join(hanging(text, self._console.width))
         self._console.print(Text(text, style=style), soft_wrap=True)
@@ -244,16 +241,14 @@ def _write_state(run: Run, *, as_json: bool) -> None:
     state = state_record_of(
         (record.event, record.at) for record in run.records if not isinstance(record.event, UnknownRecord)
     )
-    redactor = environment_redactor()
     if as_json:
-        sys.stdout.write(f"{as_json_text(redactor.redact_value(state.to_json()))}\n")
+        print_json(state.to_json())
         return
     for line in state_lines(state):
-        sys.stdout.write(f"{redactor.redact(line)}\n")
+        print(line)
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)
         outcome, usd = ("damaged", None) if found.is_damaged else (found.outcome, found.spent.usd)
@@ -264,13 +259,12 @@ def _write_list(home: Home, *, as_json: bool) -> None:
             started = found.started.isoformat(timespec="seconds") if found.started else None
             record = {"run": found.id, "started": started, "outcome": outcome, "task": title, "usd": usd}
             record |= {"repository": found.repository, "reason": reason}
-            sys.stdout.write(f"{as_json_text(record)}\n")
+            print_json(record)
             continue
         when = local_time(found.started) if found.started else "at an unknown time"
         cost = "cost unknown" if usd is None else money(usd)
         lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
         lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
-        lines = [redact(line) for line in lines]
         if sys.stdout.isatty():
             lines = [part for line in lines for part in hanging(line, shutil.get_terminal_size().columns)]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -343,7 +337,7 @@ def dashboard(options: argparse.Namespace) -> int:
     page = Dashboard(
         RunStore(home),
         TaskActions(home, flags, os.environ, Path.cwd(), clock),
-        Pages(known.form, str(home.runs), environment_redactor().redact),
+        Pages(known.form, str(home.runs), known_secrets(os.environ).redact),
         known,
         clock,
         DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),

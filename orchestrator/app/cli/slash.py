@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import os
 import shlex
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.app.cli.output import write_new_file
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
-_PRIVATE = 0o600
 _MOST_FILES = 20
 _MOST_SHOWN_LINES = 40
 _KEYS = [
@@ -87,7 +85,7 @@ async def _memory(chat: Chat, rest: str) -> None:
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
-    opened = program.memory or open_memory(program.context, program.repository, program.redactor)
+    opened = program.memory or open_memory(program.context, program.repository)
     try:
         with redirect_stdout(out):
             await act(opened, options)
@@ -242,23 +240,9 @@ async def _save(chat: Chat, rest: str) -> None:
     if program.conversation is None:
         chat.view.say("the conversation has no message yet")
         return
-    text = program.redactor.redact(program.conversation.as_markdown())
+    text = program.conversation.as_markdown()
     name = rest or f"chat-{program.conversation.parts.run}.md"
-    chat.view.say(f"saved in {_write_new(name, text)}")
-
-
-def _write_new(name: str, text: str) -> Path:
-    """Create a file that only its owner can read, and return its path."""
-    path = Path(name).expanduser()
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigurationError(f"{path} exists already: name another file") from None
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from None
-    return path
+    chat.view.say(f"saved in {write_new_file(name, text)}")
 
 
 async def _resume(chat: Chat, rest: str) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.output import table_lines
+from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
-from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, local_time, short_line
+from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
@@ -93,7 +94,7 @@ def release(found: Claims, key: str, *, as_json: bool) -> int:
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
     if as_json:
-        print(as_json_text({"kind": "release", "task": key, "released": released is not None}))
+        print_json({"kind": "release", "task": key, "released": released is not None})
     elif released is None:
         print(f"nobody holds {short_line(key)}")
     else:
@@ -121,7 +122,7 @@ def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTi
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
-            print(as_json_text(fields))
+            print_json(fields)
 
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
@@ -225,10 +226,10 @@ def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionR
 
 
 def write_decision(decided: DecisionResult, command: str, *, as_json: bool) -> None:
-    """Write the decision as one line, without secrets or terminal commands."""
-    redactor, after = environment_redactor(), decided.after
+    """Write the decision as one line, without terminal commands."""
+    after = decided.after
     if not as_json:
-        print(redactor.redact(clean(decided.words)))
+        print(clean(decided.words))
         return
     fields: dict[str, Any] = {
         "kind": command,
@@ -238,7 +239,7 @@ def write_decision(decided: DecisionResult, command: str, *, as_json: bool) -> N
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }
-    print(as_json_text(redactor.redact_value(fields)))
+    print_json(fields)
 
 
 States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
@@ -334,7 +335,7 @@ def write_pulls_json(forges: Sequence[LocalForge], states: States = lambda _forg
     """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
-            print(as_json_text(record))
+            print_json(record)
 
 
 def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:

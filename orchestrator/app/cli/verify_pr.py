@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import open_console, print_line, text_columns, write_page
+from orchestrator.app.cli.output import add_to_file, open_console, print_line, text_columns, write_page
 from orchestrator.app.event_lines import STANDINGS, Narrator, claim_in_words
+from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.verify_pr import build_verification
-from orchestrator.app.words import as_json_text, clean, short_line
+from orchestrator.app.words import clean, short_line
 from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
 from orchestrator.bot.git.hostgit import end_git_when
@@ -24,7 +25,7 @@ from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import ClaimChecked
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import on_ending_signals
-from orchestrator.core.files import read_named, write_named
+from orchestrator.core.files import read_named
 
 if TYPE_CHECKING:
     import argparse
@@ -90,18 +91,18 @@ def verify_pr(options: argparse.Namespace) -> int:
     if options.json:
         fields = None if check is None else {"url": check[0], "problem": check[1]}
         record = {**found.to_json(), "repository": program.site.label, "check": fields}
-        print(as_json_text(program.redactor.redact_value(record)), flush=True)
+        print_json(record)
     else:
         _write(found, program)
         if check is not None:
-            print(clean(program.redactor.redact(check[1] or f"check run: {check[0]}")))
+            print(clean(check[1] or f"check run: {check[0]}"))
     if options.html:
         from orchestrator.app.html.page import render_page
 
         page = evidence_page(found, program.site.label, program.context.clock.now())
-        write_page(options.html, program.redactor.redact(render_page(page)))
+        write_page(options.html, render_page(page, program.context.redactor.redact))
     if options.markdown:
-        _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
+        add_to_file(options.markdown, f"{evidence_in_markdown(found)}\n")
     return _OUTCOMES[found.outcome][0]
 
 
@@ -172,13 +173,6 @@ def _test_sections(found: PullRequestEvidence) -> Iterator[Section]:
         yield Section("What the tests said", outputs[:_MOST_OUTPUTS], note=f"{len(outputs)}")
 
 
-def _append(name: str, text: str) -> None:
-    try:
-        write_named(Path(name).expanduser(), f"{text}\n", append=True)
-    except OSError as error:
-        raise ConfigurationError(f"{name} cannot be written: {error.strerror or error}") from None
-
-
 async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
     """Run the verification; return None if a person ended it."""
     end_git_when(program.context.stop.now_unless_saving)
@@ -208,7 +202,7 @@ def _write(found: PullRequestEvidence, program: VerifyProgram) -> None:
     console = open_console()
     plain_signs = not console.encoding.lower().startswith("utf")
     for line, style in evidence_lines(found, program.site.label, text_columns(), plain_signs=plain_signs):
-        print_line(console, program.redactor.redact(clean(line)), style)
+        print_line(console, clean(line), style)
 
 
 def evidence_lines(

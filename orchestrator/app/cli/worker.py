@@ -12,7 +12,6 @@ import random
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,12 @@ from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import load_settings
+from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import tracing
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
+from orchestrator.app.words import clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.fleet.members import Health, Member, MemberTotals
 from orchestrator.bot.journal.folders import Home
@@ -41,7 +41,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
 from orchestrator.core.suggestions import PROGRAM, Commands, install_command
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 _OWN_QUEUE = "PULLWRIGHT_DATABASE_URL has no effect here: only pullwright fleet run uses that database"
@@ -137,15 +137,16 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
         ConfigurationError: an option is wrong, or the extra `fleet` is not installed.
         FleetError: the queue cannot be used.
     """
-    environments = (os.environ, *(one.environ for one in file.repositories))
-    redactor = Redactor(dict.fromkeys(value for one in environments for value in secret_values(one)))
-    with tracing(os.environ, SystemClock(), partial(_say, redactor)) as traces:
+    redactor = known_secrets(os.environ)
+    for one in file.repositories:
+        redactor.learn(secret_values(one.environ))
+    with tracing(os.environ, SystemClock(), _say) as traces:
         return event_loop.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
 
 
-def _say(redactor: Redactor, text: str) -> None:
-    """Print a line on standard error, without secrets."""
-    print(f"{PROGRAM}: {redactor.redact(clean(text))}", file=sys.stderr, flush=True)
+def _say(text: str) -> None:
+    """Print a line on standard error."""
+    print(f"{PROGRAM}: {clean(text)}", file=sys.stderr, flush=True)
 
 
 class _WorkerRun:
@@ -291,21 +292,20 @@ class _WorkerRun:
 
     def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         self._outcomes.add(str(result.outcome))
-        redact, now = self._redactor.redact, self._clock.now()
+        now = self._clock.now()
         if isinstance(onward, Pause):
             for one in self._worker.sharing(member, result):
                 # A repository that waits longer already has another pause.
                 if one.pause == onward and one.totals.last_run is not None:
                     note_pause(self._home, one.totals.last_run, onward, self._redactor, self._clock)
         if self._options.json:
-            shown = cycle_json(member, result, onward, now, once=self._once)
-            print(as_json_text(self._redactor.redact_value(shown)), flush=True)
+            print_json(cycle_json(member, result, onward, now, once=self._once))
         elif self._alone or result.outcome is not Outcome.NO_TASK or result.task is not None:
             line = cycle_line(member, result, onward, now, once=self._once)
-            print(redact(short_line(line, most_chars=1_000)), flush=True)
+            print(short_line(line, most_chars=1_000), flush=True)
 
     def _say(self, text: str) -> None:
-        _say(self._redactor, text)
+        _say(text)
 
 
 class Members:

@@ -113,11 +113,8 @@ def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
     values = read_toml(path, is_read_once=True)
     if values is None:
         raise ConfigurationError(f"there is no file {path}: --config names the fleet's file")
-    try:
-        _refuse_secrets(values, str(path), redactor, "")
-        return _Reader(path, environ).fleet(values)
-    except ConfigurationError as error:
-        raise ConfigurationError(redactor.redact(str(error))) from None
+    _refuse_secrets(values, str(path), redactor, "")
+    return _Reader(path, environ).fleet(values)
 
 
 def _refuse_secrets(value: Any, place: str, redactor: Redactor, key: str) -> None:

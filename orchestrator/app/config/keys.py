@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from orchestrator.core.addresses import is_loopback, server_of
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_own
-from orchestrator.core.redaction import parts_to_hide
+from orchestrator.core.redaction import is_common, parts_to_hide
 
 Environment: TypeAlias = Mapping[str, str]
 
@@ -76,6 +77,61 @@ VARIABLES: dict[str, tuple[str, ...]] = {key.name: key.metadata["variables"] for
 """The variables of each key."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServerKey:
+    """The key that a model server may get.
+
+    Attributes:
+        key: None if none is set for it.
+        variable: the environment variable to set for this server.
+        refusal: what to do if the server refuses a request without a key.
+    """
+
+    key: str | None = field(repr=False)
+    variable: str
+    refusal: str = ""
+
+
+def key_for_server(keys: ApiKeys, api_url: str, key_host: Iterable[str], protocol: str) -> ServerKey:
+    """Return the key for a model server. No other code decides this.
+
+    ==============================================  ===============================================
+    key                                             goes to
+    ==============================================  ===============================================
+    a vendor's                                      the vendor's own servers (`vendor_of`), and the
+                                                    servers that the person names in `key_host`
+    PULLWRIGHT_API_KEY                              every other server
+    ==============================================  ===============================================
+
+    Args:
+        key_host: the value of this option.
+        protocol: the vendor whose protocol the server speaks, for the words of the refusal.
+
+    Raises:
+        ConfigurationError: the server may get a vendor's key, but would get it over a plain connection.
+    """
+    from orchestrator.engine.models.catalog import vendor_of
+
+    own = vendor_of(api_url)
+    if own is not None:
+        return ServerKey(getattr(keys, own), VARIABLES[own][0])
+    place = server_of(api_url)
+    for vendor, _, host in (one.partition("=") for one in key_host):
+        if place is None or server_of(f"{place.scheme}://{host}") != place:
+            continue
+        if place.scheme != "https" and not is_loopback(place.host):
+            raise ConfigurationError(
+                f"key_host names {host}, but {api_url} is not encrypted: use https:// for that server"
+            )
+        return ServerKey(getattr(keys, vendor), VARIABLES[vendor][0])
+    unused = next((name for name in VARIABLES[protocol] if getattr(keys, protocol) is not None), "")
+    where = f"{place or api_url}"
+    refusal = f"set {OTHER_KEY} to the key of {where}"
+    if unused:
+        refusal += f" ({unused} goes to its vendor only; --key-host {protocol}={where} lets it go there)"
+    return ServerKey(keys.other, OTHER_KEY, refusal)
+
+
 def secret_values(environ: Environment) -> list[str]:
     """Return every secret value of the environment: the keys, and what `core.redaction` finds secret.
 
@@ -84,10 +140,21 @@ def secret_values(environ: Environment) -> list[str]:
     ours = {variable for variables in VARIABLES.values() for variable in variables} - {APP_KEY_FILE}
     found = []
     for name, value in environ.items():
-        found += [value.strip()] if name in ours else parts_to_hide(name, value)
+        if name in ours:
+            found += [] if is_common(value) else [value.strip()]
+        elif not _is_public(value, environ):
+            found += parts_to_hide(name, value)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")
     return list(dict.fromkeys(value for value in found if value))
+
+
+_PUBLIC_NAMES = ("USER", "LOGNAME", "USERNAME", "HOSTNAME", "GITHUB_ACTOR", "GITHUB_REPOSITORY_OWNER")
+
+
+def _is_public(value: str, environ: Environment) -> bool:
+    """Return whether a value is the name of the user or of this machine, which ordinary texts contain."""
+    return any(value.strip() == environ.get(name) for name in _PUBLIC_NAMES)
 
 
 def _first(environ: Environment, variables: tuple[str, ...]) -> str | None:

@@ -18,7 +18,13 @@ from orchestrator.app.config.settings import nearest_to, read_json_file, read_to
 from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.redaction import MIN_SECRET_CHARS, is_secret, is_secret_name, parts_to_hide
+from orchestrator.core.redaction import (
+    SettingPiece,
+    is_secret,
+    is_secret_name,
+    parts_of_arguments,
+    parts_of_setting,
+)
 from orchestrator.engine.mcp.base import (
     CALL_SECONDS,
     MOST_SECONDS,
@@ -39,7 +45,9 @@ if TYPE_CHECKING:
 TABLE = "mcp"
 _MOST_SERVERS = 50
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*+)(\}|:-)")
+_END = re.compile(r"\$\{|\}")
+_MOST_NESTED = 10
 _IGNORED_KEYS = frozenset(
     {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
 )
@@ -231,57 +239,84 @@ class _Reader:
         found: dict[str, Any] = {}
         for key in ("command", "url", "issuer", "client_id", "scope"):
             if key in raw:
-                found[key] = self._filled(raw[key], where, key, secret=False)
+                found[key] = self._shown([raw[key]], where, key)[0]
         for key in ("args", "hosts", "read"):
             if isinstance(raw.get(key), list):
-                found[key] = [self._filled(one, where, key, secret=False) for one in raw[key]]
+                found[key] = self._shown(raw[key], where, key)
         for key in ("env", "headers"):
             if isinstance(raw.get(key), dict):
-                found[key] = {
-                    name: self._value(name, text, where, always=key == "headers")
-                    for name, text in raw[key].items()
-                }
+                found[key] = {name: self._value(name, text, where) for name, text in raw[key].items()}
         if "client_secret" in raw:
-            found["client_secret"] = self._value("client_secret", raw["client_secret"], where, always=True)
+            found["client_secret"] = self._value("client_secret", raw["client_secret"], where)
         return found
 
-    def _value(self, name: str, text: object, where: str, *, always: bool) -> object:
+    def _value(self, name: str, text: object, where: str) -> object:
         """Expand a value that may be a secret, and record it for redaction."""
         if not isinstance(text, str):
             return text
-        filled = self._filled(text, where, name, secret=True)
-        if always or text != filled:
-            self.secrets += [one for one in (filled, *filled.split()) if len(one) >= MIN_SECRET_CHARS]
-        self.secrets += parts_to_hide(name, filled)
+        pieces = self._pieces(text, name)
+        filled = "".join(piece.text for piece in pieces)
+        self.secrets += parts_of_setting(name, pieces)
         if text == filled and is_secret_name(name) and filled:
             self.notices.append(
                 f"{where}: {name} is written into the file; write ${{NAME}} and set that variable"
             )
         return filled
 
-    def _filled(self, text: object, where: str, key: str, *, secret: bool) -> Any:
-        if not isinstance(text, str):
-            return text
+    def _shown(self, texts: list[Any], where: str, key: str) -> list[Any]:
+        """Expand values that every user of this machine can read. What looks like a secret is redacted even so."""
+        expanded = [self._pieces(text, key) if isinstance(text, str) else None for text in texts]
+        for piece in (piece for pieces in expanded for piece in pieces or ()):
+            if piece.variable and is_secret(piece.variable, piece.text):
+                raise ConfigurationError(
+                    f"{where}: {key} would show the secret {piece.variable} to everybody on this machine; "
+                    "use env or headers"
+                )
+        self.secrets += parts_of_arguments([pieces for pieces in expanded if pieces is not None])
+        return [
+            text if pieces is None else "".join(piece.text for piece in pieces)
+            for text, pieces in zip(texts, expanded, strict=True)
+        ]
 
-        def value(match: re.Match[str]) -> str:
-            name, default = match[1], match[2]
-            if f"{match[0]}}}" == REPOSITORY:
-                return REPOSITORY
-            found = self.environ.get(name) or default
-            if found is None:
+    def _pieces(self, text: str, key: str, depth: int = 0) -> list[SettingPiece]:
+        """Return a text with its variables replaced, each as a piece. A default may hold variables itself."""
+        found: list[SettingPiece] = []
+        position = 0
+        while match := _VARIABLE.search(text, position):
+            found.append(SettingPiece(text[position : match.start()]))
+            name, default, position = match[1], None, match.end()
+            if match[2] != "}":
+                end = _end_of_default(text, match.end())
+                if end is None:
+                    return [*found, SettingPiece(text[match.start() :])]
+                default, position = text[match.end() : end], end + 1
+            value = self.environ.get(name)
+            if text[match.start() : position] == REPOSITORY:
+                found.append(SettingPiece(REPOSITORY))
+            elif value:
+                found.append(SettingPiece(value, variable=name))
+            elif default is None:
                 raise _MissingVariableError(
                     f"the variable {name} is not set, and {key} has no default for it"
                 )
-            if not secret and found != default and is_secret(name, found):
-                raise ConfigurationError(
-                    f"{where}: {key} would show the secret {name} to everybody on this machine; use env or headers"
-                )
-            return found
+            elif depth == _MOST_NESTED:
+                found.append(SettingPiece(default, is_default=True))
+            else:
+                found += [
+                    piece if piece.variable else piece._replace(is_default=True)
+                    for piece in self._pieces(default, key, depth + 1)
+                ]
+        return [*found, SettingPiece(text[position:])]
 
-        # A brace ends at most one variable, so each part between two braces is searched once.
-        *parts, rest = text.split("}")
-        filled = (_VARIABLE.subn(value, part) for part in parts)
-        return "".join(part if count else f"{part}}}" for part, count in filled) + rest
+
+def _end_of_default(text: str, start: int) -> int | None:
+    """Return where the brace is that ends a default; None if there is none."""
+    depth = 0
+    for match in _END.finditer(text, start):
+        if match[0] == "}" and depth == 0:
+            return match.start()
+        depth += 1 if match[0] != "}" else -1
+    return None
 
 
 def _entry(values: Mapping[str, Any], where: str) -> _Entry:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from orchestrator.app import forms
-from orchestrator.app.config.keys import VARIABLES, secret_values
+from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.options import (
     AUTO,
     KEYS,
@@ -33,7 +33,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_named
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import is_secret_name
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -238,31 +237,6 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
     Raises:
         ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
     """
-    try:
-        return _load(flags, environ, cwd)
-    except ConfigurationError as error:
-        raise ConfigurationError(Redactor(secret_values(environ)).redact(str(error))) from None
-
-
-def user_file(environ: Mapping[str, str]) -> Path:
-    """Return the user's file: `PULLWRIGHT_CONFIG`, or `config.toml` in the platform's config folder."""
-    named = environ.get(CONFIG_VARIABLE)
-    return Path(named).expanduser() if named else user_folder() / "config.toml"
-
-
-def user_folder() -> Path:
-    """Return the platform's folder for the user's configuration."""
-    import platformdirs
-
-    return platformdirs.user_config_path("pullwright", appauthor=False)
-
-
-def users_skills() -> Path:
-    """Return the folder of the user's own skills."""
-    return user_folder() / "skills"
-
-
-def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     values: dict[str, Any] = {}
     origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
     users, local = user_file(environ), cwd / LOCAL_FILE
@@ -299,6 +273,24 @@ def _is_same_file(folder: Path, users: Path) -> bool:
             return os.path.samestat(opened.stat(LOCAL_FILE).status, users.stat())
     except OSError:
         return False
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """Return the user's file: `PULLWRIGHT_CONFIG`, or `config.toml` in the platform's config folder."""
+    named = environ.get(CONFIG_VARIABLE)
+    return Path(named).expanduser() if named else user_folder() / "config.toml"
+
+
+def user_folder() -> Path:
+    """Return the platform's folder for the user's configuration."""
+    import platformdirs
+
+    return platformdirs.user_config_path("pullwright", appauthor=False)
+
+
+def users_skills() -> Path:
+    """Return the folder of the user's own skills."""
+    return user_folder() / "skills"
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]

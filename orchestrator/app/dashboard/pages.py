@@ -44,7 +44,7 @@ class Pages:
 
     form: str
     home: str
-    redact: Callable[[str], str] = str
+    redact: Callable[[str], str]
     zone: tzinfo | None = None
 
     def _html(self, template: str, **values: Any) -> str:
@@ -66,7 +66,7 @@ class Pages:
             "turn_badge": _turn_badge,
             "priority": lambda turn: _PRIORITIES[turn.priority.name],
         }
-        html = html_from_template(template, {**shared, **values}, self.zone, self.redact, TEMPLATES)
+        html = html_from_template(template, {**shared, **values}, self.redact, self.zone, TEMPLATES)
         return Markup(html)  # noqa: S704  the template has escaped it
 
     def parts(self, view: Overview) -> dict[str, str]:
@@ -90,7 +90,7 @@ class Pages:
             live: the state of a run in progress, whose further steps are streamed; None for a run that ended.
             after: number of the last record on the page.
         """
-        page = page_of(story, run, self.redact)
+        page = page_of(story, run)
         progress = self.progress(run, live) if live else ""
         values = {"page": page, "run": run, "live": live is not None, "progress": progress, "after": after}
         return self._html("run.html", title=f"{page.title} · Pullwright", here="run", **values)

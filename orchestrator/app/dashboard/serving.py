@@ -393,4 +393,4 @@ def _closed(status: int) -> Response:
     from orchestrator.app.html.page import content_policy, html_from_template, stylesheet
 
     values = {"style": stylesheet(), "policy": content_policy()}
-    return HTMLResponse(html_from_template("closed.html", values, folder=TEMPLATES), status)
+    return HTMLResponse(html_from_template("closed.html", values, str, folder=TEMPLATES), status)

@@ -52,7 +52,7 @@ from orchestrator.core.messages import Reasoning, Usage
 from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.app.html.page import Block, Cell, Tone
@@ -261,16 +261,16 @@ class RunStory:
                 pass
 
 
-def run_page(folder: Path, *, redact: Callable[[str], str]) -> HtmlPage:
+def run_page(folder: Path) -> HtmlPage:
     """Return the page of a run.
 
     Raises:
         JournalError: the journal cannot be read.
     """
-    return page_of(RunStory.read(folder), summarise(folder), redact)
+    return page_of(RunStory.read(folder), summarise(folder))
 
 
-def page_of(story: RunStory, run: RunSummary, redact: Callable[[str], str]) -> HtmlPage:
+def page_of(story: RunStory, run: RunSummary) -> HtmlPage:
     """Return the page of a run from its collected story."""
     title = run.task.title if run.task else f"Run {run.id}"
     return HtmlPage(
@@ -279,7 +279,6 @@ def page_of(story: RunStory, run: RunSummary, redact: Callable[[str], str]) -> H
         badge=outcome_badge(run.outcome),
         facts=list(_facts(story, run)),
         sections=[one for one in _sections(story, run) if one.blocks],
-        redact=redact,
     )
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config.keys import secret_values
 from orchestrator.app.doctor.findings import (
     Group,
     Impatient,
@@ -25,7 +24,6 @@ from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_f
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.errors import ConfigurationError, PullwrightError
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -60,8 +58,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
             and one short request to each model.
         runs: whether to run the tests of the repository's default branch once.
     """
-    redact = Redactor(secret_values(environ)).redact
-    yield from run_probes(machine(Home.of(environ), environ), redact)
+    yield from run_probes(machine(Home.of(environ), environ))
     stop = Impatient()
     groups: Iterable[Group]
     try:
@@ -76,7 +73,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     else:
         groups = _configured(repository, context, stop, writes=writes, runs=runs)
     for group in groups:
-        yield from run_probes(group, redact)
+        yield from run_probes(group)
 
 
 def _configured(

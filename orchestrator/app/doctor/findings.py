@@ -128,7 +128,7 @@ class Result:
     finding: ProbeFinding
 
 
-def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
+def run_probes(group: Group) -> Iterator[Result]:
     """Run the probes of a group, one after another. An error of one does not stop the others."""
     late = ""
     for probe in group.probes:
@@ -137,8 +137,7 @@ def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
             late = probe.name
             group.stop.at_once()
             finding = failed(f"no answer within {probe.seconds:.0f} s", probe.away or probe.fix)
-        texts = (redact(text) for text in (finding.found, finding.fix, finding.typed))
-        yield Result(redact(group.title), probe.name, ProbeFinding(finding.state, *texts))
+        yield Result(group.title, probe.name, finding)
     if not late:
         try:
             group.close()

@@ -68,7 +68,6 @@ from orchestrator.engine.models.catalog import (
 from orchestrator.engine.models.listing import find_model, local_servers, places_in_words
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,7 +143,7 @@ def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
         try:
             looked = event_loop.run(maker.look(server, Path(folder).resolve(), lambda _event: None))
         except McpError as error:
-            return failed(Redactor(maker.config.secrets).redact(str(error)), f"try it with: {typed}")
+            return failed(str(error), f"try it with: {typed}")
     if looked.drift.waits:
         return warned(
             f"{looked.about}: tools wait for approval ({looked.drift.in_words()})", "look at them", typed
@@ -332,16 +331,16 @@ class _Model:
             return ok("none needed: the echo repeats its input")
         variable = self._variable(named)
         if not variable:
-            return ok(f"none is set; {host_of(named.wire.url)} may need none")
+            return ok(f"none is set; {host_of(named.wire.url)} may need none, else {named.refusal}")
         return ok(f"{variable}, for {host_of(named.wire.url)}")
 
     def _variable(self, named: AddressedModel) -> str:
         """Return the variable whose key goes to the model's server; empty for none."""
         if named.key is None:
             return ""
-        names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
+        names = (*(name for vendor in set(KEY_OF.values()) for name in VARIABLES[vendor]), OTHER_KEY)
         return next(
-            (name for name in names if self._context.environ.get(name, "").strip() == named.key), names[0]
+            (name for name in names if self._context.environ.get(name, "").strip() == named.key), OTHER_KEY
         )
 
     def _server(self) -> ProbeFinding:
@@ -368,6 +367,8 @@ class _Model:
         """Return the finding for a server's error."""
         where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
         match error:
+            case AuthenticationError() | PermissionDeniedError() if named.key is None and named.refusal:
+                fix = named.refusal
             case AuthenticationError() | PermissionDeniedError():
                 fix = f"set {variable} to a valid key for {where}"
             case ConnectionFailedError():

@@ -18,7 +18,7 @@ A page is made of values, so that no code has to write HTML::
             Section("Output", [Output("pytest, exit code 1", text)]),
         ],
     )
-    path.write_text(render_page(page), encoding="utf-8")
+    path.write_text(render_page(page, redactor.redact), encoding="utf-8")
 
 Every `str` in these values may be foreign text: control and bidirectional characters are removed, and the
 text is escaped when the page is rendered. HTML cannot be passed in. A `Link` to an address other than `http`

@@ -179,43 +179,39 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A whole page.
-
-    Attributes:
-        redact: removes secrets from each text after it was cleaned, because control characters may separate
-            the letters of a secret.
-    """
+    """A whole page."""
 
     title: str
     sections: Sequence[Section] = ()
     subtitle: str = ""
     badge: Badge | None = None
     facts: Sequence[tuple[str, Cell]] = ()
-    redact: Callable[[str], str] = str
 
 
-def render_page(page: HtmlPage, zone: tzinfo | None = None) -> str:
+def render_page(page: HtmlPage, redact: Callable[[str], str], zone: tzinfo | None = None) -> str:
     """Render a page as one HTML file.
 
     Args:
+        redact: see `html_from_template`.
         zone: time zone of the shown times; None for this machine's.
     """
     values = {"page": page, "style": stylesheet(), "policy": content_policy()}
-    return html_from_template("page.html", values, zone, page.redact)
+    return html_from_template("page.html", values, redact, zone)
 
 
 def html_from_template(
     template: str,
     values: Mapping[str, Any],
+    redact: Callable[[str], str],
     zone: tzinfo | None = None,
-    redact: Callable[[str], str] = str,
     folder: Path | None = None,
 ) -> str:
     """Render a template.
 
     Args:
+        redact: removes secrets from each text after it was cleaned, because control characters may separate
+            the letters of a secret.
         zone: time zone of the shown times; None for this machine's.
-        redact: removes secrets from each text.
         folder: folder of the template, if it is not in this package; templates of this package are found too.
 
     Raises:
@@ -272,7 +268,7 @@ def _cut_line(lines: Sequence[str]) -> str:
     return f"{text[:_MOST_CHARS]}… {len(text) - _MOST_CHARS:,} more characters"
 
 
-_redact: ContextVar[Callable[[str], str]] = ContextVar("_redact", default=str)
+_redact: ContextVar[Callable[[str], str]] = ContextVar("_redact")
 
 
 def _shown(value: Any) -> Any:

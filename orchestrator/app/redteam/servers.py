@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from orchestrator.app.dashboard.server import Dashboard, make_app
 from orchestrator.app.dashboard.serving import BrowserSecrets, Gate, Receiver, receiving_app
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.world import NAME
+from orchestrator.app.terminal import known_secrets
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import SystemClock
@@ -27,7 +29,6 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, PlanAccepted, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.core.repositories import repository_key
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,7 +141,7 @@ class Served:
         page = Dashboard(
             RunStore(home),
             _RecordingActions(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
-            self.parts.pages(self.known.form, str(home.runs)),
+            self.parts.pages(self.known.form, str(home.runs), known_secrets(os.environ).redact),
             self.known,
             clock,
             DayCap(),
@@ -203,7 +204,7 @@ def _write_run(home: Home, words: str) -> None:
         Warned(words),
         CycleEnded({"outcome": "failed", "error": words, "reason": words}),
     ]
-    with JournalWriter(create_run_folder(home, _RUN), Redactor(), SystemClock()) as journal:
+    with JournalWriter(create_run_folder(home, _RUN), known_secrets(os.environ), SystemClock()) as journal:
         for event in events:
             journal(event)
 

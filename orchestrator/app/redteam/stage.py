@@ -210,13 +210,13 @@ class Stage:
     async def _verify(self, settings: Settings, forge: StagedForge) -> str:
         """Verify the attacker's pull request, and return the outcome."""
         scene, base = self.scene, self.base
-        context = self._context(settings, EventBus(self.evidence.events.append))
+        redactor = _redactor(frozenset(secret_values(os.environ)))
+        context = self._context(settings, EventBus(self.evidence.events.append, redactor), redactor)
         sandbox = choose_sandbox(settings, scene.sink.connect)
         site = self._site(forge)
 
         def program(named: NamedPull, make: type[VerifyProgram]) -> VerifyProgram:
-            redactor = _redactor(frozenset(secret_values(os.environ)))
-            return make(context, site, named, None, redactor, sandbox, EventBus(self.evidence.events.append))
+            return make(context, site, named, None, sandbox, EventBus(self.evidence.events.append, redactor))
 
         genuine = await program(NamedPull(NAME, branch=THEIR_BRANCH), VerifyProgram).run()
         self.evidence.events.clear()
@@ -285,7 +285,7 @@ class Stage:
             readable=(str(_TOOL_SERVER.parent),),
         )
         config = McpConfig((McpServer(_SERVER, place, allow=("*",)),), {_SERVER: scene.started_in})
-        context = self._context(settings, ignore_event)
+        context = self._context(settings, ignore_event, _redactor(frozenset(secret_values(os.environ))))
         maker = McpMaker(config, context, scene.sink.connect)
         listed = json.loads(plan)["tools"] if world.approved is None else world.approved
         maker.approvals.approve(_SERVER, [one for tool in listed if (one := as_definition(tool))])
@@ -327,8 +327,8 @@ class Stage:
         scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
-        bus = EventBus(self.evidence.events.append)
-        context = self._context(settings, bus)
+        bus = EventBus(self.evidence.events.append, redactor)
+        context = self._context(settings, bus, redactor)
         shared = RunParts(
             context,
             self._site(forge),
@@ -348,7 +348,7 @@ class Stage:
             shared = dataclasses.replace(shared, request=TaskRequest(wanted))
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
 
-    def _context(self, settings: Settings, emit: Emit) -> BuildContext:
+    def _context(self, settings: Settings, emit: Emit, redactor: Redactor) -> BuildContext:
         return BuildContext(
             Loaded(settings, {}),
             ApiKeys(),
@@ -356,6 +356,7 @@ class Stage:
             SystemClock(),
             emit,
             Stop(),
+            redactor,
             dict(os.environ),
         )
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
+from orchestrator.app.terminal import known_secrets
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.addresses import bracketed
@@ -42,6 +43,7 @@ class BuildContext:
     """The configuration and surroundings from which a run's objects are built.
 
     Attributes:
+        redactor: knows the secrets of this process; who learns another one tells it (`Redactor.learn`).
         environ: environment variables, which hold secrets.
         tracing: sends the traces of this process; None if none are sent.
     """
@@ -52,6 +54,7 @@ class BuildContext:
     clock: Clock
     emit: Emit
     stop: Stop
+    redactor: Redactor
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: Tracing | None = None
 
@@ -66,14 +69,19 @@ class BuildContext:
         stop: Stop | None = None,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
+        redactor: Redactor | None = None,
     ) -> BuildContext:
         """Read the configuration. Without `stop`, nothing requests an early end.
+
+        Args:
+            redactor: None for the one that knows the secrets of this environment.
 
         Raises:
             ConfigurationError: an option or a key is wrong.
         """
         loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
-        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ, tracing)
+        known = redactor or known_secrets(environ)
+        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), known, environ, tracing)
 
     @property
     def settings(self) -> Settings:
@@ -81,7 +89,7 @@ class BuildContext:
         return self.loaded.settings
 
     @contextmanager
-    def recording(self, bus: EventBus, folder: Path, redactor: Redactor) -> Iterator[None]:
+    def recording(self, bus: EventBus, folder: Path) -> Iterator[None]:
         """Write the events of `bus` to the journal of a new run, whose folder is locked meanwhile.
 
         If the journal cannot be written any more, a stop is requested.
@@ -97,7 +105,7 @@ class BuildContext:
         with (
             lock_run(folder, seconds=_LOCK_WAIT_SECONDS),
             watched_run(folder),
-            JournalWriter(folder, redactor, self.clock) as journal,
+            JournalWriter(folder, self.redactor, self.clock) as journal,
         ):
             bus.record(journal, self.stop.request)
             try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import __version__
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.options import AUTO
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import smallest_request
 from orchestrator.app.wiring.guards import (
@@ -379,8 +380,11 @@ class Backtest:
         """
         contestant = next(one for one in self.contestants if one.arm == wanted.arm)
         environ = {**self._environ, HOME_VARIABLE: str(folder / "home")}
-        bus = EventBus(view)
-        context = BuildContext.of(contestant.flags, environ, self._cwd, emit=bus, stop=self.stop)
+        redactor = known_secrets(environ)
+        bus = EventBus(view, redactor)
+        context = BuildContext.of(
+            contestant.flags, environ, self._cwd, emit=bus, stop=self.stop, redactor=redactor
+        )
         settings = within(contestant.settings, granted)
         loaded = replace(context.loaded, settings=settings, has_servers=False, notices=())
         context = replace(context, loaded=loaded)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.keys import secret_values
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
@@ -60,7 +60,6 @@ from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, W
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.watchdog import time_limit
-from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
@@ -114,7 +113,6 @@ class ChatProgram:
 
     context: BuildContext
     chosen: ChosenModel
-    redactor: Redactor
     guards: Guards
     sandbox: Sandbox | None
     bus: EventBus
@@ -201,9 +199,7 @@ class ChatProgram:
         if is_allowed:
             await self.memory.aclose()
             self.repository = other.repository
-            self.memory = await asyncio.to_thread(
-                open_own_memory, self.context, other.repository, self.redactor
-            )
+            self.memory = await asyncio.to_thread(open_own_memory, self.context, other.repository)
 
     async def change_model(self, name: str) -> None:
         """Change to another model of the same provider, from the next request on.
@@ -273,7 +269,7 @@ class ChatProgram:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
             with ExitStack() as stack:
-                stack.enter_context(self.context.recording(self.bus, folder, self.redactor))
+                stack.enter_context(self.context.recording(self.bus, folder))
                 self.bus(self._first_event(run))
                 try:
                     self.conversation = await self._begin(run, folder)
@@ -527,12 +523,12 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         JournalError: the run to replay or to continue is missing or damaged.
         WorkspaceError: the named folder is no git repository.
     """
-    bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing)
+    redactor = known_secrets(environ)
+    bus = EventBus(view, redactor)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing, redactor=redactor)
     settings, chosen = context.settings, choose_model(context)
     bus.spans = tracing.follow(chosen.api_url) if tracing else None
     mcp = open_servers(context, person) if chosen.foreign is None else None
-    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 
     def guards_for(settings: Settings) -> Guards:
         keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
@@ -547,7 +543,6 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     program = ChatProgram(
         context=context,
         chosen=chosen,
-        redactor=redactor,
         guards=guards_for(settings),
         sandbox=sandbox,
         bus=bus,
@@ -557,7 +552,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of=subject.clone_of,
         ask=ask,
         web=choose_web(context),
-        memory=open_own_memory(context, subject.repository, redactor) if settings.memory else None,
+        memory=open_own_memory(context, subject.repository) if settings.memory else None,
         repository=subject.repository,
         servers=foreign_tools(chosen, mcp),
         other_memory=subject.other_memory,

@@ -182,7 +182,7 @@ class FolderProposals:
         wanted = TaskSelection(conversation=(conversation.first_run, draft.title))
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
-        bus = EventBus(self.maker.view)
+        bus = EventBus(self.maker.view, self.maker.context.redactor)
         if tracing := self.maker.context.tracing:
             bus.spans = tracing.follow(self.maker.chosen.api_url)
         program = maker.make(site, wanted, operator, bus)

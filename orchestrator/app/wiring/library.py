@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.keys import OTHER_KEY, ApiKeys, key_for_server
 from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected, echo_model
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
@@ -263,23 +263,18 @@ class _Given:
                 f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"
             )
         url = self.api_url or OFFICIAL_URLS[ref.provider]
-        official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
+        official = detect_provider(url) is Provider.OPENAI
         if ref.provider is Provider.OPENAI:
             ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-        addressed = AddressedModel(ref, url, self.api_key or _key(ref, official=official))
+        addressed = AddressedModel(ref, url, self.api_key or _key(ref, url))
         return connected(addressed, READ_SECONDS, SystemClock(), self.on_wait)
 
 
-def _key(ref: ModelRef, *, official: bool) -> str | None:
-    """Return the vendor's key for the vendor's own address. Other addresses do not get it."""
-    keys = ApiKeys.of(os.environ)
-    if not official:
-        return keys.other
-    name = KEY_OF.get(ref.provider, "openai")
-    key: str | None = getattr(keys, name)
-    if key is None:
-        raise ConfigurationError(f"no key for {ref}: set {name.upper()}_API_KEY, or pass api_key or api_url")
-    return key
+def _key(ref: ModelRef, url: str) -> str | None:
+    found = key_for_server(ApiKeys.of(os.environ), url, (), KEY_OF[ref.provider])
+    if found.key is None and found.variable != OTHER_KEY:
+        raise ConfigurationError(f"no key for {ref}: set {found.variable}, or pass api_key or api_url")
+    return found.key
 
 
 def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any], float | None]]] | None:

@@ -151,6 +151,7 @@ def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> M
         return None
     if config.servers:
         check_installed()
+    context.redactor.learn(config.secrets)
     return McpMaker(config, context, person=person)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.app.config.keys import OTHER_KEY, ServerKey, key_for_server
 from orchestrator.app.options import flag_of
 from orchestrator.bot.journal.reader import find_run, read_run, replay_of
 from orchestrator.core.addresses import is_loopback
@@ -58,11 +59,16 @@ KEY_OF = {
 
 @dataclass(frozen=True, slots=True)
 class AddressedModel:
-    """A configured model with its server's address, and the key for that address."""
+    """A configured model with its server's address, and the key for that address.
+
+    Attributes:
+        refusal: what to do if the server refuses a request without a key.
+    """
 
     ref: ModelRef
     api_url: str
     key: str | None = field(repr=False)
+    refusal: str = ""
 
     @property
     def wire(self) -> Wire:
@@ -103,12 +109,12 @@ def first_named(context: BuildContext) -> AddressedModel:
     if ref.provider in UNCONNECTED:
         return AddressedModel(ref, "", None)
     api_url = settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(context, ref, api_url)
+    granted = _key(context, ref, api_url)
     if not ref.name:
         from orchestrator.engine.models.listing import only_model
 
-        ref = ModelRef(ref.provider, only_model(api_url, key))
-    return AddressedModel(ref, api_url, key)
+        ref = ModelRef(ref.provider, only_model(api_url, granted.key))
+    return AddressedModel(ref, api_url, granted.key, granted.refusal)
 
 
 def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
@@ -123,11 +129,12 @@ def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> A
     if ref.provider in UNCONNECTED:
         raise ConfigurationError("a recorded run or an echo cannot be a fallback: name a model")
     if ref.provider is Provider.OPENAI:
-        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
+        other_server = detect_provider(at) is not Provider.OPENAI
         chats_there = provider is Provider.OPENAI_CHAT and other_server
         ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
     api_url = at if provider is ref.provider else OFFICIAL_URLS[ref.provider]
-    return AddressedModel(ref, api_url, _key(context, ref, api_url))
+    granted = _key(context, ref, api_url)
+    return AddressedModel(ref, api_url, granted.key, granted.refusal)
 
 
 def name_in_journals(settings: Settings) -> str | None:
@@ -161,23 +168,13 @@ def _reference(settings: Settings) -> ModelRef:
     return ref
 
 
-def _key(context: BuildContext, ref: ModelRef, api_url: str) -> str | None:
-    """Return the key for this address: the vendor's for its own address, else the one for other servers.
-
-    `OPENAI_API_KEY` is also sent to another server that the user named, as the vendor's own client does, but
-    never over a plain connection to another machine.
-    """
-    official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
-    vendor: str | None = getattr(context.keys, KEY_OF[ref.provider])
-    if official:
-        if vendor is None:
-            raise ConfigurationError(
-                f"no key for {ref}: set {KEY_OF[ref.provider].upper()}_API_KEY, "
-                "or name a server that needs none with --api-url"
-            )
-        return vendor
-    safe = urlsplit(api_url).scheme == "https" or is_loopback(_host(api_url))
-    return context.keys.other or (vendor if safe else None)
+def _key(context: BuildContext, ref: ModelRef, api_url: str) -> ServerKey:
+    found = key_for_server(context.keys, api_url, context.settings.key_host, KEY_OF[ref.provider])
+    if found.key is None and found.variable != OTHER_KEY:
+        raise ConfigurationError(
+            f"no key for {ref}: set {found.variable}, or name a server that needs none with --api-url"
+        )
+    return found
 
 
 def _host(url: str) -> str:
@@ -334,7 +331,7 @@ def connected(
         clock=clock,
         random=random.random,
         on_wait=on_wait,
-        options=HttpOptions(read_seconds=read_seconds),
+        options=HttpOptions(read_seconds=read_seconds, without_key=named.refusal),
     )
     ref = named.ref
     known = facts(named.api_url, ref.name)

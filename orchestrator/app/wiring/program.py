@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import (
     RunParts,
@@ -51,7 +51,6 @@ from orchestrator.core.suggestions import install_command
 from orchestrator.core.watchdog import time_limit
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,10 +98,7 @@ class Program:
         end_git_when(self.stop.now_unless_saving)
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        with (
-            time_limit(self._minutes),
-            context.recording(self.bus, folder, self.shared.safeguards.redactor),
-        ):
+        with time_limit(self._minutes), context.recording(self.bus, folder):
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -225,8 +221,11 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         JournalError: the run to replay is missing or damaged.
         WorkspaceError: the named folder is no git repository.
     """
-    bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock, tracing=tracing)
+    redactor = known_secrets(environ)
+    bus = EventBus(view, redactor)
+    context = BuildContext.of(
+        flags, environ, cwd, emit=bus, stop=stop, clock=clock, tracing=tracing, redactor=redactor
+    )
     if request.demo:
         repository, chosen = make_demo(context)
         request = RunRequest(repository, dry_run=request.dry_run, demo=True)
@@ -260,8 +259,7 @@ def assemble(
     settings = context.settings
     bus.spans = context.tracing.follow(chosen.api_url) if context.tracing else None
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
-    redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
-    guards = GuardMaker(redactor)
+    guards = GuardMaker(context.redactor)
     guards(settings)  # report an invalid rule now
     tell_notices(context, mcp.config.notices if mcp else ())
     refuse_tracing(settings, others=mcp is not None and mcp.runs_unconfined)
@@ -270,10 +268,10 @@ def assemble(
         context,
         site,
         chosen,
-        Safeguards(redactor, guards, choose_sandbox(settings)),
+        Safeguards(context.redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if is_alone else choose_web(context),
-        long_term=None if is_alone else _lazy_memory(context, site.label, redactor),
+        long_term=None if is_alone else _lazy_memory(context, site.label),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -281,13 +279,13 @@ def assemble(
     return Program(shared, bus)
 
 
-def _lazy_memory(context: BuildContext, repository: str, redactor: Redactor) -> LazyMemory:
+def _lazy_memory(context: BuildContext, repository: str) -> LazyMemory:
     from orchestrator.app.wiring.session_parts import LazyMemory
 
-    return LazyMemory(partial(open_own_memory, context, repository, redactor))
+    return LazyMemory(partial(open_own_memory, context, repository))
 
 
-def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
     """Open the memory for a session, and emit a warning if it can only compare words.
 
     Raises:
@@ -297,7 +295,7 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
     from orchestrator.app.wiring.session_parts import open_memory
     from orchestrator.engine.memory.memory import LEXICAL
 
-    memory = open_memory(context, repository, redactor)
+    memory = open_memory(context, repository)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(

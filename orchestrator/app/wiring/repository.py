@@ -45,7 +45,6 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
 from orchestrator.core.suggestions import Commands
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
     from orchestrator.core.clock import Clock
     from orchestrator.core.redaction import Credential
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +451,7 @@ class OpenTasks:
     home: Home
     label: str
     clock: Clock
+    redactor: Redactor
 
     def note(self, decided: DecisionResult) -> None:
         """Record a decision for the digest.
@@ -463,9 +464,8 @@ class OpenTasks:
         after = decided.after
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""
-        note_decision(
-            self.home, PersonDecision(self.clock.now(), self.label, after.key, str(after.status), reference)
-        )
+        decision = PersonDecision(self.clock.now(), self.label, after.key, str(after.status), reference)
+        note_decision(self.home, self.redactor.redact_value(decision))
 
     def close_dead_runs(self, key: str) -> None:
         """Close the journals of killed runs of a task, so that the next start does not save their work."""
@@ -478,7 +478,7 @@ class OpenTasks:
                         "run": run.id,
                         "error": "the process was killed; forgotten",
                     }
-                    close_run(run.folder, end, Redactor(), self.clock)
+                    close_run(run.folder, end, self.redactor, self.clock)
 
 
 @contextmanager
@@ -498,7 +498,8 @@ def open_tasks(
     context = BuildContext.of(flags, environ, cwd)
     site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, context.clock, context.stop) as records:
-        yield OpenTasks(make_decisions(site, records, context), context.home, site.label, context.clock)
+        made = make_decisions(site, records, context)
+        yield OpenTasks(made, context.home, site.label, context.clock, context.redactor)
 
 
 def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskDecisions:

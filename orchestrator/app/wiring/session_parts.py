@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.keys import OTHER_KEY, key_for_server
 from orchestrator.app.config.settings import users_skills
 from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
 from orchestrator.bot.git.folders import address_key
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import is_loopback, server_of
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import repository_key
@@ -25,7 +25,6 @@ from orchestrator.engine.models.catalog import (
     is_reasoning_model,
     price_usd,
 )
-from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.config import SessionConfig, compaction_of
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills
@@ -309,7 +308,6 @@ def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles
 
 _USUAL_EMBEDDING_MODEL = "text-embedding-3-small"
 _ALLOWED = "yes"
-_OPENAI_HOST = "api.openai.com"
 _EMBEDDING_TRIES = 3
 _EMBEDDING_SECONDS = 60.0
 
@@ -381,14 +379,11 @@ class LazyMemory:
             await self._opened.aclose()
 
 
-def open_memory(
-    context: BuildContext, repository: str = "", redactor: Redactor | None = None
-) -> LongTermMemory:
+def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
     """Open the memory. Create its file if there is none.
 
     Args:
         repository: see `memory_file`.
-        redactor: removes secrets from memories; None for the secrets of the environment.
 
     Raises:
         ConfigurationError: the embeddings server cannot be used as configured.
@@ -398,8 +393,7 @@ def open_memory(
     from orchestrator.engine.memory.store import MemoryStore
 
     embedder = choose_embedder(context)
-    known = redactor or Redactor(secret_values(context.environ))
-    store = MemoryStore(memory_file(context.home, repository), known.redact)
+    store = MemoryStore(memory_file(context.home, repository), context.redactor.redact)
     return LongTermMemory(store, embedder, context.clock)
 
 
@@ -460,15 +454,14 @@ def _local_embedder(model: str | None) -> Embedder:
 def _embedding_key(context: BuildContext, url: str) -> str | None:
     """Return the key for an embeddings server.
 
-    It is the server's own key, OpenAI's key for OpenAI, or the model's key if both are the same server. Only
-    the server's own key is sent over a plain connection to another machine.
+    It is the server's own key, a vendor's key as for models (`key_for_server`), or the model's key if both are
+    the same server. Only the server's own key is sent over a plain connection to another machine.
     """
-    host, keys = urlsplit(url).hostname or "", context.keys
+    keys, place = context.keys, server_of(url)
     if keys.embedding:
         return keys.embedding
-    if urlsplit(url).scheme != "https" and not is_loopback(host):
+    if place is None or (place.scheme != "https" and not is_loopback(place.host)):
         return None
-    if host == _OPENAI_HOST:
-        return keys.openai
-    model_url = context.settings.api_url
-    return keys.other if model_url and urlsplit(model_url).netloc == urlsplit(url).netloc else None
+    found = key_for_server(keys, url, context.settings.key_host, "openai")
+    is_models = place == server_of(context.settings.api_url or "")
+    return found.key if is_models or found.variable != OTHER_KEY else None

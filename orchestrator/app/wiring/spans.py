@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
 from orchestrator import __version__
-from orchestrator.app.config.keys import secret_values
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import short_line
 from orchestrator.core.addresses import SCHEME_PORTS
 from orchestrator.core.cycle_events import (
@@ -63,7 +63,6 @@ from orchestrator.core.prompts import prompts_folder
 from orchestrator.core.repositories import OWNER_AND_NAME, repository_key
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +119,7 @@ class Tracing:
         self, collector: str, environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
     ) -> None:
         self._collector, self._clock, self._tell = collector, clock, tell
-        self._redactor = Redactor(secret_values(environ))
+        self._redactor = known_secrets(environ)
         self._lock = threading.Lock()
         self._problem, self._is_told = "", False
         self._followed: WeakSet[CycleSpans] = WeakSet()

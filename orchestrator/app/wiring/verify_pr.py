@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.guards import (
@@ -41,7 +41,6 @@ from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermis
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import is_branch_name
 from orchestrator.core.watchdog import time_limit
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +129,6 @@ class VerifyProgram:
     site: Site
     named: NamedPull
     text: str | None
-    redactor: Redactor
     sandbox: Sandbox | None
     bus: EventBus
     _options: RunOptions | None = None
@@ -153,7 +151,7 @@ class VerifyProgram:
             context.stop.at_once,
             settings.max_minutes,
         )
-        with time_limit(settings.max_minutes), context.recording(self.bus, folder, self.redactor):
+        with time_limit(settings.max_minutes), context.recording(self.bus, folder):
             rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:
@@ -202,7 +200,7 @@ class VerifyProgram:
         if check is None or not self.named.number:
             return "", "no check run was written: there is no pull request's head to write it for"
         try:
-            clean = replace(check, summary=self.redactor.redact(check.summary))
+            clean = replace(check, summary=self.context.redactor.redact(check.summary))
             return self.site.forge.ensure_check(clean), ""
         except ForgePermissionError as error:
             lacking = "it takes the token of a workflow or an App with checks: write"
@@ -247,13 +245,13 @@ def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, an
     Raises:
         ConfigurationError: the configuration or the request cannot be used.
     """
-    bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus)
+    redactor = known_secrets(environ)
+    bus = EventBus(view, redactor)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, redactor=redactor)
     named = named_pull(subject, repository, context.home)
     if text is not None and named.number:
         raise ConfigurationError("--body is for a branch or a bundle: a pull request has its own text")
-    redactor = Redactor(secret_values(environ))
     tell_notices(context)
     refuse_tracing(context.settings)
     site = choose_site(named.repository, context, writes=False)
-    return VerifyProgram(context, site, named, text, redactor, choose_sandbox(context.settings), bus)
+    return VerifyProgram(context, site, named, text, choose_sandbox(context.settings), bus)

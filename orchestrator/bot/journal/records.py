@@ -232,7 +232,8 @@ HEADER_TYPE = "Journal"
 
 # A secret that is split between two pieces would escape redaction. The record after the last piece has the whole text.
 # An input is recorded with the message that carries it to the model.
-_UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
+_PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
+_UNWRITTEN = (*_PIECES, InputReceived)
 # These report what was paid for, or what others may have seen: they must survive a crash of the machine.
 _FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
 _PRIVATE = 0o600
@@ -272,9 +273,7 @@ class JournalWriter:
             DiskFullError: no space is left; raised once.
             JournalError: the file cannot be written; raised once.
         """
-        innermost = event
-        while isinstance(innermost, SubagentEvent):
-            innermost = innermost.event
+        innermost = _innermost(event)
         if isinstance(innermost, _UNWRITTEN):
             return
         self._append(
@@ -320,8 +319,17 @@ class JournalWriter:
             self._file = None
 
 
+def _innermost(event: Event) -> Event:
+    while isinstance(event, SubagentEvent):
+        event = event.event
+    return event
+
+
 class EventBus:
     """An `Emit` that passes events to the journal of the current cycle, to traces, and to the run's view.
+
+    The view gets a redacted copy, because it cuts texts, which could leave a part of a secret. Pieces of a stream
+    stay as they are: the view puts them together with `RedactedStream`.
 
     If the journal cannot be written, the round that is already paid for is still completed.
 
@@ -331,8 +339,9 @@ class EventBus:
         on_step: called at the beginning of each step of a cycle, before all other listeners.
     """
 
-    def __init__(self, view: Emit) -> None:
+    def __init__(self, view: Emit, redactor: Redactor) -> None:
         self.view = view
+        self._redactor = redactor
         self.spans: Emit | None = None
         self.on_step: Callable[[], None] = lambda: None
         self.error: DiskFullError | JournalError | None = None
@@ -357,10 +366,10 @@ class EventBus:
             except (DiskFullError, JournalError) as error:
                 self.error = error
                 self._on_failure()
-                self.view(Warned(str(error)))
+                self.view(Warned(self._redactor.redact(str(error))))
         if self.spans is not None:
             self.spans(event)
-        self.view(event)
+        self.view(event if isinstance(_innermost(event), _PIECES) else self._redactor.redact_value(event))
 
 
 def append_last(folder: Path, event: Event, seq: int, redactor: Redactor, clock: Clock) -> None:

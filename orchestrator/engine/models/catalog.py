@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import SCHEME_PORTS, is_loopback, server_of
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from genai_prices.types import ModelInfo
@@ -92,11 +92,17 @@ _TYPO = 0.8
 _TYPO_CHARS = 2
 """Largest difference in length of a typo: `openchat:7b` is a model, not a misspelt `openai-chat`."""
 
-_PROVIDER_BY_HOST = {
-    "api.anthropic.com": Provider.ANTHROPIC,
-    "api.openai.com": Provider.OPENAI,
-    "generativelanguage.googleapis.com": Provider.GEMINI,
-}
+_OFFICIAL_HOSTS = (
+    # With data residency: https://developers.openai.com/api/docs/guides/your-data
+    (re.compile(r"(?:[a-z]{2}\.)?api\.openai\.com"), Provider.OPENAI),
+    (re.compile(r"api\.anthropic\.com"), Provider.ANTHROPIC),
+    (re.compile(r"generativelanguage\.googleapis\.com"), Provider.GEMINI),
+)
+_OTHER_VENDOR_HOSTS = (
+    # Vertex AI: https://docs.cloud.google.com/vertex-ai/docs/general/locations
+    (re.compile(r"(?:[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}-)?aiplatform\.googleapis\.com"), Provider.GEMINI),
+    (re.compile(r"aiplatform\.[a-z]{2,4}\.rep\.googleapis\.com"), Provider.GEMINI),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +178,28 @@ def detect_provider(api_url: str) -> Provider:
     The whole host name is compared. Searching the address for `api.openai.com`, which is common, would also
     accept `https://api.openai.com.example.org`, or a path with that text, as the vendor.
     """
-    return _PROVIDER_BY_HOST.get(_host(api_url), Provider.OPENAI_CHAT)
+    return _at_host(_host(api_url), _OFFICIAL_HOSTS) or Provider.OPENAI_CHAT
 
 
 def is_official(api_url: str) -> bool:
     """Return whether the address is a vendor's own server."""
-    return _host(api_url) in _PROVIDER_BY_HOST
+    return _at_host(_host(api_url), _OFFICIAL_HOSTS) is not None
+
+
+def vendor_of(api_url: str) -> Provider | None:
+    """Return the vendor whose key an address may get because it is the vendor's own server; None for all others.
+
+    It is OpenAI's (also in a region, as `eu.api.openai.com`), Anthropic's or Google's whole host name, over
+    https and at its usual port.
+    """
+    place = server_of(api_url)
+    if place is None or (place.scheme, place.port) != ("https", SCHEME_PORTS["https"]):
+        return None
+    return _at_host(place.host, (*_OFFICIAL_HOSTS, *_OTHER_VENDOR_HOSTS))
+
+
+def _at_host(host: str, hosts: Iterable[tuple[re.Pattern[str], Provider]]) -> Provider | None:
+    return next((provider for pattern, provider in hosts if pattern.fullmatch(host)), None)
 
 
 def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = None) -> float | None:

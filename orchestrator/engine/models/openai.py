@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Image
     from orchestrator.engine.models.base import OutputSchema
 
-_OPENAI_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
+_OPENAI_HOSTS = re.compile(r"(?:[a-z]{2}\.)?api\.openai\.com|.+\.openai\.azure\.com")
 _MAX_NAME_CHARACTERS = 64
 CALLING = ("tool_choice", "parallel_tool_calls")
 """Fields that are sent only with tools, and after them."""

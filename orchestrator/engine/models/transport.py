@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from orchestrator import __version__
 from orchestrator.core.addresses import certificates_for
 from orchestrator.core.errors import (
+    AuthenticationError,
     ConfigurationError,
     ConnectionFailedError,
     ModelError,
@@ -161,6 +162,7 @@ class HttpOptions:
         total_seconds: time-out of one call with all its attempts and waits.
         tries: maximum number of attempts.
         first_backoff_seconds: the longest wait after the first failure; it doubles with each failure.
+        without_key: what to do if the server refuses a request that carried no key.
     """
 
     connect_seconds: float = 15.0
@@ -168,6 +170,7 @@ class HttpOptions:
     total_seconds: float = 1_800.0
     tries: int = 5
     first_backoff_seconds: float = 0.5
+    without_key: str = ""
 
 
 class _Attempts:
@@ -264,7 +267,10 @@ class _Connection:
             # Some servers echo the key in their errors.
             body = without_bytes(await attempts.within(_read_start(response)), self.key)
         now = self.clock.now()
-        raise error_from_body(response.status_code, dict(response.headers), body, now, host_of(url))
+        error = error_from_body(response.status_code, dict(response.headers), body, now, host_of(url))
+        if isinstance(error, AuthenticationError) and not self.key and self._options.without_key:
+            error.args = (f"{error}; {self._options.without_key}",)
+        raise error
 
     def failure(self, host: str, error: Exception) -> ModelError:
         """Return the error to report for a failed attempt.

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
@@ -40,11 +40,20 @@ class Redactor:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._known = tuple(values)
+        self._known = frozenset(values)
+        self._indexed: tuple[frozenset[str], ValueIndex] | None = None
 
-    @cached_property
+    def learn(self, values: Iterable[str]) -> None:
+        """Add known secrets. Call this before a new one can be used."""
+        new = frozenset(values) - self._known
+        if new:
+            self._known |= new
+
     def _values(self) -> ValueIndex:  # built at the first use, because it takes a while
-        return _index(frozenset(self._known))
+        known, indexed = self._known, self._indexed
+        if indexed is None or indexed[0] is not known:
+            indexed = self._indexed = known, _index(known)
+        return indexed[1]
 
     def redact(self, text: str) -> str:
         """Return the text with every secret replaced by `REPLACEMENT`."""
@@ -105,11 +114,25 @@ class Redactor:
         found = sorted(self._found(data))
         return merged_spans(_whole_characters(data, span) for span in found) if found else []
 
+    def spans_of_text(self, text: str) -> list[_Span]:
+        """Return the spans of secrets in a text, in characters."""
+        data = text.encode("utf-8", "surrogatepass")
+        found: list[_Span] = []
+        chars = position = 0
+        for span in self.spans(data):
+            ends = []
+            for end in span:
+                chars += len(data[position:end].decode("utf-8", "surrogatepass"))
+                position = end
+                ends.append(chars)
+            found.append((ends[0], ends[1]))
+        return found
+
     def _found(self, data: bytes) -> Iterator[_Span]:
         if len(data) < MIN_SECRET_CHARS:  # true for most texts of a journal
             return
         if self._known:
-            yield from self._values.spans(data)
+            yield from self._values().spans(data)
         yield from _credentials(data)
 
 

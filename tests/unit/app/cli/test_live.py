@@ -372,13 +372,6 @@ def test_standard_output_is_left_to_results() -> None:
         assert sys.stdout is before
 
 
-def test_secrets_are_not_shown() -> None:
-    file = io.StringIO()
-    view = LiveView(console(file), redact=lambda text: text.replace("open-sesame", "[redacted]"))
-    view(Warned("it is open-sesame"))
-    assert file.getvalue() == "! it is [redacted]\n"
-
-
 @table("size", [1, 7, 5000])
 def test_secrets_that_come_in_pieces_are_not_shown(size: int) -> None:
     value = "made-up-key-for-this-test-1234567890"
@@ -390,7 +383,6 @@ def test_secrets_that_come_in_pieces_are_not_shown(size: int) -> None:
     view = LiveView(
         console(io.StringIO(), terminal=True, width=200),
         clock=ManualClock(),
-        redact=redactor.redact,
         stream=lambda: RedactedStream(redactor),
     )
     screen = console(io.StringIO(), width=200)

@@ -124,7 +124,7 @@ def test_a_missing_variable_costs_the_server_and_is_told(files: Files) -> None:
 
 
 def test_secrets_of_variables_are_hidden_and_those_of_the_file_are_told(files: Files) -> None:
-    found = files.load({"command": "x", "env": {"API_TOKEN": KEY, "B": "${B}"}}, B="value-of-b")
+    found = files.load({"command": "x", "env": {"API_TOKEN": KEY, "B": "${B_TOKEN}"}}, B_TOKEN="value-of-b")
     assert {KEY, "value-of-b"} <= set(found.secrets)
     assert "API_TOKEN is written into the file" in found.notices[0]
     found = files.load({"url": "https://a.example", "headers": {"Authorization": "Bearer ${T}"}}, T=KEY)

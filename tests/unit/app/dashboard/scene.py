@@ -70,7 +70,7 @@ def make_scene(folder: Path, database: str = "") -> DashboardScene:
     page = Dashboard(
         RunStore(home),
         TaskActions(home, {}, environ, folder, clock, begin_seconds=60.0),
-        Pages(known.form, str(home.runs), zone=UTC),
+        Pages(known.form, str(home.runs), str, zone=UTC),
         known,
         clock,
         DayCap(3.0),

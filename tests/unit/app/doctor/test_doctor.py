@@ -215,7 +215,7 @@ def test_what_workers_left_on_the_remote(tmp_path: Path) -> None:
 
 def results(*probes: Probe, stop: Impatient | None = None) -> list[ProbeFinding]:
     group = Group("title", probes, stop or Impatient())
-    return [result.finding for result in run_probes(group, lambda text: text.replace("secret", "***"))]
+    return [result.finding for result in run_probes(group)]
 
 
 def test_an_error_of_one_probe_does_not_stop_the_next() -> None:
@@ -236,7 +236,7 @@ def test_an_error_of_one_probe_does_not_stop_the_next() -> None:
         ProbeState.SKIPPED,
         ProbeState.OK,
     ]
-    assert (found[0].found, found[0].fix) == ("gone, ***", "mend ***")
+    assert (found[0].found, found[0].fix) == ("gone, secret", "mend secret")
     assert found[1].found == "Permission denied"
 
 

@@ -57,7 +57,7 @@ def every_block(text: str) -> list[Block]:
 def page_of(text: str) -> str:
     blocks = every_block(text)
     page = HtmlPage(text, [Section(text, [*blocks, Section(text, blocks, text)], text)], text, Badge(text))
-    return render_page(page)
+    return render_page(page, str)
 
 
 def test_no_text_becomes_markup_wherever_it_stands() -> None:
@@ -107,18 +107,18 @@ def test_what_a_person_cannot_see_is_not_in_the_page(hidden: str) -> None:
 )
 def test_only_addresses_of_the_web_are_links(url: str) -> None:
     facts = Facts([("at", Link("text", url))])
-    found = html.document_fromstring(render_page(HtmlPage("page", [Section("section", [facts])])))
+    found = html.document_fromstring(render_page(HtmlPage("page", [Section("section", [facts])]), str))
     assert (found.xpath("//a"), found.xpath("//dd")[0].text_content()) == ([], "text")
 
 
 def test_a_secret_that_cleaning_joins_is_taken_out() -> None:
-    page = HtmlPage("pass\x1b[0mword", redact=lambda text: text.replace("password", "[redacted]"))
-    assert "<h1>[redacted]</h1>" in render_page(page)
+    page = render_page(HtmlPage("pass\x1b[0mword"), lambda text: text.replace("password", "[redacted]"))
+    assert "<h1>[redacted]</h1>" in page
 
 
 def test_colours_of_a_terminal_are_no_text() -> None:
     output = Output("pytest", "\x1b[31mFAILED\x1b[0m a")
-    assert "<pre>FAILED a</pre>" in render_page(HtmlPage("page", [Section("out", [output])]))
+    assert "<pre>FAILED a</pre>" in render_page(HtmlPage("page", [Section("out", [output])]), str)
 
 
 def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
@@ -136,7 +136,7 @@ def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
 
 def test_times_are_shown_in_the_zone_that_is_named() -> None:
     facts = Facts([("at", Moment(AT))])
-    page = render_page(HtmlPage("page", [Section("section", [facts])]), ZoneInfo("Europe/Berlin"))
+    page = render_page(HtmlPage("page", [Section("section", [facts])]), str, ZoneInfo("Europe/Berlin"))
     assert '<time datetime="2026-11-23T13:30:59+00:00">2026-11-23 14:30 CET</time>' in page
 
 
@@ -145,7 +145,7 @@ def test_the_middle_of_a_long_output_is_left_out_and_counted() -> None:
     first, left_out, last = cut_middle(text)
     assert (first.split("\n")[-1], left_out, last.split("\n")[0]) == ("line 300", 600, "line 901")
     assert "600 lines are left out here" in render_page(
-        HtmlPage("page", [Section("out", [Output("out", text)])])
+        HtmlPage("page", [Section("out", [Output("out", text)])]), str
     )
     assert cut_middle("short\n") == ("short", 0, "")
     assert cut_middle("x" * 200_010)[0].endswith("x… 10 more characters")
@@ -153,7 +153,7 @@ def test_the_middle_of_a_long_output_is_left_out_and_counted() -> None:
 
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        html_from_template("page.html", {})
+        html_from_template("page.html", {}, str)
 
 
 GIT = r"""diff --git a/calc.py b/calc.py

@@ -16,6 +16,7 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
+from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def maker(home: Path, *servers: McpServer, **settings: object) -> McpMaker:
     loaded = Loaded(Settings(**settings), {})
     context = BuildContext(
-        loaded, ApiKeys(), Home(home), SystemClock(), ignore_event, Stop(), {"PATH": "/usr/bin"}
+        loaded, ApiKeys(), Home(home), SystemClock(), ignore_event, Stop(), Redactor(), {"PATH": "/usr/bin"}
     )
     return McpMaker(McpConfig(servers), context)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,17 +14,19 @@ from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.errors import AuthenticationError, ConfigurationError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Message, Usage
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.fallback import FallbackModel
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import MODEL, NO_OTHERS, ModelServer, fail, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.core.events import Event
+    from orchestrator.engine.models.base import Model
 
 LOCAL = "http://127.0.0.1:9/v1"
 KEY = {"OPENAI_API_KEY": "sk-made-up-0123456789"}
@@ -34,7 +37,14 @@ def build_context(folder: Path, environ: dict[str, str], **flags: Any) -> BuildC
     environ = {**NO_OTHERS, **environ, "PULLWRIGHT_HOME": str(folder)}
     loaded = load_settings(flags, environ, folder)
     return BuildContext(
-        loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop(), environ
+        loaded,
+        ApiKeys.of(environ),
+        Home(folder),
+        ManualClock(),
+        lambda _event: None,
+        Stop(),
+        Redactor(),
+        environ,
     )
 
 
@@ -134,20 +144,47 @@ def sent_key(model: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("api_url", "environ", "key"),
+    ("api_url", "bound", "environ", "key"),
     [
-        (None, {**KEY, **OTHER}, KEY["OPENAI_API_KEY"]),
-        ("https://example.com/v1", KEY, KEY["OPENAI_API_KEY"]),
-        ("https://example.com/v1", {**KEY, **OTHER}, OTHER["PULLWRIGHT_API_KEY"]),
-        (LOCAL, KEY, KEY["OPENAI_API_KEY"]),
-        ("http://example.com/v1", KEY, ""),
-        ("http://example.com/v1", OTHER, OTHER["PULLWRIGHT_API_KEY"]),
-        ("https://api.openai.com.example.com/v1", {**KEY, **OTHER}, OTHER["PULLWRIGHT_API_KEY"]),
+        (None, (), {**KEY, **OTHER}, KEY["OPENAI_API_KEY"]),
+        ("https://eu.api.openai.com/v1", (), {**KEY, **OTHER}, KEY["OPENAI_API_KEY"]),
+        ("https://example.com/v1", (), KEY, ""),
+        ("https://example.com/v1", ("openai=example.com",), {**KEY, **OTHER}, KEY["OPENAI_API_KEY"]),
+        ("https://example.com/v1", (), {**KEY, **OTHER}, OTHER["PULLWRIGHT_API_KEY"]),
+        (LOCAL, (), KEY, ""),
+        (LOCAL, ("openai=127.0.0.1:9",), KEY, KEY["OPENAI_API_KEY"]),
+        ("http://example.com/v1", (), KEY, ""),
+        ("http://example.com/v1", (), OTHER, OTHER["PULLWRIGHT_API_KEY"]),
+        ("https://api.openai.com.example.com/v1", (), {**KEY, **OTHER}, OTHER["PULLWRIGHT_API_KEY"]),
     ],
 )
-def test_which_key_goes_where(tmp_path: Path, api_url: str | None, environ: dict[str, str], key: str) -> None:
-    flags = {"model": "openai-chat:x"} | ({"api_url": api_url} if api_url else {})
+def test_which_key_goes_where(
+    tmp_path: Path, api_url: str | None, bound: tuple[str, ...], environ: dict[str, str], key: str
+) -> None:
+    flags: dict[str, Any] = {"model": "openai-chat:x", "key_host": bound}
+    flags |= {"api_url": api_url} if api_url else {}
     assert sent_key(choose_model(build_context(tmp_path, environ, **flags)).model) == key
+
+
+async def ask_once(model: Model) -> None:
+    try:
+        await model.complete(Request("", (Message.user("hi"),)))
+    finally:
+        await model.aclose()
+
+
+def test_a_key_that_stays_here_is_told_where_the_server_wants_one(tmp_path: Path) -> None:
+    with ModelServer([fail(401)]) as server:
+        context = build_context(tmp_path, KEY, model=f"openai-chat:{MODEL}", api_url=server.url)
+        with pytest.raises(AuthenticationError) as caught:
+            asyncio.run(ask_once(choose_model(context).model))
+        (request,) = server.requests
+    place = urlsplit(server.url).netloc
+    assert str(caught.value).endswith(
+        f"; set PULLWRIGHT_API_KEY to the key of {place} (OPENAI_API_KEY goes to its vendor only; "
+        f"--key-host openai={place} lets it go there)"
+    )
+    assert KEY["OPENAI_API_KEY"] not in str(request)
 
 
 def test_no_key_goes_to_an_address_that_a_repository_may_have_brought(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from orchestrator.core.addresses import without_credential
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError
 from orchestrator.core.repositories import repository_key, same_repository
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.github import bare
 from tests.doubles.recording_server import Watched
 from tests.scenarios.stage import git, make_repository
@@ -243,7 +244,9 @@ def build_context(folder: Path, environ: Mapping[str, str], **flags: object) -> 
     stop = Stop()
     stop.at_once()  # no try is repeated
     loaded, clock = load_settings(flags, environ, folder), ManualClock()
-    return BuildContext(loaded, ApiKeys.of(environ), Home(folder / "home"), clock, lambda _event: None, stop)
+    return BuildContext(
+        loaded, ApiKeys.of(environ), Home(folder / "home"), clock, lambda _event: None, stop, Redactor()
+    )
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
     redactor = Redactor([*REALISTIC, *STRUCTURED])
     root = Path(__file__).parents[4]
     for path in [*root.glob("orchestrator/**/*.py"), *root.glob("prompts/**/*.md"), *root.glob("*.md")]:
-        assert list(redactor._values.spans(path.read_bytes())) == [], path
+        assert list(redactor._values().spans(path.read_bytes())) == [], path
 
 
 @table("value", ["pässwörd-Ünïcode-ÿ!", "пароль-от-сервера", "密码密码密码密码密码!", "!\"§$%&/()=?+*#'"])
