@@ -12,11 +12,10 @@ import os
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.git.folders import file_size, folder_size, remove_folder
-from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
+from orchestrator.bot.git.folders import folder_size, remove_folder
+from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
 from orchestrator.bot.git.objects import (
@@ -24,18 +23,21 @@ from orchestrator.bot.git.objects import (
     change_index,
     differences,
     entries_at,
-    update_index,
+    read_objects,
     write_tree,
 )
 from orchestrator.bot.git.remote import is_commit_id
-from orchestrator.bot.git.staging import diff
+from orchestrator.bot.git.staging import diff, folders_above
 from orchestrator.bot.git.work import ChangeMaker
+from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import LINK_MODE
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from pathlib import Path
 
     from orchestrator.bot.git.work import ChangeBase, FolderChange
 
@@ -48,10 +50,11 @@ MOST_KEPT_BYTES = 200_000_000
 
 _DOING = "cannot keep a checkpoint"
 _TURNS = "turns.json"
+_RESTORING = "cannot restore files"
 _PRIVATE = 0o700
+_NEW_FOLDER_MODE = 0o777
+_EXECUTABLE = "100755"
 _MODES = frozenset({"100644", "100755", LINK_MODE})
-# They take precedence over the folder's own `.gitattributes`, which must change no byte.
-_ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Checkpoints:
         self.undone: list[TurnChanges] = []
         self._folder, self._store, self._warn = folder, store, warn
         self._git: HostGit | None = None
+        self._seen: WorkingTree | None = None
         self._before = ""
         self._running = 0
         self._turn = TurnChanges()
@@ -241,7 +245,7 @@ class Checkpoints:
             shutil.rmtree(self._store, ignore_errors=True)
             return False
         self.done, self.undone = done, undone
-        self._git = HostGit(self._store, self._store / "git", self._folder)
+        self._git = HostGit(self._store, self._store / "git")
         return True
 
     # -- trees ---------------------------------------------------------------------------------------------------
@@ -253,13 +257,18 @@ class Checkpoints:
             git_dir = self._store / "git"
             HostGit(self._store).run("init", "--quiet", "--bare", "--", str(git_dir), doing=_DOING)
             with storage_errors(_DOING):
-                (git_dir / "info").mkdir(exist_ok=True)
-                (git_dir / "info" / "attributes").write_text(_ATTRIBUTES)
                 objects = locate(self._folder).home / ".git" / "objects"
                 if objects.is_dir():
                     (git_dir / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-            self._git = HostGit(self._store, git_dir, self._folder)
+            self._git = HostGit(self._store, git_dir)
         return self._git
+
+    @property
+    def _files(self) -> WorkingTree:
+        """The folder's files, byte for byte: line ends and the like are not converted."""
+        if self._seen is None:
+            self._seen = WorkingTree(self._repository(), self._folder, converts=False)
+        return self._seen
 
     def _try_snapshot(self) -> str:
         """Return the tree of the folder as it is now; empty if that fails, with one warning."""
@@ -280,11 +289,9 @@ class Checkpoints:
 
     def _snapshot(self) -> str:
         git, index = self._repository(), self._store / "index"
-        listing = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
-        listed = decode_paths(git.run(*listing, doing=_DOING, index=index))
+        found = self._files.scan(index)
         # Anything else, such as a repository, is left out.
-        found = ((path, file_size(self._folder / path)) for path in dict.fromkeys(listed))
-        sizes = {path: size for path, size in found if size is not None}
+        sizes = {path: status.st_size for path, status in (found.modified | found.new).items()}
         large = {path for path, size in sizes.items() if size > MOST_FILE_BYTES}
         if news := sorted(large - self._left_out):
             self._left_out |= large
@@ -295,8 +302,11 @@ class Checkpoints:
             raise WorkspaceError(
                 f"the folder has {total / 1e6:,.0f} MB of files, over {MOST_NEW_BYTES / 1e6:,.0f}"
             )
-        removed = [path for path in listed if path not in sizes]
-        update_index(git, index, wanted, [*removed, *large], doing=_DOING)
+        stored = self._files.store(wanted, index)
+        removed = {*found.removed, *large, *found.odd, *stored.refused} & found.index.keys()
+        gone = [Change(path, found.index[path], None) for path in removed]
+        here = [Change(path, None, entry) for path, entry in stored.entries.items()]
+        change_index(git, index, [*gone, *here], doing=_DOING)
         return write_tree(git, index, doing=_DOING)
 
     # -- undo and redo --------------------------------------------------------------------------------------------
@@ -309,60 +319,32 @@ class Checkpoints:
         now = entries_at(git, self._snapshot(), wanted.changes)
         fits = [one for path, one in sorted(wanted.changes.items()) if now.get(path) == one.old]
         # A file cannot take the place of a folder, or be below a file, unless that is removed here too.
-        fits = [one for one in fits if one.new is None or not self._is_blocked(one.path, fits)]
+        with storage_errors(_RESTORING), ConfinedFolder(self._folder) as folder:
+            fits = [one for one in fits if one.new is None or not self._is_blocked(folder, one.path, fits)]
         fitting = {one.path for one in fits}
         return fits, sorted(set(wanted.changes) - fitting)
 
-    def _is_blocked(self, path: str, fits: Sequence[Change]) -> bool:
+    def _is_blocked(self, folder: ConfinedFolder, path: str, fits: Sequence[Change]) -> bool:
         removed = {one.path for one in fits if one.new is None}
-        place = self._folder / path
-        if place.is_dir() and not place.is_symlink():
-            return any(
-                str(file.relative_to(self._folder)) not in removed
-                for file in place.rglob("*")
-                if not file.is_dir()
-            )
-        above = list(Path(path).parents)[:-1]
-        return any(
-            (self._folder / one).is_symlink()
-            or ((self._folder / one).exists() and not (self._folder / one).is_dir())
-            for one in above
-            if one.as_posix() not in removed
-        )
+        if folder.is_folder(path):
+            return any(not entry.is_dir and below not in removed for below, entry in folder.walk(path))
+        found = ((above, folder.find(above)) for above in folders_above(path) if above not in removed)
+        return any(entry is not None and not entry.is_dir for _, entry in found)
 
     def _apply(self, wanted: TurnChanges) -> Restored:
         fits, kept = self._applicable(wanted)
-        git, index, doing = self._repository(), self._store / "index.restore", "cannot restore files"
-        with storage_errors(doing):
-            index.unlink(missing_ok=True)
+        with storage_errors(_RESTORING), ConfinedFolder(self._folder) as folder:
             for one in fits:
-                if one.new is None or (
-                    one.old is not None
-                    and LINK_MODE in {one.old.mode, one.new.mode}
-                    and one.old.mode != one.new.mode
-                ):
-                    (self._folder / one.path).unlink(missing_ok=True)
-                    self._prune(Path(one.path).parent)
-        back = [Change(one.path, None, one.new) for one in fits if one.new is not None]
-        if back:
-            change_index(git, index, back, doing=doing)
-            git.run(
-                *("checkout-index", "-z", "--force", "--stdin"),
-                doing=doing,
-                stdin=encode_paths([one.path for one in back]),
-                index=index,
+                if one.new is None:
+                    folder.remove(one.path)
+                    _prune(folder, one.path)
+            back = [(one.path, one.new) for one in fits if one.new is not None]
+            contents = read_objects(
+                self._repository(), [entry.object_id for _, entry in back], doing=_RESTORING
             )
+            for (path, entry), content in zip(back, contents, strict=True):
+                _put(folder, path, entry.mode, content)
         return Restored(tuple(one.path for one in fits), tuple(kept))
-
-    def _prune(self, folder: Path) -> None:
-        """Remove folders that are now empty, as git does."""
-        for one in (folder, *folder.parents):
-            if one == Path():
-                return
-            try:
-                (self._folder / one).rmdir()
-            except OSError:
-                return
 
     def _diff(self, changes: Iterable[Change]) -> str:
         changes = list(changes)
@@ -378,6 +360,32 @@ class Checkpoints:
             change_index(git, index, entries, doing=_DOING)
             trees.append(write_tree(git, index, doing=_DOING))
         return diff(git, *trees).decode("utf-8", "replace")
+
+
+def _prune(folder: ConfinedFolder, path: str) -> None:
+    """Remove folders above a path that are now empty, as git does."""
+    for above in folders_above(path):
+        try:
+            with folder.above(above) as (outer, name):
+                os.rmdir(name, dir_fd=outer)
+        except OSError:
+            return
+
+
+def _put(folder: ConfinedFolder, path: str, mode: str, content: bytes) -> None:
+    """Write a file or link in place of what is there, with the permissions that git gives a new file."""
+    folder.make_folder(os.path.dirname(path), _NEW_FOLDER_MODE)  # noqa: PTH120  a name of git's
+    if mode == LINK_MODE or not folder.is_file(path):
+        folder.remove(path)
+    if mode == LINK_MODE:
+        with folder.above(path) as (above, name):
+            os.symlink(content, os.fsencode(name), dir_fd=above)
+        return
+    folder.write(path, content)
+    if mode == _EXECUTABLE:
+        permissions = folder.stat(path).mode & 0o777
+        # Who may read it may run it.
+        folder.chmod(path, permissions | (permissions & 0o444) >> 2)
 
 
 def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:

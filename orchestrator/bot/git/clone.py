@@ -32,6 +32,7 @@ from orchestrator.bot.git.objects import (
     write_tree,
 )
 from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
+from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
@@ -107,13 +108,14 @@ class Clone:
         self, owner: Owner, base: tuple[str, str], identity: Identity, clock: Clock, remote: Remote
     ) -> None:
         self.folder, self._owner, self._kept = owner.folder, owner, owner.kept
-        self.files = files = HostGit(owner.folder, owner.folder / "host.git", owner.folder / "tree")
-        self.git, self.trees = files.without_tree(), Trees(files)
-        self.tree, self.index = files.work_tree, files.git_dir / "index"
+        self.git = git = HostGit(owner.folder, owner.folder / "host.git")
+        self.trees = Trees(git)
+        self.tree, self.index = owner.folder / "tree", git.git_dir / "index"
         self.base_branch, self.base_commit = base
         self.remote, self._branches = remote, Branches(self.git, remote, base)
         self._identity, self._clock = identity, clock
-        self._stager = Stager(files, files.work_tree)
+        self._files = WorkingTree(git, self.tree, times=self.index)
+        self._stager = Stager(git, self._files)
         self.tip = self.head = self.start = self.base_commit
         self.parents = [self.base_commit]
         self.joined: str | None = None
@@ -138,6 +140,7 @@ class Clone:
         """
         with storage_errors(COMMITTING):
             index.replace(self.index)
+        self._files.trust(self.index)
         self.start = commit_of(self.git, tree, parents, f"{tip} and its base")
         self.tip = self.joined = tip
         self.parents = parents
@@ -178,7 +181,7 @@ class Clone:
         Paths that were held or left out are included as long as they differ.
         """
         self._require_tree()
-        return self._stager.changed(self.index)
+        return self._files.changed(self.index)
 
     def stage(
         self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
@@ -194,8 +197,7 @@ class Clone:
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
-        known = self.trees.known(self.head)
-        left_out = self._stager.stage(index, wanted, known, include_commands=include_commands)
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)
@@ -258,7 +260,7 @@ class Clone:
         # With nothing to stage and nothing to leave out the patch is empty.
         wanted = touched | self.conflicts | self.applied
         if since == self.head and wanted <= self._settled:
-            changed = self._stager.changed(self.index) if changed is None else changed
+            changed = self._files.changed(self.index) if changed is None else changed
             if not changed:
                 return b""
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
@@ -276,8 +278,7 @@ class Clone:
         self._require_tree()
         index = self._scratch_index("index.patch")
         wanted = touched | self.conflicts | self.applied
-        known = self.trees.known(self.head)
-        left_out = self._stager.stage(index, wanted, known, include_commands=include_commands)
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         return write_tree(self.git, index, doing=COMMITTING), left_out
 
     def snapshot(

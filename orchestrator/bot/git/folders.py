@@ -64,15 +64,6 @@ def folder_size(folder: Path) -> int:
     return total
 
 
-def file_size(path: Path) -> int | None:
-    """Return the size of a file or link; None for anything else, such as a folder, or if it is missing."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
-
-
 def _make_removable(folder: Path) -> None:
     """Give the owner all permissions on every folder, and move deep ones to the top.
 

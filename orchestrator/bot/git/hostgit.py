@@ -364,7 +364,8 @@ class HostGit:
         folder: a folder that only this user can enter; git starts there, and the credential helper is written
             there.
         git_dir: the git directory, or None if there is none yet.
-        work_tree: the files that belong to it, for commands that read them.
+        work_tree: the files that belong to it, for commands that read or write them: a folder in which only this
+            program has written, because git opens whatever is there.
     """
 
     def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
@@ -379,16 +380,13 @@ class HostGit:
             raise WorkspaceError("git has no repository here")
         return self._git_dir
 
-    @property
-    def work_tree(self) -> Path:
-        """The working tree. Raises `WorkspaceError` if there is none."""
-        if self._work_tree is None:
-            raise WorkspaceError("git has no files here")
-        return self._work_tree
-
     def without_tree(self) -> HostGit:
         """Return git for the same objects, without the working tree."""
         return HostGit(self.folder, self._git_dir)
+
+    def on(self, work_tree: Path) -> HostGit:
+        """Return git for the same objects, with another working tree."""
+        return HostGit(self.folder, self._git_dir, work_tree)
 
     def run(
         self,

@@ -12,7 +12,6 @@ from orchestrator.bot.git.base import CommitLine, FileKind, Identity, TrackedFil
 from orchestrator.bot.git.hostgit import (
     HostGit,
     decode_paths,
-    encode_paths,
     error_for,
     printable_line,
     storage_errors,
@@ -179,20 +178,6 @@ def ls_tree(git: HostGit, *words: str, doing: str) -> Iterator[tuple[str, list[s
         yield path, fields.split()
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The files of a tree or an index: git's mode by path, and the objects of the links."""
-
-    modes: Mapping[str, str]
-    links: Mapping[str, str]
-
-    @classmethod
-    def of(cls, entries: Mapping[str, Sequence[str]], object_at: int) -> Listing:
-        """Return the listing of entries by path, whose fields are the mode and, at a position, the object."""
-        links = {path: fields[object_at] for path, fields in entries.items() if fields[0] == LINK_MODE}
-        return cls({path: fields[0] for path, fields in entries.items()}, links)
-
-
 def read_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
     """Return mode and path of every entry that is not a folder, in git's order."""
     return [(fields[0], path) for path, fields in ls_tree(git, "-r", tree, doing=doing)]
@@ -216,6 +201,8 @@ def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doi
         digits = len(found.old.object_id) if found.old is not None else 0
         head = f"{found.new.mode} {found.new.object_id}" if found.new is not None else f"0 {'0' * digits}"
         lines.append(head.encode("ascii") + b"\t" + os.fsencode(found.path) + b"\0")
+    if not lines:
+        return
     # Without --replace, which would make room for an entry by removing others.
     result = git.attempt(
         *("update-index", "-z", "--index-info"),
@@ -231,16 +218,6 @@ IGNORING = "Ignoring path"
 """What `update-index` prints, without failing, about a name that some system treats as `.git`."""
 
 _KINDS: dict[str, FileKind] = {LINK_MODE: "link", SUBMODULE_MODE: "submodule"}
-
-
-def update_index(
-    git: HostGit, index: Path, present: Sequence[str], removed: Sequence[str], *, doing: str
-) -> None:
-    """Write files of the working tree into an index, and remove paths from it."""
-    for words, paths in ((("--add", "--replace"), present), (("--force-remove",), removed)):
-        if paths:
-            stdin = encode_paths(paths)
-            git.run("update-index", "-z", *words, "--stdin", doing=doing, stdin=stdin, index=index)
 
 
 def write_tree(git: HostGit, index: Path, *, doing: str) -> str:
@@ -431,7 +408,8 @@ class Trees:
     def __init__(self, git: HostGit) -> None:
         self._git = git.without_tree()
         self._git_dir = git.git_dir
-        self._listed: dict[str, Listing] = {}
+        # The modes by path of each tree that was listed.
+        self._listed: dict[str, Mapping[str, str]] = {}
 
     def tree_of(self, commit: str) -> str:
         """Return the id of a commit's tree; for a tree, its own id."""
@@ -440,17 +418,14 @@ class Trees:
     def entries(self, tree: str) -> Mapping[str, str]:
         """Return git's mode of each path in a tree: `100644`, `100755`, `120000` (link), `160000` (submodule)."""
         if tree not in self._listed:
-            self._listed[tree] = Listing.of(dict(ls_tree(self._git, "-r", tree, doing=_DOING)), 2)
-        return self._listed[tree].modes
-
-    def known(self, tree: str) -> Listing | None:
-        """Return a tree's files if they were listed already."""
-        return self._listed.get(tree)
+            listed = ls_tree(self._git, "-r", tree, doing=_DOING)
+            self._listed[tree] = {path: fields[0] for path, fields in listed}
+        return self._listed[tree]
 
     def files(self, tree: str) -> list[TrackedFile]:
         """Return every entry of a tree or commit with its size, sorted by path."""
         listed = sorted(ls_tree(self._git, "-r", "-l", tree, doing="cannot list the files"))
-        self._listed[tree] = Listing.of(dict(listed), 2)
+        self._listed[tree] = {path: fields[0] for path, fields in listed}
         return [
             TrackedFile(path, 0 if size == "-" else int(size), _KINDS.get(mode, "file"))
             for path, (mode, _, _, size) in listed
@@ -515,7 +490,7 @@ class Trees:
         No filter runs, a submodule is an empty folder, and a symbolic link that leads out of the folder is
         left out.
         """
-        git = HostGit(self._git.folder, self._git_dir, folder)
+        git = self._git.on(folder)
         index = self._index()
         git.run("read-tree", "--reset", "-u", tree, doing=_DOING, index=index)
         with storage_errors(_DOING):

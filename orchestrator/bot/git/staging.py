@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import os
 import posixpath
-import stat
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
-from orchestrator.bot.git.hostgit import decode_paths, encode_paths, error_for, main_line, storage_errors
+from orchestrator.bot.git.hostgit import storage_errors
 from orchestrator.bot.git.objects import (
     DIFFERENCES,
-    IGNORING,
     Contents,
-    Listing,
+    Difference,
     change_index,
     differences,
-    update_index,
     write_tree,
 )
-from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.bot.git.working_tree import LARGEST_BYTES
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from orchestrator.bot.git.base import CommitScreen
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.objects import Difference
+    from orchestrator.bot.git.objects import TreeEntry
+    from orchestrator.bot.git.working_tree import WorkingTree
     from orchestrator.core.changes import FileChange
+    from orchestrator.core.confined import ConfinedFolder, Entry
 
-# GitHub refuses larger files: https://docs.github.com/en/repositories/working-with-files/managing-large-files
-_LARGEST_BYTES = 100 * 1024 * 1024
 # Of a new file that only commands made.
 _LARGE_BYTES = 1_000_000
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", *DIFFERENCES)
@@ -62,10 +60,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Sorts changed paths into a `Selection`. `index` has the modes of the tracked paths."""
+    """Sorts changed paths into a `Selection`. `index` has the entries of the tracked paths."""
 
-    tree: Path
-    index: Mapping[str, str]
+    tree: ConfinedFolder
+    index: Mapping[str, TreeEntry]
 
     def select(self, touched: set[str], by_commands: set[str]) -> Selection:
         """Decide about every path once. Paths in both sets count as touched."""
@@ -95,7 +93,7 @@ class Selector:
         if any(is_git_name(part) for part in parts):
             return "inside .git"
         for parent in folders_above(path):
-            if self.index.get(parent) == SUBMODULE_MODE:
+            if self._mode(parent) == SUBMODULE_MODE:
                 return f"inside the submodule {parent}"
         return None
 
@@ -103,15 +101,13 @@ class Selector:
         """Decide by what is on disk; return why the path is left out, or None."""
         tracked = path in self.index
         obstacle = self._obstacle(path)
-        status = _status(self.tree / path) if obstacle is None else None
-        if status is None or (
-            tracked and stat.S_ISDIR(status.st_mode) and self.index[path] != SUBMODULE_MODE
-        ):
+        found = self.tree.find(path) if obstacle is None else None
+        if found is None or (tracked and found.is_dir and self._mode(path) != SUBMODULE_MODE):
             if tracked:
                 selection.remove.append(path)
                 return None
             return obstacle
-        reason = self._reason_against(path, status, tracked=tracked, command_only=command_only)
+        reason = self._reason_against(path, found, tracked=tracked, command_only=command_only)
         if reason is None:
             selection.add.append(path)
         return reason
@@ -119,34 +115,32 @@ class Selector:
     def _obstacle(self, path: str) -> str | None:
         """Return why the path's parent folders do not lead to it, or None."""
         for parent in reversed(folders_above(path)):
-            if (self.tree / parent).is_symlink():
+            above = self.tree.find(parent)
+            if above is not None and above.is_link:
                 return f"behind the symbolic link {parent}"
         return None
 
-    def _reason_against(
-        self, path: str, status: os.stat_result, *, tracked: bool, command_only: bool
-    ) -> str | None:
-        if self.index.get(path) == SUBMODULE_MODE:
+    def _reason_against(self, path: str, found: Entry, *, tracked: bool, command_only: bool) -> str | None:
+        if self._mode(path) == SUBMODULE_MODE:
             return "a submodule"
-        if not tracked and any(
-            os.path.lexists(self.tree / parent / ".git") for parent in folders_above(path)
-        ):
+        if not tracked and any(self.tree.exists(f"{parent}/.git") for parent in folders_above(path)):
             return "inside a nested repository"
-        if stat.S_ISREG(status.st_mode):
-            limit = _LARGE_BYTES if command_only and not tracked else _LARGEST_BYTES
-            size = status.st_size
-            return f"too large ({size:,} bytes, the limit is {limit:,})" if size > limit else None
-        if stat.S_ISLNK(status.st_mode):
+        if found.is_file:
+            limit = _LARGE_BYTES if command_only and not tracked else LARGEST_BYTES
+            return f"too large ({found.size:,} bytes, the limit is {limit:,})" if found.size > limit else None
+        if found.is_link:
             return self._reason_against_link(path)
-        if os.path.lexists(self.tree / path / ".git"):
+        if self.tree.exists(f"{path}/.git"):
             return "a nested repository"
         return "not a regular file"
 
     def _reason_against_link(self, path: str) -> str | None:
-        target = str((self.tree / path).readlink())
-        if link_stays(path, target) and link_ends_inside(self.tree, path):
+        if link_stays(path, self.tree.link_target(path)) and link_ends_inside(self.tree, path):
             return None
         return "a symbolic link that leaves the repository"
+
+    def _mode(self, path: str) -> str | None:
+        return self.index[path].mode if path in self.index else None
 
     def _crowded_folders(self, paths: set[str]) -> dict[str, int]:
         """Return the outermost new folders with too many new files, and their numbers."""
@@ -172,24 +166,41 @@ def link_stays(path: str, target: str) -> bool:
     return parts[0] != ".." and not any(map(is_git_name, parts))
 
 
-def link_ends_inside(tree: Path, path: str) -> bool:
-    """Return whether a link on disk finally leads to a place in the working tree, and not in `.git`."""
-    root = Path(os.path.realpath(tree))
-    end = Path(os.path.realpath(root / path))
-    return end.is_relative_to(root) and not any(map(is_git_name, end.relative_to(root).parts))
+_MOST_LINKS = 40
+"""Links on the way to a file, as on Linux; more are taken for a loop, which leads nowhere."""
+
+
+def link_ends_inside(tree: ConfinedFolder, path: str) -> bool:
+    """Return whether a link on disk finally leads to a place in the working tree, and not in `.git`.
+
+    Every step stays inside, so nothing outside is looked at.
+    """
+    waiting, place, links = path.split("/")[::-1], list[str](), 0
+    while waiting and links < _MOST_LINKS:
+        name = waiting.pop()
+        if name in {"", "."}:
+            continue
+        if name == "..":
+            if not place:
+                return False
+            place.pop()
+            continue
+        place.append(name)
+        found = tree.find("/".join(place))
+        if found is not None and found.is_link:
+            links += 1
+            target = tree.link_target("/".join(place))
+            if target.startswith("/"):
+                return False
+            place.pop()
+            waiting += target.split("/")[::-1]
+    return not any(map(is_git_name, place))
 
 
 def folders_above(path: str) -> list[str]:
     """Return the parent folders of a path, the nearest first."""
     pieces = path.rstrip("/").split("/")
     return ["/".join(pieces[:count]) for count in range(len(pieces) - 1, 0, -1)]
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 # A link to a link to a link; nobody uses more, and links to parent folders would never end.
@@ -248,45 +259,29 @@ class Stager:
         taken: the paths in the index that was staged into last.
     """
 
-    def __init__(self, files: HostGit, tree: Path) -> None:
+    def __init__(self, git: HostGit, files: WorkingTree) -> None:
         self.links: Mapping[str, str] = {}
         self.taken: set[str] = set()
-        self._git = files.without_tree()
+        self._git = git
         self._files = files
-        self._tree = tree
 
-    def changed(self, index: Path) -> set[str]:
-        """Return the tracked paths that differ from the index, and new ones that are not ignored."""
-        output = self._files.run(
-            *("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames"),
-            "--ignore-submodules=all",
-            doing="cannot see what changed",
-            index=index,
-        )
-        # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
-        return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
-
-    def stage(
-        self, index: Path, touched: set[str], known: Listing | None, *, include_commands: bool
-    ) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged.
-
-        Args:
-            known: what the index has now; None to read it.
-        """
-        by_commands = self.changed(index) if include_commands else set[str]()
-        listing = known or self._read(index)
-        tracked, self.links = listing.modes, listing.links
-        with storage_errors(COMMITTING):
-            selection = Selector(self._tree, tracked).select(touched, by_commands)
+    def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
+        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged."""
+        by_commands = self._files.changed(index) if include_commands else set[str]()
+        tracked = self._files.index(index)
+        self.links = {path: one.object_id for path, one in tracked.items() if one.mode == LINK_MODE}
+        with storage_errors(COMMITTING), self._files.opened() as tree:
+            selection = Selector(tree, tracked).select(touched, by_commands)
         # What commands made and is ignored is not among the changes; what a tool wrote may be.
-        ignored = self._ignored([path for path in selection.add if path not in tracked], index)
-        selection.add = [path for path in selection.add if path not in ignored]
+        ignored = self._files.ignored([path for path in selection.add if path not in tracked])
         selection.left_out += [LeftOut(path, "ignored by .gitignore") for path in ignored]
-        update_index(self._files, index, [], selection.remove, doing=COMMITTING)
-        refused = self._add(selection, index)
-        self.taken = {*tracked, *selection.add} - {*selection.remove, *(item.path for item in refused)}
-        return sorted(selection.left_out + refused, key=lambda item: item.path)
+        stored = self._files.store([path for path in selection.add if path not in ignored], index)
+        removed = [Difference(path, tracked[path], None) for path in selection.remove]
+        change_index(self._git, index, removed, doing=COMMITTING)
+        refused = {**stored.refused, **self._add(index, stored.entries)}
+        self.taken = {*tracked, *stored.entries} - {*selection.remove, *refused}
+        left_out = [LeftOut(path, reason) for path, reason in refused.items()]
+        return sorted(selection.left_out + left_out, key=lambda item: item.path)
 
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
         """Reset each difference in the index to its old entry.
@@ -294,60 +289,30 @@ class Stager:
         Raises:
             WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
         """
-        # With the files, as for every write of an index: git then checks files again that changed at the time of
-        # the write.
-        change_index(self._files, index, [found.reversed() for found in listed], doing=COMMITTING)
+        change_index(self._git, index, [found.reversed() for found in listed], doing=COMMITTING)
 
-    def _read(self, index: Path) -> Listing:
-        """Read an index, from lines `<mode> <object> <stage>TAB<path>`."""
-        output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, index=index)
-        lines = (line.partition("\t") for line in decode_paths(output))
-        return Listing.of({path: fields.split() for fields, _, path in lines}, 1)
-
-    def _ignored(self, paths: list[str], index: Path) -> set[str]:
-        if not paths:
-            return set()
-        result = self._files.attempt(
-            *("check-ignore", "-z", "--stdin"),
-            doing=COMMITTING,
-            # This command knows no literal paths; behind `./` no character begins a pattern's magic.
-            stdin=encode_paths(f"./{path}" for path in paths),
-            index=index,
-            variables={"GIT_LITERAL_PATHSPECS": "0"},
-        )
-        none_is_ignored = 1
-        if result.status not in {0, none_is_ignored}:
-            raise error_for(result.stderr, COMMITTING)
-        return {path.removeprefix("./") for path in decode_paths(result.stdout)}
-
-    def _add(self, selection: Selection, index: Path) -> list[LeftOut]:
-        refused: list[LeftOut] = []
-        pending = [selection.add] if selection.add else []
+    def _add(self, index: Path, entries: Mapping[str, TreeEntry]) -> dict[str, str]:
+        """Write entries into an index. Return the paths that git refuses, with reasons."""
+        refused: dict[str, str] = {}
+        pending = [list(entries)] if entries else []
         while pending:
             paths = pending.pop()
-            result = self._files.attempt(
-                *("update-index", "-z", "--add", "--remove", "--replace", "--stdin"),
-                doing=COMMITTING,
-                stdin=encode_paths(paths),
-                index=index,
-            )
-            if result.status == 0 and IGNORING not in result.stderr:
-                continue
-            if result.status == 0:
-                taken = self._read(index).modes
-                refused += [
-                    LeftOut(path, "git does not accept this path") for path in paths if path not in taken
-                ]
-                continue
-            error = error_for(result.stderr, COMMITTING)
-            if isinstance(error, DiskFullError):
-                raise error
-            # A run that failed changed nothing. Halving finds the paths that git does not take.
-            if len(paths) == 1:
-                refused.append(LeftOut(paths[0], f"git does not accept it: {main_line(result.stderr)}"))
-            else:
-                half = len(paths) // 2
-                pending += [paths[half:], paths[:half]]
+            try:
+                change_index(
+                    self._git,
+                    index,
+                    [Difference(path, None, entries[path]) for path in paths],
+                    doing=COMMITTING,
+                )
+            except DiskFullError:
+                raise
+            except WorkspaceError as error:
+                # Halving finds the paths that git does not take.
+                if len(paths) == 1:
+                    refused[paths[0]] = f"git does not accept this path ({error})"
+                else:
+                    half = len(paths) // 2
+                    pending += [paths[half:], paths[:half]]
         return refused
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import AppliedWork, Packed
 from orchestrator.bot.git.branches import fetch, is_here, parents
-from orchestrator.bot.git.folders import file_size
-from orchestrator.bot.git.hostgit import HostGit, decode_paths, name_paths, printable_line, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, name_paths, printable_line, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import (
     Contents,
     Difference,
     Merged,
     TreeEntry,
+    change_index,
     changed_tree,
     commit_at,
     commit_of,
@@ -34,16 +34,18 @@ from orchestrator.bot.git.objects import (
     read_entries,
     read_objects,
     tree_of,
-    update_index,
     with_markers,
     write_blob,
     write_tree,
 )
 from orchestrator.bot.git.remote import HIDDEN, is_commit_id
-from orchestrator.bot.git.staging import Stager, diff, folders_above, link_ends_inside, link_stays
+from orchestrator.bot.git.staging import diff, folders_above, link_ends_inside, link_stays
+from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.repositories import MODULES_FILE, folded_name, is_git_name
+from orchestrator.engine.environments.patterns import MAX_RULES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -158,11 +160,13 @@ class ChangeMaker:
         """
         self._share_objects()
         git, base = HostGit(self.store, self.git_dir), self.base
-        start, whole = tree_of(git, base.commit), self._files()
+        start, (whole, unread) = tree_of(git, base.commit), self._files(git)
         tree = whole if everything else self._by_tools(git, start, whole, turns)
         found = differences(git, start, tree)
         others = differences(git, tree, whole)
-        left_out = tuple(one.path for one in others if not self._is_same_but_line_ends(git, one))
+        left_out = tuple(
+            sorted({*unread, *(one.path for one in others if not self._is_same_but_line_ends(git, one))})
+        )
         if not found:
             yours = (
                 f" ({name_paths(left_out, _MOST_NAMED)}: changed by you; /pr --all takes it too)"
@@ -227,29 +231,35 @@ class ChangeMaker:
     def _with(self, git: HostGit, tree: str, wanted: Iterable[Difference]) -> str:
         return changed_tree(git, tree, wanted, self.store / "index.change", doing=_PROPOSING)
 
-    def _files(self) -> str:
-        """Return the tree of all present files, except ignored ones and submodules."""
-        index, top = self.store / "index.files", self.base.top
-        git = HostGit(self.store, self.git_dir, top)
+    def _files(self, git: HostGit) -> tuple[str, list[str]]:
+        """Return the tree of all present files, except ignored ones and submodules, and what could not be read."""
+        index = self.store / "index.files"
         with storage_errors(_PROPOSING):
             index.unlink(missing_ok=True)
             with suppress(FileNotFoundError):
-                shutil.copy2(
-                    self.base.index, index
-                )  # it has the times of unchanged files, which are not read again
+                # It has the times of unchanged files, which are not read again.
+                copy_index(self.base.index, index)
         if git.attempt("ls-files", "--cached", doing=_PROPOSING, index=index).status or not index.exists():
             index.unlink(missing_ok=True)
             git.run("read-tree", self.base.head, doing=_PROPOSING, index=index)
-        ignored = ("-c", f"core.excludesFile={_global_ignore_file()}")
-        listing = (*ignored, "ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
-        listed = dict.fromkeys(decode_paths(git.run(*listing, doing=_PROPOSING, index=index)))
-        present = [path for path in listed if file_size(top / path) is not None]
-        removed = [path for path in listed if not os.path.lexists(top / path)]
-        update_index(git, index, present, removed, doing=_PROPOSING)
-        return write_tree(git, index, doing=_PROPOSING)
+        files = WorkingTree(git, self.base.top, times=index, rules=self._ignore_rules())
+        found = files.scan(index)
+        stored = files.store([*found.modified, *found.new], index)
+        gone = [Difference(path, found.index[path], None) for path in found.removed]
+        here = [Difference(path, None, entry) for path, entry in stored.entries.items()]
+        change_index(git, index, [*gone, *here], doing=_PROPOSING)
+        return write_tree(git, index, doing=_PROPOSING), sorted(stored.refused)
+
+    def _ignore_rules(self) -> list[bytes]:
+        """Return the contents of the ignore files of the repository and of the person."""
+        found = []
+        for path in (self.base.git_dir / "info" / "exclude", _global_ignore_file()):
+            with suppress(OSError), ConfinedFolder(path.parent) as folder:
+                found.append(folder.read(path.name, MAX_RULES_BYTES))
+        return found
 
     def _share_objects(self) -> None:
-        """Give git access to the repository's objects, its shallow boundary and its ignore rules."""
+        """Give git access to the repository's objects and its shallow boundary."""
         ours, theirs = self.git_dir, self.base.git_dir
         with storage_errors(_PROPOSING):
             alternates = ours / "objects" / "info" / "alternates"
@@ -257,12 +267,19 @@ class ChangeMaker:
             known = alternates.read_bytes() if alternates.is_file() else b""
             if line not in known.splitlines(keepends=True):
                 alternates.write_bytes(known + line)
-            for name in ("shallow", "info/exclude"):
-                if (theirs / name).is_file():
-                    shutil.copyfile(theirs / name, ours / name)
+            if (theirs / "shallow").is_file():
+                shutil.copyfile(theirs / "shallow", ours / "shallow")
 
 
-def _global_ignore_file() -> str:
+def copy_index(source: Path, target: Path) -> None:
+    """Copy an index with the time at which it was written. Raise `OSError` if it is no regular file."""
+    with ConfinedFolder(source.parent) as folder, folder.file(source.name) as file, target.open("wb") as copy:
+        written = os.fstat(file.fileno())
+        shutil.copyfileobj(file, copy)
+    os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
+
+
+def _global_ignore_file() -> Path:
     """Return the person's global ignore file, as git finds it; it may not exist."""
     home = Path.home()
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
@@ -270,8 +287,8 @@ def _global_ignore_file() -> str:
         words = ("config", "--file", str(file), "--get", "core.excludesFile")
         found = HostGit(home).attempt(*words, doing=_PROPOSING) if file.is_file() else None
         if found is not None and found.status == 0:
-            return str(Path(os.fsdecode(found.stdout.strip())).expanduser())
-    return str(settings / "ignore")
+            return Path(os.fsdecode(found.stdout.strip())).expanduser()
+    return settings / "ignore"
 
 
 def change_letter(found: Difference) -> str:
@@ -376,7 +393,6 @@ class WorkApplier:
 
     def __init__(self, clone: Clone) -> None:
         self._clone, self._git = clone, clone.git
-        self._stager = Stager(clone.files, clone.tree)
         # The tree whose files were written here, if any, and its index.
         self._written: str | None = None
         self._index = clone.index
@@ -490,7 +506,7 @@ class WorkApplier:
             return tree, []
         index = self._index.with_name("index.submodules")
         self._git.run("read-tree", tree, doing=_RESTORING, index=index)
-        self._stager.restore(other, index)
+        change_index(self._git, index, [found.reversed() for found in other], doing=_RESTORING)
         return write_tree(self._git, index, doing=_RESTORING), [difference.path for difference in other]
 
     def _write_files(self, tree: str, remedy: str) -> None:
@@ -518,14 +534,15 @@ class WorkApplier:
         self._index, self._written = written, tree
 
     def _replace(self, old: str, new: str, index: Path) -> None:
-        """Replace the files by git, which writes no path outside of the tree and overwrites no unknown file."""
-        self._clone.files.run("read-tree", "-m", "-u", old, new, doing=_RESTORING, index=index)
+        """Replace the files by git, which writes no path outside of the tree and overwrites no unknown file.
+
+        Nobody else has written into them yet, so git finds only files of its own.
+        """
+        self._git.on(self._clone.tree).run("read-tree", "-m", "-u", old, new, doing=_RESTORING, index=index)
 
     def _links_out(self, tree: str) -> set[str]:
         """Return the links of a tree that, on disk, lead out of the working tree or into `.git`."""
         listed = read_entries(self._git, tree, doing=_RESTORING)
-        return {
-            path
-            for mode, path in listed
-            if mode == LINK_MODE and not link_ends_inside(self._clone.tree, path)
-        }
+        links = [path for mode, path in listed if mode == LINK_MODE]
+        with storage_errors(_RESTORING), ConfinedFolder(self._clone.tree) as folder:
+            return {path for path in links if not link_ends_inside(folder, path)}
