@@ -319,6 +319,11 @@ class ConfinedFolder:
                 require_regular(entry_at(folder, name).mode, path)
             replace_at(folder, name, content, mode)
 
+    def make_link(self, path: str, target: bytes) -> None:
+        """Create a symbolic link, which nothing of this module follows. Something at the path is an error."""
+        with self.above(path) as (folder, name):
+            os.symlink(target, os.fsencode(name), dir_fd=folder)
+
     def rename(self, path: str, target: str, to: ConfinedFolder | None = None) -> None:
         """Rename or move what is at the path, a link too. A file at the target is replaced.
 
@@ -350,6 +355,11 @@ class ConfinedFolder:
         """
         with suppress(FileNotFoundError), self.above(path) as (folder, name):
             remove_at(folder, name)
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file or a link; a folder is an error, and nothing there is none."""
+        with suppress(FileNotFoundError), self.above(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def remove_empty(self, path: str) -> None:
         """Remove a folder if nothing is in it; otherwise raise `OSError`."""
@@ -547,7 +557,7 @@ def remove_at(folder: int, name: str) -> None:
     except (IsADirectoryError, PermissionError):
         if not entry_at(folder, name).is_dir:
             raise
-        inner = _entered_to_empty(folder, name)
+        inner = enter_to_change(folder, name)
         try:
             _empty(inner)
         finally:
@@ -555,7 +565,12 @@ def remove_at(folder: int, name: str) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _entered_to_empty(folder: int, name: str) -> int:
+def rename_at(folder: int, name: str, target: str) -> None:
+    """Give a file in an open folder another name in it."""
+    os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def enter_to_change(folder: int, name: str) -> int:
     """Open a folder, and take all permissions on it."""
     try:
         inner = enter(folder, name)
@@ -600,7 +615,7 @@ def _empty(top: int, keep: str = "") -> None:
                 with suppress(FileNotFoundError):
                     os.unlink(inner, dir_fd=folder)
             elif not _is_removed_empty(folder, inner):
-                opened = _entered_to_empty(folder, inner)
+                opened = enter_to_change(folder, inner)
                 if len(levels) < MOST_LEVELS:
                     levels.append((inner, opened, []))
                 else:

@@ -336,7 +336,7 @@ class Checkpoints:
         with storage_errors(_RESTORING), ConfinedFolder(self._folder) as folder:
             for one in fits:
                 if one.new is None:
-                    folder.remove(one.path)
+                    folder.remove_file(one.path)
                     _prune(folder, one.path)
             back = [(one.path, one.new) for one in fits if one.new is not None]
             contents = read_objects(
@@ -378,8 +378,7 @@ def _put(folder: ConfinedFolder, path: str, mode: str, content: bytes) -> None:
     if mode == LINK_MODE or not folder.is_file(path):
         folder.remove(path)
     if mode == LINK_MODE:
-        with folder.above(path) as (above, name):
-            os.symlink(content, os.fsencode(name), dir_fd=above)
+        folder.make_link(path, content)
         return
     folder.write(path, content)
     if mode == _EXECUTABLE:

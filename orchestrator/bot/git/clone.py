@@ -409,7 +409,7 @@ class Clone:
         try:
             self._owner.keep()
         finally:
-            disarm(self.tree, self.folder)
+            disarm(self.tree)
 
     def leave(self) -> None:
         """Make `close` leave the folder unchanged, so that another process can open it again."""

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,14 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.hostgit import storage_errors
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.confined import (
+    MOST_LEVELS,
+    ConfinedFolder,
+    enter_to_change,
+    remove_at,
+    rename_at,
+    sorted_entries,
+)
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.files import FOLDER_PREFIX, OWNER_FILE, lock_new_folder, try_lock
 from orchestrator.core.repositories import folded_name, is_branch_name, is_git_name
@@ -25,10 +32,6 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
 
-_REMOVAL_TRIES = 4
-# Twelve names of 255 bytes are still shorter than the longest path that systems take (4,096 bytes).
-_MOST_PATH_LEVELS = 12
-
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder and its content. Links are removed, never followed. A missing folder is not an error.
@@ -36,53 +39,21 @@ def remove_folder(folder: Path) -> None:
     Raises:
         WorkspaceError: something could not be removed; the message names the folder.
     """
-    failure: OSError | RecursionError | None = None
-    for _ in range(_REMOVAL_TRIES):
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError as error:
-            # Either it is gone, or a program that still runs removed something at the same time.
-            failure = error
-        except (OSError, RecursionError) as error:
-            failure = error
-            with suppress(OSError):
-                _make_removable(folder)
-        if not os.path.lexists(folder):
-            return
-    raise WorkspaceError(
-        f"the clone in {folder} could not be removed ({failure}); remove it by hand"
-    ) from failure
+    try:
+        with suppress(FileNotFoundError), ConfinedFolder(folder.parent) as above:
+            above.remove(folder.name)
+    except OSError as error:
+        raise WorkspaceError(
+            f"the clone in {folder} could not be removed ({error.strerror or error}); remove it by hand"
+        ) from error
 
 
 def folder_size(folder: Path) -> int:
     """Return the bytes of all files below a folder, which may change meanwhile."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  many files
-    return total
-
-
-def _make_removable(folder: Path) -> None:
-    """Give the owner all permissions on every folder, and move deep ones to the top.
-
-    Removing an entry needs permissions on its folder only; `rmtree` recurses once per level.
-    """
-    number = 0
-    pending = [(folder, 0)]
-    while pending:
-        current, level = pending.pop()
-        current.chmod(0o700)
-        for child in list(current.iterdir()):
-            if child.is_symlink() or not child.is_dir():
-                continue
-            if level < _MOST_PATH_LEVELS:
-                pending.append((child, level + 1))
-                continue
-            child.chmod(0o700)
-            number += 1
-            pending.append((child.rename(folder / f"deep-{os.getpid()}-{number}"), 1))
+    with suppress(FileNotFoundError), ConfinedFolder(folder) as opened:
+        walked = opened.walk(on_error=lambda _path, _error: None)
+        return sum(entry.size for _, entry in walked if not entry.is_dir)
+    return 0
 
 
 KEPT_FILE = "kept"
@@ -142,12 +113,12 @@ class Owner:
             WorkspaceError: something could not be removed.
         """
         try:
-            with storage_errors(f"cannot remove the clone in {self.folder}"), suppress(FileNotFoundError):
-                for entry in list(self.folder.iterdir()):
-                    if entry.is_dir() and not entry.is_symlink():
-                        remove_folder(entry)
-                    elif entry.name != OWNER_FILE:
-                        entry.unlink(missing_ok=True)
+            with (
+                storage_errors(f"cannot remove the clone in {self.folder}"),
+                suppress(FileNotFoundError),
+                ConfinedFolder(self.folder) as folder,
+            ):
+                folder.remove_content(keep=OWNER_FILE)
             remove_folder(self.folder)
         finally:
             self.release()
@@ -312,11 +283,11 @@ def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> b
 
 def _remove_small(folder: Path, now: float) -> bool:
     """Remove an old folder of an environment that contains only files of ours."""
-    found = list(folder.iterdir())
-    if not _is_old(folder, now, _SMALL_SECONDS) or any(path.name not in _SMALL_CONTENT for path in found):
-        return False
-    for path in found:
-        path.unlink(missing_ok=True)
+    with ConfinedFolder(folder) as opened:
+        found = {entry.name for entry in opened.entries()}
+        if not _is_old(folder, now, _SMALL_SECONDS) or not found <= _SMALL_CONTENT:
+            return False
+        opened.remove_content()
     folder.rmdir()
     return True
 
@@ -328,9 +299,6 @@ def _is_old(folder: Path, now: float, seconds: float) -> bool:
     return ours and stat.S_IMODE(found.st_mode) == _PRIVATE_FOLDER and found.st_mtime < now - seconds
 
 
-# Each level holds one open folder; systems let a process have at least 256 open files.
-_MOST_OPEN_LEVELS = 100
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # With a file HEAD and one of these, git takes a folder for a bare repository and obeys its configuration
 # (`is_git_directory` in https://github.com/git/git/blob/master/setup.c).
 _HEAD = "head"
@@ -338,7 +306,7 @@ _SIGNS = {"refs", "commondir"}
 _DOING = "cannot make the kept clone safe for git"
 
 
-def disarm(tree: Path, beside: Path) -> None:
+def disarm(tree: Path) -> None:
     """Remove every `.git` in `tree`, and rename what makes a folder a bare repository.
 
     Every folder, file or link whose name some file system treats as `.git` is removed. `HEAD` next to other
@@ -347,64 +315,32 @@ def disarm(tree: Path, beside: Path) -> None:
 
     Args:
         tree: the files; nothing happens if this is not a folder.
-        beside: a folder of ours on the same file system, for removed content.
 
     Raises:
         WorkspaceError: something could not be removed.
     """
-    if tree.is_symlink() or not tree.is_dir():
-        return
-    with storage_errors(_DOING):
-        _Disarming(beside).look(os.open(tree, _FOLDER), 0)
+    with storage_errors(_DOING), suppress(FileNotFoundError), ConfinedFolder(tree.parent) as above:
+        if above.is_folder(tree.name):
+            with above.opened(tree.name) as opened:
+                _look(os.dup(opened), 0)
 
 
-class _Disarming:
-    def __init__(self, beside: Path) -> None:
-        self._beside = beside
-        self._removed = 0
-
-    def look(self, folder: int, level: int) -> None:
-        """Disarm an open folder, and close it."""
-        try:
-            # Without these rights nothing in it can be seen or moved.
-            os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
-            with os.scandir(folder) as entries:
-                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            names = {folded_name(name) for name, _ in found}
-            for name, is_folder in found:
-                if is_git_name(name) or (is_folder and level >= _MOST_OPEN_LEVELS):
-                    self._remove(folder, name, is_folder=is_folder)
-                elif is_folder:
-                    self.look(_open(folder, name), level + 1)
-                elif folded_name(name) == _HEAD and names & _SIGNS:
-                    target = f"{name}.disarmed"
-                    while folded_name(target) in names:
-                        target += "-"
-                    os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
-
-    def _remove(self, folder: int, name: str, *, is_folder: bool) -> None:
-        if not is_folder:
-            os.unlink(name, dir_fd=folder)
-            return
-        moved = _open(folder, name)
-        try:
-            # Moving a folder writes into it.
-            os.fchmod(moved, stat.S_IRWXU)
-        finally:
-            os.close(moved)
-        self._removed += 1
-        target = self._beside / f"removed-{self._removed}"
-        os.rename(name, target, src_dir_fd=folder)
-        remove_folder(target)
-
-
-def _open(folder: int, name: str) -> int:
-    """Open a subfolder, with all permissions for its owner."""
+def _look(folder: int, level: int) -> None:
+    """Disarm an open folder, and close it."""
     try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except PermissionError:
-        # Between this and the next line nobody else can put a link here: the folder above is ours.
-        os.chmod(name, stat.S_IRWXU, dir_fd=folder)
-        return os.open(name, _FOLDER, dir_fd=folder)
+        # Without these rights nothing in it can be seen or moved.
+        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
+        found = [(entry.name, entry.is_dir) for entry in sorted_entries(folder)]
+        names = {folded_name(name) for name, _ in found}
+        for name, is_folder in found:
+            if is_git_name(name) or (is_folder and level >= MOST_LEVELS):
+                remove_at(folder, name)
+            elif is_folder:
+                _look(enter_to_change(folder, name), level + 1)
+            elif folded_name(name) == _HEAD and names & _SIGNS:
+                target = f"{name}.disarmed"
+                while folded_name(target) in names:
+                    target += "-"
+                rename_at(folder, name, target)
+    finally:
+        os.close(folder)

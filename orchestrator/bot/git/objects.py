@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from orchestrator.bot.git.hostgit import (
     storage_errors,
 )
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
@@ -515,5 +515,5 @@ def _remove_links_out(folder: Path, links: Iterable[str]) -> None:
         link = os.path.join(root, path)  # noqa: PTH118  a name of git's, joined as it is
         target = os.path.realpath(link)
         if target != root and not target.startswith(f"{root}/"):
-            with suppress(FileNotFoundError):
-                os.unlink(link)  # noqa: PTH108  a name
+            with ConfinedFolder(folder) as opened:
+                opened.remove(path)

@@ -348,7 +348,7 @@ SPELLINGS = (
 def test_names_that_some_file_system_takes_for_git(name: str, tmp_path: Path) -> None:
     assert is_git_name(name)
     write(tmp_path, {f"tree/deep/{name}/config": "x", f"tree/{name}": "gitdir: x", "tree/kept.txt": "x"})
-    disarm(tmp_path / "tree", tmp_path)
+    disarm(tmp_path / "tree")
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
     assert found == {"tree", "tree/kept.txt", "tree/deep"}
 
@@ -414,10 +414,10 @@ def run_git(folder: Path) -> None:
 def test_links_are_not_followed(tmp_path: Path) -> None:
     write(tmp_path, {"outside/.git/config": "x", "outside/HEAD": "x", "outside/refs/x": "x", "tree/a": "x"})
     (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
-    disarm(tmp_path / "tree", tmp_path)
+    disarm(tmp_path / "tree")
     (tmp_path / "second").symlink_to(tmp_path / "outside")
-    disarm(tmp_path / "second", tmp_path)
-    disarm(tmp_path / "missing", tmp_path)
+    disarm(tmp_path / "second")
+    disarm(tmp_path / "missing")
     assert (tmp_path / "outside/.git/config").exists()
     assert (tmp_path / "outside/HEAD").exists()
 
@@ -425,7 +425,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 def test_a_file_called_head_is_work_like_any_other(tmp_path: Path) -> None:
     write(tmp_path, {"tree/HEAD": "x", "tree/config": "x", "tree/bare/HEAD": "1", "tree/bare/refs/x": "x"})
     write(tmp_path, {"tree/bare/HEAD.disarmed": "in the way"})
-    disarm(tmp_path / "tree", tmp_path)
+    disarm(tmp_path / "tree")
     assert (tmp_path / "tree/HEAD").exists()
     assert (tmp_path / "tree/bare/HEAD.disarmed").read_text() == "in the way"
     assert (tmp_path / "tree/bare/HEAD.disarmed-").read_text() == "1"
@@ -442,7 +442,7 @@ def test_a_git_far_below(tmp_path: Path) -> None:
         descriptor = inner
     os.mkdir(".git", dir_fd=descriptor)
     os.close(descriptor)
-    disarm(folder, tmp_path)
+    disarm(folder)
     names = [name for _, folders, _ in os.walk(folder) for name in folders]
     assert set(names) == {"d" * 200}
     assert len(names) <= 101
@@ -461,7 +461,7 @@ tree = Path(sys.argv[1], "tree")
 (tree / "closed" / ".git").chmod(0o000)
 (tree / "closed").chmod(0o000)
 tree.chmod(0o500)
-disarm(tree, Path(sys.argv[1]))
+disarm(tree)
 """
 
 
