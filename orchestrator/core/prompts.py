@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.core.errors import ConfigurationError
 
@@ -105,6 +106,14 @@ def one_line(text: str, *, limit: int, keep: str = "") -> str:
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text; an ellipsis shows that some are missing."""
     return text if len(text) <= limit else f"{text[: max(limit - 1, 0)].rstrip()}…"
+
+
+def decomposed(text: str, form: Literal["NFD", "NFKD"]) -> str:
+    """Return the decomposed form of a text, with the marks of each letter in the order of the text.
+
+    The order that Unicode asks for takes quadratic time for a long row of marks.
+    """
+    return "".join(unicodedata.normalize(form, letter) for letter in text)
 
 
 def shown_path(path: str) -> str:

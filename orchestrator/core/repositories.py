@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.core.prompts import decomposed
+
 OWNER_AND_NAME = re.compile(
     r"(?P<owner>[A-Za-z0-9][A-Za-z0-9-]{0,38})/(?P<name>[A-Za-z0-9._-]{1,100}?)(?:\.git)?/?"
 )
@@ -98,7 +100,7 @@ def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
         name: a name, or a path with `\` or `/`.
         of: git's own name, `.git` or `.gitmodules`.
     """
-    parts = _SEPARATORS.split(name if name.isascii() else unicodedata.normalize("NFKD", name))
+    parts = _SEPARATORS.split(name if name.isascii() else decomposed(name, "NFKD"))
     return any(folded_name(part) == of or folded_name(_NOT_UTF_8.split(part)[0]) == of for part in parts)
 
 
@@ -111,7 +113,7 @@ def folded_name(name: str) -> str:
     """
     plain = name.lower()
     if not (name.isascii() and name.isprintable()):
-        compatible = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
+        compatible = decomposed(decomposed(name, "NFKD").casefold(), "NFKD")
         plain = "".join(letter for letter in compatible if unicodedata.category(letter)[0] not in "CM")
         plain = plain.translate(_LETTERS)
     plain = plain.partition(":")[0].strip(" ").rstrip(" .") or plain

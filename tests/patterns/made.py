@@ -92,7 +92,6 @@ MADE: dict[tuple[str, str], Examples] = {
     ("bot.evidence.past_changes", "f'(?<![\\\\w/])(?:GH-|#){real.pull}\\\\b'"): lambda: [
         r"(?<![\w/])(?:GH-|#)12\b"
     ],
-    ("bot.forge.github.repository", "pattern"): _of_a_limited_process,
     ("bot.git.hostgit", "pattern"): _kept,
     (
         "bot.policy.change_checks",
@@ -119,7 +118,6 @@ MADE: dict[tuple[str, str], Examples] = {
     ("bot.worker.candidates", "form"): lambda: [r"(?:review|line|comment)-[0-9]{1,20}", r"[0-9a-f]{40,64}"],
     ("engine.contracts.plan_json", "f'[^{kind}\\\\\\\\]*+(?>(?:\\\\\\\\.[^{kind}\\\\\\\\]*+)*)'"): _kept,
     ("engine.environments.patterns", "expression"): _ignore_rules,
-    ("engine.environments.search", "search.pattern"): _of_a_limited_process,
     ("engine.models.catalog", "row.pattern"): lambda: [row.pattern for row in catalog.KNOWN],
     ("engine.models.failures", "rule.words"): lambda: _any_case(
         rule.words for rule in (*failures._FIRST_RULES, *failures._REQUEST_RULES, *failures._STREAM_RULES)
@@ -140,7 +138,7 @@ MADE: dict[tuple[str, str], Examples] = {
     ): lambda: [rb"p\x00*+a\x00*+s\x00*+s"],
     ("engine.policy.secrets", "one.regex"): _secrets,
     ("engine.policy.shell", "f'^\\\\t*{re.escape(name)}$'"): lambda: [re.compile(r"^\t*EOF$", re.MULTILINE)],
-    ("engine.tools.limited_child", "pattern"): _of_a_limited_process,
+    ("engine.environments.limited_child", "pattern"): _of_a_limited_process,
     ("engine.tools.patches.formats", 'f"""{re.escape(heredoc[\'word\'])}[\'\\\\")]*"""'): lambda: [
         r"EOF['\")]*"
     ],

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.prompts import cut, fence_after
+from orchestrator.core.prompts import cut, decomposed, fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -198,7 +197,7 @@ def _indent(line: str) -> int:
 
 def slug(title: str) -> str:
     """Return a title as a short part of a branch name: ASCII letters, digits and hyphens, never empty."""
-    ascii_only = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
+    ascii_only = decomposed(title, "NFKD").encode("ascii", "ignore").decode("ascii")
     words = re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")
     return words[:_SLUG_CHARACTERS].strip("-") or "task"
 

@@ -66,10 +66,10 @@ def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
     if names and names[0] == "~":
         raise _refused(path, "~ is not expanded; use a path inside the repository")
     for name in names:
-        if is_git_name(name):
-            raise _refused(path, "tools do not enter .git, however it is spelled")
         if len(os.fsencode(name)) > _MAX_NAME_BYTES:
             raise _refused(path, f"a name in it is over {_MAX_NAME_BYTES} bytes long")
+        if is_git_name(name):
+            raise _refused(path, "tools do not enter .git, however it is spelled")
     if sum(len(os.fsencode(name)) + 1 for name in names) > _MAX_PATH_BYTES:
         raise _refused(path, f"it is over {_MAX_PATH_BYTES:,} bytes long")
     return names

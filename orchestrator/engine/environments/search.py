@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
 from orchestrator.engine.environments.commands import start_program
 from orchestrator.engine.environments.files import shown
+from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.environments.patterns import IgnoreRules, PathPattern, walk
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ It cannot occur in the text of the line itself, where quotes are escaped.
 """
 
 _CHUNK_BYTES = 65_536
+_BATCH_CHARS = 4_000_000
+_LINE_COST_CHARS = 100
 _NO_MATCH = 1
 _PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -91,7 +94,7 @@ async def grep_tree(
     """
     search = await asyncio.to_thread(_Search.prepare, tree, pattern, path, options)
     if ripgrep is None:
-        return await asyncio.to_thread(_grep_in_python, search)
+        return await _grep_in_python(search)
     return await _grep_with_ripgrep(ripgrep, search)
 
 
@@ -164,25 +167,48 @@ def _too_slow() -> ToolError:
     )
 
 
-def _grep_in_python(search: _Search) -> list[GrepMatch]:
-    """Search without ripgrep: slower, with Python's expressions; the time limit is checked between two files."""
-    try:
-        expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
-    except re.error as error:
-        raise _invalid_pattern(str(error)) from None
+async def _grep_in_python(search: _Search) -> list[GrepMatch]:
+    """Search without ripgrep: slower, with Python's expressions.
+
+    A model's expression can take time without end, so a limited process tries it on many lines at a time.
+    """
     deadline = time.monotonic() + _TIME_LIMIT_SECONDS
+    batches = _batches(search, deadline)
     found: list[GrepMatch] = []
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        asked = {"do": "lines", "pattern": search.pattern, "ignore_case": search.options.case_insensitive}
+        lines = "\n".join(match.text for match in batch).encode("utf-8", "surrogatepass")
+        answer = await in_child(asked, max(deadline - time.monotonic(), 0.0), data=lines)
+        if answer is None:
+            raise _too_slow()
+        if "invalid" in answer:
+            raise _invalid_pattern(answer["invalid"])
+        found += (
+            replace(batch[at], text=_cut_line(batch[at].text)) for at in answer["found"] if at < len(batch)
+        )
+        if len(found) >= search.options.max_results:
+            return found[: search.options.max_results]
+    return found
+
+
+def _batches(search: _Search, deadline: float) -> Iterator[list[GrepMatch]]:
+    """Yield the lines of the files that are searched, many at a time, and at least one list."""
     walked = (names for names, _ in walk(search.tree, search.base, search.rules))
+    batch: list[GrepMatch] = []
+    characters = 0
     for names in [search.base] if search.is_file else walked:
         if time.monotonic() > deadline:
             raise _too_slow()
-        if search.accepts(names):
-            for number, line in _text_lines(search.tree, names):
-                if expression.search(line):
-                    found.append(GrepMatch(shown("/".join(names)), number, _cut_line(line)))
-                    if len(found) >= search.options.max_results:
-                        return found
-    return found
+        if not search.accepts(names):
+            continue
+        name = shown("/".join(names))
+        for number, line in _text_lines(search.tree, names):
+            batch.append(GrepMatch(name, number, line))
+            characters += len(line) + _LINE_COST_CHARS
+            if characters >= _BATCH_CHARS:
+                yield batch
+                batch, characters = [], 0
+    yield batch
 
 
 def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:

@@ -26,6 +26,7 @@ from zlib import crc32
 
 from orchestrator.core.errors import ConfigurationError, MemoryStoreError, ModelNotFoundError, ProviderError
 from orchestrator.core.messages import Usage
+from orchestrator.core.prompts import decomposed
 from orchestrator.core.suggestions import install_command
 from orchestrator.engine.memory.items import significant_words
 from orchestrator.engine.models.base import BYTES_PER_TOKEN, count_of, paying, size_of_text
@@ -428,9 +429,7 @@ class WordPieces:
 def _words(text: str) -> Iterator[str]:
     """Yield words in lower case without accents; punctuation marks and ideographs are separate words."""
     spaced = "".join(map(_spaced, text))
-    plain = "".join(
-        sign for sign in unicodedata.normalize("NFD", spaced) if unicodedata.category(sign) != "Mn"
-    )
+    plain = "".join(sign for sign in decomposed(spaced, "NFD") if unicodedata.category(sign) != "Mn")
     for word in "".join(sign.lower() for sign in plain).split():
         start = 0
         for place, sign in enumerate(word):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError
+from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -21,7 +22,6 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.limited_child import in_child
 from orchestrator.engine.tools.textfile import is_pdf, read_bytes
 
 if TYPE_CHECKING:

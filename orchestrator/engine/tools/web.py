@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -20,7 +21,6 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.limited_child import in_child
 from orchestrator.engine.web.base import PageKind
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -52,6 +53,7 @@ _APP_ID = re.compile(r"ghs_([0-9]+)_")
 _APPS = frozenset({TokenKind.APP, TokenKind.WORKFLOW})
 """Kinds of tokens that have no user name."""
 _EXPIRY_FORM = "%Y-%m-%d %H:%M:%S %z"
+_PATTERN_SECONDS = 5.0
 _LATEST_RESET = 10**11
 """In seconds since 1970. A larger number is taken for an error."""
 QUOTAS = ("core", "graphql")
@@ -144,13 +146,22 @@ class BranchRule:
                 fits = pattern in text
             case "regex":
                 # GitHub does not document where a pattern may match, so the reading that refuses less is used.
-                try:
-                    fits = bool(re.fullmatch(pattern, text) if is_negated else re.search(pattern, text))
-                except re.error:
+                known = _fits_in_time(pattern, text, whole=is_negated)
+                if known is None:
                     return False
+                fits = known
             case _:
                 return False
         return fits if is_negated else not fits
+
+
+def _fits_in_time(pattern: str, text: str, *, whole: bool) -> bool | None:
+    """Return whether a repository's own pattern matches; None if it is invalid, or takes too long to know."""
+    from orchestrator.engine.environments.limited_child import in_child
+
+    asked = {"do": "fits", "pattern": pattern, "text": text, "whole": whole}
+    answer = asyncio.run(in_child(asked, _PATTERN_SECONDS))
+    return None if answer is None else answer.get("fits")
 
 
 class RestRepository:

@@ -243,6 +243,13 @@ def test_what_a_rule_refuses_for_sure(
     assert rule.refuses(BRANCH, "us@bots.example") == refuses
 
 
+@pytest.mark.slow(reason="waits for the end of a pattern's time")
+@pytest.mark.parametrize("negate", [True, False])
+def test_a_rule_whose_pattern_takes_too_long_refuses_nothing_for_sure(*, negate: bool) -> None:
+    said = {"operator": "regex", "pattern": r"^(?:\w+/?-?)*!$", "negate": negate}
+    assert not BranchRule("branch_name_pattern", 7, said).refuses(f"pullwright/issue-1-{'a' * 60}", "")
+
+
 DAY_SECONDS = 24 * 3600
 LONG_SECONDS = (KEPT_DAYS + 1) * DAY_SECONDS
 HIDDEN = "refs/pullwright/"

@@ -457,3 +457,12 @@ def test_rules_agree_with_git(sample: Path, git: Callable[..., str]) -> None:
         rules = IgnoreRules.of(tree)
         ours = [name for name in names if rules.ignored(tuple(name.split("/")), is_dir=False)]
     assert ours == ignored
+
+
+@pytest.mark.slow(reason="waits for the end of a search's time")
+async def test_an_expression_that_backtracks_ends_with_the_time_of_a_search(
+    sample: Path, plain: LocalEnvironment
+) -> None:
+    (sample / "row.txt").write_text("a" * 60 + "!")
+    with pytest.raises(ToolError, match="the search took over 20 seconds"):
+        await plain.grep(r"^(?:\w+a?)+$", "row.txt", GrepOptions())

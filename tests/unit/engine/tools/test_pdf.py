@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.tools.limited_child import in_child, pdf_pages
+from orchestrator.engine.environments.limited_child import in_child, pdf_pages
 from orchestrator.engine.tools.pdf import PageRange, PdfPages, read_pdf, shown_pages
 from orchestrator.engine.tools.textfile import is_pdf
 from tests.doubles.pdf_files import pdf

@@ -1,4 +1,4 @@
-"""Reads untrusted web pages and PDF documents in a process with limits of time and memory.
+"""Reads untrusted web pages and PDF documents, and tries foreign patterns, in a process with limits of time and memory.
 
 This file is both sides. `in_child` starts it as the main script of the process, which imports nothing else of
 this package. There it reads one line of JSON from standard input, and the bytes after it if the line says so,
@@ -345,12 +345,36 @@ def extract(page: str, url: str) -> dict[str, Any]:
     return {"title": " ".join("".join(parser.title).split()), "text": text[:MAX_EXTRACTED_CHARACTERS]}
 
 
+def _compiled(pattern: str, *, ignore_case: bool) -> re.Pattern[str] | str:
+    """Return a foreign pattern, or why it is invalid."""
+    try:
+        return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+    except (re.error, OverflowError, RecursionError) as error:
+        return str(error)
+
+
+def find_lines(pattern: str, ignore_case: bool, data: bytes) -> dict[str, Any]:  # noqa: FBT001  from JSON
+    """Return the indices of the lines in which the pattern matches."""
+    expression = _compiled(pattern, ignore_case=ignore_case)
+    if isinstance(expression, str):
+        return {"invalid": expression}
+    lines = data.decode("utf-8", "surrogatepass").split("\n")
+    return {"found": [index for index, line in enumerate(lines) if expression.search(line)]}
+
+
+def fits(pattern: str, text: str, whole: bool) -> dict[str, Any]:  # noqa: FBT001  from JSON
+    """Return whether the pattern matches the whole text, or any part of it."""
+    expression = _compiled(pattern, ignore_case=False)
+    if isinstance(expression, str):
+        return {"invalid": expression}
+    return {"fits": (expression.fullmatch if whole else expression.search)(text) is not None}
+
+
 def find_matches(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
     """Return where the pattern matches, as `[paragraph, start, end]`, without empty matches."""
-    try:
-        expression = re.compile(pattern, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        return {"invalid": str(error)}
+    expression = _compiled(pattern, ignore_case=True)
+    if isinstance(expression, str):
+        return {"invalid": expression}
     found: list[tuple[int, int, int]] = []
     for number, paragraph in enumerate(paragraphs):
         for match in expression.finditer(paragraph):
@@ -425,7 +449,7 @@ def _line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_DETAIL_CHARACTERS]
 
 
-WORK = {"extract": extract, "find": find_matches, "pages": pdf_pages}
+WORK = {"extract": extract, "find": find_matches, "fits": fits, "lines": find_lines, "pages": pdf_pages}
 """The functions that the parent process can request."""
 
 
