@@ -113,7 +113,9 @@ def _is_by_path(call: ast.Call, imported: dict[str, str]) -> bool:
         is_environment = owner.endswith(
             ("environment", "inner", "super()", "_box", "folder", "opened", "tree")
         )
-        return len(call.args) == _WITH_ARGUMENTS[function.attr] and not is_environment
+        return (
+            owner != "dataclasses" and len(call.args) == _WITH_ARGUMENTS[function.attr] and not is_environment
+        )
     return function.attr in _OF_PATHS
 
 

@@ -366,8 +366,7 @@ def _prune(folder: ConfinedFolder, path: str) -> None:
     """Remove folders above a path that are now empty, as git does."""
     for above in folders_above(path):
         try:
-            with folder.above(above) as (outer, name):
-                os.rmdir(name, dir_fd=outer)
+            folder.remove_empty(above)
         except OSError:
             return
 

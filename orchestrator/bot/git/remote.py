@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from orchestrator.bot.git.hostgit import error_for, printable_line, server_words
 from orchestrator.core.addresses import holds_credential
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import (
     PushRejectedError,
     RemoteRateLimitError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.core.redaction import Credential
 
 _MOST_SHOWN = 100
+_MOST_HEAD_BYTES = 4_096
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -122,9 +125,11 @@ class Remote:
         """
         if self.folder is None:
             return False
-        for head in (self.folder / ".git" / "HEAD", self.folder / "HEAD"):
-            if head.is_file():
-                return is_commit_id(head.read_bytes().decode("ascii", "replace").strip())
+        with suppress(OSError), ConfinedFolder(self.folder) as folder:
+            for head in (".git/HEAD", "HEAD"):
+                if folder.is_file(head):
+                    content = folder.beginning(head, _MOST_HEAD_BYTES)
+                    return is_commit_id(content.decode("ascii", "replace").strip())
         return False
 
     def current_credential(self) -> Credential | None:

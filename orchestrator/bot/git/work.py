@@ -57,6 +57,7 @@ _PROPOSING = "cannot read the change to propose"
 _MESSAGE = "What was changed in a conversation"
 _REMOTES = "refs/remotes/"
 _MOST_NAMED = 5
+_MOST_SHALLOW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +268,9 @@ class ChangeMaker:
             known = alternates.read_bytes() if alternates.is_file() else b""
             if line not in known.splitlines(keepends=True):
                 alternates.write_bytes(known + line)
-            if (theirs / "shallow").is_file():
-                shutil.copyfile(theirs / "shallow", ours / "shallow")
+            with suppress(FileNotFoundError), ConfinedFolder(theirs) as folder:
+                content = folder.read("shallow", _MOST_SHALLOW_BYTES)
+                (ours / "shallow").write_bytes(content)
 
 
 def copy_index(source: Path, target: Path) -> None:
