@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -341,6 +342,7 @@ def end_git_when(stop_requested: Callable[[], bool]) -> None:
 _TIME_LIMIT_SECONDS = 1800.0
 _STOP_GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
+_PAUSE_SECONDS = 0.01
 
 # While GitPython loads it runs `git version` under the user's configuration, and fails if that is broken.
 # With these it finds no program and says nothing; ours is named in each command.
@@ -550,16 +552,27 @@ def _end(process: Git.AutoInterrupt) -> None:
 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:
-    """Stop git and the programs that it started."""
+    """Stop git and the programs that it started, also those that are deaf to SIGTERM and outlive it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(running.pid, number)
-        try:
-            # Not `communicate`: a signal may have struck in the middle of it, and left it half done.
-            running.wait(timeout=_STOP_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        return
+        if _has_ended(running.pid):
+            break
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)  # its number is not reused before it is waited for
+    # Not `communicate`: a signal may have struck in the middle of it, and left it half done.
+    with suppress(subprocess.TimeoutExpired):
+        running.wait(timeout=_STOP_GRACE_SECONDS)
+
+
+def _has_ended(process: int) -> bool:
+    """Wait a short time for the end of a child, and return whether it came. The child is not reaped."""
+    end = time.monotonic() + _STOP_GRACE_SECONDS
+    while os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > end:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    return True
 
 
 def decode_paths(output: bytes) -> list[str]:

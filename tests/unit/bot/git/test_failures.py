@@ -6,27 +6,30 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.bot.git.hostgit import (
     GitResult,
+    HostGit,
+    end_git_when,
     error_for,
     main_line,
     server_words,
     storage_errors,
     without_trace,
 )
-from orchestrator.bot.git.remote import PAUSES_SECONDS, RetrySchedule, push_error
+from orchestrator.bot.git.remote import PAUSES_SECONDS, Remote, RetrySchedule, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
 from tests.doubles.commits import commit_touched
+from tests.doubles.forked import Forked
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orchestrator.bot.git.clone import Clone
 
 
@@ -274,6 +277,88 @@ def test_a_disk_that_is_full_while_cloning(
     with pytest.raises(DiskFullError):
         clone(source, tmp_path / "runs")
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+_STAYS = "trap '' TERM HUP INT\n(trap '' TERM HUP INT; exec sleep 600) &\nexec sleep 600\n"
+"""Programs that are deaf, git and one that it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeafGit:
+    """A git that does not end by itself.
+
+    Attributes:
+        pipe: what it and the program that it starts hold open.
+        path: the PATH on which it is.
+    """
+
+    pipe: Path
+    path: str
+
+
+@pytest.fixture
+def deaf_git(tmp_path: Path) -> DeafGit:
+    folder, pipe = tmp_path / "bin", tmp_path / "pipe"
+    folder.mkdir()
+    os.mkfifo(pipe)
+    (folder / "git").write_text(f"#!/bin/sh\nexec 9> {pipe}\necho started >&9\n{_STAYS}")
+    (folder / "git").chmod(0o755)
+    return DeafGit(pipe, f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+class Waiting(threading.Thread):
+    """Runs a command of git in a context of its own."""
+
+    def __init__(self, folder: Path, stop: threading.Event, remote: Remote | None = None) -> None:
+        super().__init__()
+        self._git, self._stop_requested, self._remote = HostGit(folder), stop, remote
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        end_git_when(self._stop_requested.is_set)
+        try:
+            self._git.run("version", doing="cannot ask", remote=self._remote)
+        except WorkspaceError as error:
+            self.error = error
+
+
+def test_git_and_what_it_started_end_with_the_stop_of_the_run(
+    deaf_git: DeafGit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", deaf_git.path)
+    stop, place = threading.Event(), tmp_path.as_uri()
+    remote = Remote(place, place, "file", "", lambda: None, tmp_path, stop.is_set)
+    both = [Waiting(tmp_path, stop), Waiting(tmp_path, stop, remote)]
+    for waiting in both:
+        waiting.start()
+    with deaf_git.pipe.open() as pipe:
+        assert [pipe.readline() for _ in both] == ["started\n"] * 2
+        stop.set()
+        assert pipe.read() == ""  # nobody has the pipe any more
+    for waiting in both:
+        waiting.join()
+    assert [str(waiting.error) for waiting in both] == ["cannot ask: interrupted"] * 2
+
+
+def test_git_and_what_it_started_end_with_the_death_of_the_program(deaf_git: DeafGit, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.core.watchdog import start_watchdog
+
+start_watchdog()
+HostGit(Path({str(tmp_path)!r})).run("version", doing="cannot ask")
+"""
+    with Path(os.devnull).open("r+b") as nothing:
+        environ = {**os.environ, "PATH": deaf_git.path}
+        process = Forked((), (nothing.fileno(),) * 3, environ=environ, code=code)
+    try:
+        with deaf_git.pipe.open() as pipe:
+            assert pipe.readline() == "started\n"
+            process.kill()
+            assert pipe.read() == ""
+    finally:
+        process.kill()
 
 
 _INTERRUPTED = """
