@@ -21,7 +21,7 @@ from orchestrator.core.errors import ConfigurationError
 from tests.doubles.journals import Journals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from starlette.types import ASGIApp
@@ -62,7 +62,7 @@ def no_fleet() -> str:
     raise ConfigurationError("there is no fleet here")
 
 
-def make_scene(folder: Path, database: str = "") -> DashboardScene:
+def make_scene(folder: Path, database: str = "", redact: Callable[[str], str] = str) -> DashboardScene:
     home = Home(folder / "home")
     clock = ManualClock(NOW)
     known = BrowserSecrets(NAME, "the-token", "the-session")
@@ -70,7 +70,7 @@ def make_scene(folder: Path, database: str = "") -> DashboardScene:
     page = Dashboard(
         RunStore(home),
         TaskActions(home, {}, environ, folder, clock, begin_seconds=60.0),
-        Pages(known.form, str(home.runs), str, zone=UTC),
+        Pages(known.form, str(home.runs), redact, zone=UTC),
         known,
         clock,
         DayCap(3.0),
