@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -16,6 +15,7 @@ from urllib.parse import quote
 from orchestrator.bot.forge.base import RequestQuota, TokenKind
 from orchestrator.bot.forge.github.calls import BACKOFF_SECONDS, ApiRequest, Calls, CallTiming, Transport
 from orchestrator.bot.forge.github.parsing import LOGIN, to_repository
+from orchestrator.core import event_loop
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -160,7 +160,7 @@ def _fits_in_time(pattern: str, text: str, *, whole: bool) -> bool | None:
     from orchestrator.engine.environments.limited_child import in_child
 
     asked = {"do": "fits", "pattern": pattern, "text": text, "whole": whole}
-    answer = asyncio.run(in_child(asked, _PATTERN_SECONDS))
+    answer = event_loop.run(in_child(asked, _PATTERN_SECONDS))
     return None if answer is None else answer.get("fits")
 
 
