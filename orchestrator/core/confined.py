@@ -273,7 +273,7 @@ class ConfinedFolder:
             size = os.fstat(file.fileno()).st_size
             content = file.read(max_bytes + 1) if size <= max_bytes else b""
         if max(size, len(content)) > max_bytes:
-            raise UnsuitableFileError(errno.EOVERFLOW, f"is over the limit of {max_bytes:,} bytes", path)
+            raise UnsuitableFileError(errno.EOVERFLOW, f"has more than {max_bytes:,} bytes", path)
         return content
 
     def beginning(self, path: str, max_bytes: int) -> bytes:

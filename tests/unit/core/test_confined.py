@@ -50,7 +50,7 @@ _BAD: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "link out": (lambda at, out: at.symlink_to(out / "profile"), "is a symbolic link, and links are not followed"),
     "link to a device": (lambda at, _: at.symlink_to("/dev/zero"), "is a symbolic link, and links are not followed"),
     "link to nothing": (lambda at, _: at.symlink_to("nothing"), "is a symbolic link, and links are not followed"),
-    "sparse file": (lambda at, _: _sparse(at), "is over the limit of 1,000 bytes"),
+    "sparse file": (lambda at, _: _sparse(at), "has more than 1,000 bytes"),
 }  # fmt: skip
 
 

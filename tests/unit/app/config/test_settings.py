@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -254,6 +256,37 @@ def test_a_file_that_is_none_or_no_text_is_named(place: Place) -> None:
     place.local.write_text("#" * 999_990 + "\nlabel = 'x'\n")
     with pytest.raises(ConfigurationError, match=r"pullwright\.toml has more than 1,000,000 bytes"):
         place.load()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link out", "link to an endless file", "endless"])
+def test_the_file_of_a_folder_is_a_regular_file_and_nothing_else_is_opened(place: Place, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(place.local)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(place.local))
+    elif kind == "link out":
+        (place.cwd.parent / "secret").write_text("label = 'read'\n")
+        place.local.symlink_to(place.cwd.parent / "secret")
+    elif kind == "link to an endless file":
+        place.local.symlink_to("/dev/zero")
+    else:
+        with place.local.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(
+        ConfigurationError, match=r"pullwright\.toml (is|has) .*: make it a regular file, or remove it$"
+    ):
+        place.load()
+
+
+def test_the_users_file_may_be_a_link_and_is_no_pipe(place: Place) -> None:
+    own = place.cwd.parent / "own.toml"
+    own.write_text("label = 'mine'\n")
+    (place.cwd / "link.toml").symlink_to(own)
+    assert place.load(PULLWRIGHT_CONFIG=str(place.cwd / "link.toml")).settings.label == "mine"
+    os.mkfifo(place.cwd / "pipe.toml")
+    with pytest.raises(ConfigurationError, match=r"it is a pipe, and this file is read more than once"):
+        place.load(PULLWRIGHT_CONFIG=str(place.cwd / "pipe.toml"))
 
 
 def test_the_users_file_is_where_the_platform_keeps_it() -> None:
