@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions,
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.sandbox.container import ContainerSandbox
+from orchestrator.engine.environments.sandbox.container import ContainerSandbox, _as_text
 from orchestrator.engine.environments.sandbox.container_engine import (
     ContainerEngine,
     ContainerImage,
@@ -402,3 +403,21 @@ asyncio.run(main())
             running.wait()
         while subprocess.run(asked, capture_output=True, check=True).stdout:
             pass  # the test's own time limit
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "sh"])
+def test_a_script_that_comes_in_a_variable_is_the_same_and_leaves_the_input_alone(shell: str) -> None:
+    """As a command with an input of its own gets it: `printf %b` gives back every byte."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    text = "".join(map(chr, range(1, 256))).replace("'", "") + "\\n\\0101 %s $HOME `x` ü"
+    script = f"printf '%s' '{text}'\ncat\n".encode()
+    given = {"PULLWRIGHT_SCRIPT": _as_text(script), "PATH": os.environ["PATH"]}
+    words = [shell, "-c", 'eval "$(printf %b "$PULLWRIGHT_SCRIPT")"']
+    done = subprocess.run(words, env=given, input=b"-input", capture_output=True, check=True)
+    assert done.stdout == text.encode() + b"-input"
+
+
+def test_a_script_in_a_variable_is_not_too_long() -> None:
+    with pytest.raises(OSError, match="Argument list too long"):
+        _as_text(b"x" * 131_072)
