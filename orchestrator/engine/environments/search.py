@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,8 @@ _CHUNK_BYTES = 65_536
 _BATCH_CHARS = 4_000_000
 _LINE_COST_CHARS = 100
 _NO_MATCH = 1
+_PLAIN_NAME = re.compile(r"[\w.-]+")
+_MOST_LOOKED_FOLDERS = 500
 _PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -107,6 +110,8 @@ class _Search:
         is_file: whether `base` is a file; it is then searched even if the rules exclude it.
         rules: None if an ignored folder was named explicitly.
         wanted: the file filter, if there is one.
+        excluded: paths of ignored folders near the top, which ripgrep leaves out. It reads no rules itself, because
+            a `.gitignore` may be a named pipe.
     """
 
     tree: ConfinedTree
@@ -116,6 +121,7 @@ class _Search:
     is_file: bool
     rules: IgnoreRules | None
     wanted: PathPattern | None
+    excluded: tuple[str, ...] = ()
 
     @classmethod
     def prepare(cls, tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -> _Search:
@@ -129,7 +135,9 @@ class _Search:
             raise FileUnreadableError(f"{path} is neither a file nor a folder")
         base = tree.split(path)
         wanted = PathPattern.for_filter(options.glob_filter) if options.glob_filter else None
-        return cls(tree, pattern, options, base, found.is_file, _rules_for(tree, base), wanted)
+        rules = _rules_for(tree, base)
+        excluded = tuple(_ignored_folders(tree, base, rules)) if rules is not None and found.is_dir else ()
+        return cls(tree, pattern, options, base, found.is_file, rules, wanted, excluded)
 
     def accepts(self, names: tuple[str, ...]) -> bool:
         """Return whether the result may contain lines of this file."""
@@ -149,6 +157,24 @@ def _rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
     """Return the rules for a search in a folder; None if the folder itself is an ignored one."""
     rules = IgnoreRules.of(tree)
     return None if rules.ignored(base, is_dir=True) else rules
+
+
+def _ignored_folders(tree: ConfinedTree, base: tuple[str, ...], rules: IgnoreRules) -> Iterator[str]:
+    """Yield the topmost ignored folders whose paths are plain patterns. Deep ones are filtered from the result."""
+    waiting = deque([base])
+    looked = 0
+    while waiting and looked < _MOST_LOOKED_FOLDERS:
+        names = waiting.popleft()
+        looked += 1
+        with suppress(ToolError):  # no permission, or removed meanwhile
+            for entry in tree.entries(names):
+                below = (*names, entry.name)
+                if not entry.is_dir:
+                    continue
+                if not rules.ignored(below, is_dir=True):
+                    waiting.append(below)
+                elif all(map(_PLAIN_NAME.fullmatch, below)):
+                    yield "/".join(below)
 
 
 def _cut_line(line: str) -> str:
@@ -287,13 +313,13 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
         names = []  # ripgrep's patterns may differ from ours, so it gets none
     return [
         *("--json", "--no-config", "--no-follow", "--no-messages", "--hidden"),
-        *("--no-ignore-parent", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
-        "--no-require-git" if search.rules is not None else "--no-ignore",
+        "--no-ignore",
         *("--crlf", "--sort=path"),
         f"--max-filesize={_MAX_FILE_BYTES}",
         f"--max-count={options.max_results}",
         "--ignore-case" if options.case_insensitive else "--case-sensitive",
         *(f"--glob={name}" for name in names),
+        *(f"--glob=!/{path}" for path in search.excluded),
         "--iglob=!.git",  # after the filter, because the last match decides
         *("-e", search.pattern, "--", "./" + "/".join(search.base)),
     ]

@@ -466,3 +466,18 @@ async def test_an_expression_that_backtracks_ends_with_the_time_of_a_search(
     (sample / "row.txt").write_text("a" * 60 + "!")
     with pytest.raises(ToolError, match="the search took over 20 seconds"):
         await plain.grep(r"^(?:\w+a?)+$", "row.txt", GrepOptions())
+
+
+@pytest.mark.parametrize("ripgrep", [find_ripgrep(), None], ids=["ripgrep", "python"])
+async def test_rules_that_are_a_pipe_stop_no_search(tmp_path: Path, ripgrep: str | None) -> None:
+    """Ripgrep would wait for a writer; it gets the ignored folders from our own reader of rules."""
+    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    for place in ("", "sub", "sub/deep"):
+        (tmp_path / place / "file.txt").write_text("needle\n")
+    os.mkfifo(tmp_path / ".gitignore")
+    (tmp_path / "sub" / ".gitignore").write_text("deep/\n")
+    os.mkfifo(tmp_path / "sub" / "deep" / ".gitignore")
+    os.mkfifo(tmp_path / "sub" / ".ignore")
+    with ConfinedTree(tmp_path) as tree:
+        found = await grep_tree(tree, "needle", ".", GrepOptions(), ripgrep)
+    assert [one.path for one in found] == ["file.txt", "sub/file.txt"]
