@@ -7,6 +7,7 @@ else gets its `Redactor` passed in.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -25,6 +26,8 @@ _CONTEXT_CHARS = 256
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b\x0c\x0e-\x1f]"
 )
+CLOSED = frozenset({errno.EIO, errno.EPIPE})
+"""A terminal that was closed, and a pipe without a reader. On standard output the latter is an error, as `head` wants it."""
 _LAYOUT = re.compile(rf"[\r\n]|{_CONTROL.pattern}")
 
 
@@ -53,7 +56,8 @@ def redact_terminal() -> Callable[[], None]:
     if isinstance(sys.stdout, RedactedOutput):
         return lambda: None
     before, _process = (sys.stdout, sys.stderr), _Known(dict(os.environ))
-    out, err = (RedactedOutput(stream, _process) for stream in before)
+    out = RedactedOutput(sys.stdout, _process)
+    err = RedactedOutput(sys.stderr, _process, gone=CLOSED)
     sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
 
     def end() -> None:
@@ -109,10 +113,19 @@ class RedactedOutput:
     Args:
         stream: the stream to write to.
         redactor: returns what finds the secrets; it is called late, because that takes a while to load.
+        gone: the errors after which nobody reads any more. The program goes on and saves its work, so what
+            follows is dropped.
     """
 
-    def __init__(self, stream: TextIO, redactor: Callable[[], Redactor]) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        redactor: Callable[[], Redactor],
+        *,
+        gone: frozenset[int] = frozenset({errno.EIO}),
+    ) -> None:
         self._stream = stream
+        self._gone = gone
         self._redactor = redactor
         self._shown = ""
         self._held: list[str] = []
@@ -141,22 +154,22 @@ class RedactedOutput:
         clean = as_json_text(self._redactor().redact_value(value), indent=indent)
         with self._lock:
             self._release()
-            self._stream.write(f"{clean}\n")
-            self._stream.flush()
+            self._put(f"{clean}\n")
+            self._put(flush=True)
             self._shown = ""
 
     def write_fixed(self, text: str) -> None:
         """Write a text that is written in the program (see `print_fixed`)."""
         with self._lock:
             self._release()
-            self._stream.write(text)
+            self._put(text)
             self._shown = ""
 
     def flush(self) -> None:
         """Write what was held back."""
         with self._lock:
             self._release()
-            self._stream.flush()
+            self._put(flush=True)
 
     @property
     def buffer(self) -> _Bytes:
@@ -174,7 +187,20 @@ class RedactedOutput:
             return
         self._held = []
         shown, self._shown = self._shown, (self._shown + new)[-_CONTEXT_CHARS:]
-        self._stream.write(redacted_after(shown, new, self._redactor()))
+        self._put(redacted_after(shown, new, self._redactor()))
+
+    def _put(self, text: str = "", *, flush: bool = False) -> None:
+        try:
+            self._stream.write(text)
+            if flush:
+                self._stream.flush()
+        except OSError as error:
+            if error.errno not in self._gone:
+                raise
+            # The stream keeps what it could not write, and tries again with the next text.
+            nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(nothing, self._stream.fileno())
+            os.close(nothing)
 
 
 class _Bytes:

@@ -29,8 +29,11 @@ def run(work: Coroutine[Any, Any, _Result], *, threads_seconds: float = THREADS_
     Args:
         threads_seconds: how long the end waits for the threads of `asyncio.to_thread`.
     """
-    with asyncio.Runner(loop_factory=lambda: _Loop(threads_seconds)) as runner:
-        return runner.run(work)
+    try:
+        with asyncio.Runner(loop_factory=lambda: _Loop(threads_seconds)) as runner:
+            return runner.run(work)
+    finally:
+        work.close()  # Ctrl+C may have come before it began
 
 
 def on_ending_signals(

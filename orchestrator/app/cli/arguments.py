@@ -23,6 +23,8 @@ QUESTION = 4
 LIMIT = 5
 REFUTED = 6
 INTERRUPTED = 130
+KILLED = 137
+"""128 + SIGKILL: what a shell reports after the watchdog ended the program (`orchestrator.core.watchdog`)."""
 
 MEANINGS: dict[int, str] = {
     DONE: "done: a pull request was proposed, or planned with --dry-run; ask, chat: answered; verify-pr: all claims hold",
@@ -33,6 +35,7 @@ MEANINGS: dict[int, str] = {
     LIMIT: "a limit was reached",
     REFUTED: "verify-pr: a claim of the pull request does not hold, or its tests fail",
     INTERRUPTED: "interrupted",
+    KILLED: "killed: the program did not end within 10 seconds after it was told to",
 }
 
 _OUTCOMES = {

@@ -69,6 +69,8 @@ def chat(options: argparse.Namespace) -> int:
     talk = Chat(options)
     try:
         return event_loop.run(talk.run())
+    except asyncio.CancelledError:  # a signal came before the first message could be read
+        return INTERRUPTED
     finally:
         talk.close_traces()
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from orchestrator.app.terminal import RedactedOutput, known_secrets, redact_terminal
+from orchestrator.app.terminal import CLOSED, RedactedOutput, known_secrets, redact_terminal
 from orchestrator.app.words import visible_characters
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import Redactor
@@ -163,3 +165,28 @@ def test_an_error_that_nobody_handles_and_warnings_are_redacted() -> None:
     assert done.stdout == f"held {REPLACEMENT}"
     assert f"RuntimeError: {REPLACEMENT}" in done.stderr
     assert f"warned {REPLACEMENT}" in done.stderr
+
+
+def test_a_terminal_that_is_closed_and_progress_without_a_reader_end_no_work() -> None:
+    master, slave = os.openpty()
+    reading, writing = os.pipe()
+    with os.fdopen(slave, "w") as terminal, os.fdopen(writing, "w") as pipe:
+        os.close(master)
+        os.close(reading)
+        for output in (RedactedOutput(terminal, Redactor), RedactedOutput(pipe, Redactor, gone=CLOSED)):
+            for _ in range(3):
+                output.write("working\n")
+                output.flush()
+
+
+def test_a_result_without_a_reader_is_an_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        output = RedactedOutput(pipe, Redactor)
+        output.write("a result\n")
+        with pytest.raises(BrokenPipeError):
+            output.flush()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, writing)  # what the stream has kept is written when it is closed
+        os.close(nothing)
