@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +14,7 @@ from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
 from orchestrator.bot.git.objects import Trees, commit_at, commit_of, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
+from orchestrator.core.confined import ConfinedFolder, file_kind
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.base import Identity
     from orchestrator.bot.git.hostgit import GitResult
     from orchestrator.bot.git.remote import Remote
+    from orchestrator.core.confined import Entry
 
 _BRANCH = "main"
 IdKind = Literal["sha1", "sha256"]
@@ -76,6 +80,9 @@ def _data(text: str) -> bytes:
 
 
 _MOST_FILE_BYTES = 5_000_000
+_MOST_POINTER_BYTES = 4_096
+_POINTER, _SHARED = b"gitdir:", "commondir"
+"""https://git-scm.com/docs/gitrepository-layout"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +108,12 @@ def locate(folder: Path) -> Located:
     """Find the repository of a folder as git does, upwards from inside a working tree.
 
     A folder without a repository, or with one that git does not trust, is returned unchanged.
+
+    Raises:
+        WorkspaceError: git would wait for a file of the repository.
     """
     start = folder.resolve()
+    refuse_special_files(start)
     git, doing = HostGit(start), f"cannot read {folder}"
 
     def ask(*words: str) -> str | None:
@@ -131,6 +142,67 @@ def locate(folder: Path) -> Located:
     return Located(place, home, without_credential(origin), git_dir=own)
 
 
+def refuse_special_files(start: Path) -> None:
+    """Check that git, which opens files of a repository by their paths, will not wait for one.
+
+    Args:
+        start: a folder; the repository is looked for from here upwards.
+
+    Raises:
+        WorkspaceError: something in the git directory is a named pipe or a device, or a link to one.
+    """
+    for git_dir in filter(None, map(_git_dir_in, (start, *start.parents))):
+        with storage_errors(f"cannot look at {git_dir}"):
+            for path, mode in _read_by_name(git_dir):
+                # Git's own monitor of files leaves a socket there, which nothing waits for.
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+                    raise WorkspaceError(f"{path} is {file_kind(mode)}, and git would wait for it: remove it")
+            if os.path.lexists(git_dir / "HEAD"):  # else git goes on further up
+                return
+
+
+def _read_by_name(git_dir: Path) -> Iterator[tuple[Path, int]]:
+    """Yield what git opens in a git directory, and in the one that it shares with others, with the mode."""
+    if not git_dir.is_dir():
+        with suppress(FileNotFoundError):
+            yield git_dir, git_dir.stat().st_mode
+        return
+    with ConfinedFolder(git_dir) as opened:
+        for path, entry in opened.walk(enters=_is_entered, on_error=lambda _path, _error: None):
+            place = git_dir / path
+            if not entry.is_link:
+                yield place, entry.mode
+            elif place.exists():
+                yield place, place.stat().st_mode
+        shared = opened.beginning(_SHARED, _MOST_POINTER_BYTES) if opened.is_file(_SHARED) else b""
+    if shared and (common := (git_dir / os.fsdecode(shared.strip())).resolve()) != git_dir:
+        yield from _read_by_name(common) if not (common / _SHARED).exists() else ()
+
+
+def _git_dir_in(folder: Path) -> Path | None:
+    """Return the git directory of a folder, or what is at its place; None if there is none."""
+    place = folder / ".git"
+    if place.is_file():
+        with suppress(OSError), ConfinedFolder(folder) as opened:
+            pointer = opened.beginning(".git", _MOST_POINTER_BYTES)
+            if pointer.startswith(_POINTER):
+                return (folder / os.fsdecode(pointer.removeprefix(_POINTER).strip())).resolve()
+        return None
+    if os.path.lexists(place):
+        return place.resolve()
+    is_bare = (
+        os.path.lexists(folder / "HEAD") and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+    )
+    return folder if is_bare else None
+
+
+def _is_entered(path: str, _entry: Entry) -> bool:
+    """Return whether git opens files of a folder in the git directory by names that are no digests."""
+    return path in {"info", "objects", "objects/info", "objects/pack", "worktrees"} or path.startswith(
+        ("refs", "worktrees/")
+    )
+
+
 class LocalRepository:
     """A bare repository or a work tree.
 
@@ -146,6 +218,7 @@ class LocalRepository:
         folder = path.resolve()
         if not folder.is_dir():
             raise WorkspaceError(f"{path} is not a folder" if folder.exists() else f"{path} does not exist")
+        refuse_special_files(folder)
         self._git = HostGit(folder, git_dir or self._find_git_dir(folder))
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()

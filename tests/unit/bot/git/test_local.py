@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.git.local import LocalRepository, locate
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import git, write
 
@@ -34,6 +35,44 @@ def test_it_is_read_where_it_lies(repository: LocalRepository) -> None:
     assert repository.read_file("README.md", heads["main"]) == "# Example\n"
     assert repository.read_file("src/calc.py", heads["main"]) == "def add(a, b):\n    return a - b\n"
     assert repository.read_file("README.md", heads["main"]) == "# Example\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["HEAD", "config", "index", "packed-refs", "info/exclude", "refs/heads/main", "objects/info/alternates"],
+)
+@pytest.mark.parametrize("kind", ["named pipe", "link to a device"])
+def test_git_is_not_asked_where_it_would_wait(repository: LocalRepository, path: str, kind: str) -> None:
+    """Of the git directory itself, and of the one that a second work tree shares."""
+    top = repository.path
+    git_dir = next(
+        one for one in (top.parents[1] / "source" / ".git", top / ".git", top) if (one / "HEAD").is_file()
+    )
+    (git_dir / path).parent.mkdir(exist_ok=True)
+    (git_dir / path).unlink(missing_ok=True)
+    if kind == "named pipe":
+        os.mkfifo(git_dir / path)
+    else:
+        (git_dir / path).symlink_to("/dev/zero")
+    for ask in (locate, LocalRepository):
+        with pytest.raises(
+            WorkspaceError, match=f"{path} is a (named pipe|device), and git would wait for it: remove it"
+        ):
+            ask(top)
+
+
+def test_git_goes_on_further_up_where_a_git_folder_is_empty(source: Path) -> None:
+    (source / "src" / ".git").mkdir()
+    (source / ".git" / "index").unlink(missing_ok=True)
+    os.mkfifo(source / ".git" / "index")
+    with pytest.raises(WorkspaceError, match="index is a named pipe"):
+        locate(source / "src")
+
+
+def test_the_socket_of_gits_own_monitor_hinders_nothing(source: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(source / ".git" / "fsmonitor--daemon.ipc"))
+    assert locate(source).is_repository
 
 
 @pytest.mark.parametrize(
