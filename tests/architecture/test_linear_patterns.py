@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.patterns.backtracking import FULLMATCH, MATCH, MOST_STEPS, SEARCH, Prover
-from tests.patterns.collection import AT_PLACE, ProgramPattern, all_patterns, unused_examples
+from tests.patterns.collection import all_patterns, unused_examples, uses_of
+from tests.patterns.made import SHORT_TEXTS
 from tests.tables import table
-
-SHORT_TEXTS = {
-    "app.onboarding.files pattern": "in the program's own workflow",
-    "bot.policy.change_checks '|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))": (
-        "in a path of at most 4,096 characters, _MOST_PATH_CHARS"
-    ),
-    "bot.policy.markup_reader._LOOSE_TAG": "the first `<` at which it fails ends the text: the tag is not closed",
-    "bot.policy.markup_reader._ANGLE_ADDRESS": "once behind each `](`, and a text with these ends at its `<`",
-    "bot.policy.markup_reader._TITLE_AND_END": "once behind each address, and a title ends at the next quote",
-    "bot.verification.trees._RUST_TESTS": "at one place: the last `#[cfg(test)]` that begins a line",
-    "engine.contracts.json_plan._OPEN_FENCE": "in the 20 characters before a plan, _FENCE_CHARS",
-    "engine.contracts.json_plan._END_OF_ANSWER": "once behind each object, in the text up to the next one",
-    "engine.contracts.json_plan._SENTENCE": "once behind each object, in the text up to the next one",
-    "engine.contracts.plan_json._NUMBER": "at one place: where it fails, reading ends",
-    "engine.contracts.plan_json._CUT_NUMBER": "at one place: where it fails, reading ends",
-    "engine.environments.patterns._PIECES": "in a file pattern of at most 1,000 characters, _MAX_PATTERN_CHARS",
-    "engine.models.failures rule.words": "in 8,000 characters of an error, _MAX_READ_CHARACTERS",
-    "engine.models.refusals._TOO_LONG": "in 8,000 characters of an error, failures._MAX_READ_CHARACTERS",
-    "engine.policy.secret_decoding._NAMED_LETTER": "in the name of a character in the Unicode tables",
-    "engine.policy.secret_values._JWT_HEADER": "in a secret that the user himself set",
-    "engine.policy.shell._TOKEN": "at one place: where it fails, reading ends",
-}
-"""Patterns that would take longer in a search over any text, each with what bounds the text that they meet."""
-
-
-def uses_of(pattern: ProgramPattern) -> set[str]:
-    known = {"fullmatch": {FULLMATCH}, "match": {MATCH}}
-    searches = {"search", "sub", "subn", "split", "findall", "finditer", AT_PLACE}
-    unknown = {SEARCH, FULLMATCH}
-    uses = pattern.uses or {"other"}
-    return set().union(*(known.get(use, {SEARCH} if use in searches else unknown) for use in uses))
 
 
 def faults() -> dict[str, str]:
@@ -162,3 +136,48 @@ def test_a_finding_has_a_text_that_shows_it() -> None:
 @pytest.mark.parametrize("pattern", [r"(?P<a>a+)(?(a)b|c)", r"(['\"])(?:(?!\1).)*\1", r"(?i)straße|ﬁ+"])
 def test_rarer_parts_are_understood(pattern: str) -> None:
     Prover(re.compile(pattern), FULLMATCH).findings()
+
+
+def pumped(*arguments: str) -> tuple[int, list[str]]:
+    """Run the pumps in a process of their own, which a pattern without end cannot keep."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.patterns.pumps", *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t:_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]",
+        r"(?is)\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b",
+    ],
+)
+@pytest.mark.slow(reason="a pattern that takes time without end is given some seconds")
+def test_the_pumps_find_what_was_once_in_the_program(pattern: str) -> None:
+    status, lines = pumped("1", pattern)
+    assert status == -signal.SIGVTALRM or any(line.startswith("SLOW ") for line in lines)
+
+
+def test_the_pumps_find_quadratic_time() -> None:
+    status, lines = pumped("1", r"\s+$", r"(?<!\d)(\d+) ?([a-z]+)", r"(?s)<!--.*?-->")
+    assert status == 0
+    assert [line.partition(":")[0] for line in lines if line.startswith("SLOW")] == [
+        r"SLOW \s+$",
+        "SLOW (?s)<!--.*?-->",
+    ]
+
+
+@pytest.mark.parametrize(
+    "share", [25, pytest.param(1, marks=pytest.mark.slow(reason="some ten thousand texts in several sizes"))]
+)
+def test_no_pattern_is_slow_on_a_text_made_for_it(share: int) -> None:
+    status, lines = pumped(str(share))
+    assert status == 0, f"{lines[-1]} takes time without end"
+    assert not [line for line in lines if line.startswith("SLOW ")]
+    assert lines[-1].endswith(" texts")

@@ -136,7 +136,7 @@ class Automaton:
             items, flags = waiting.pop()
             for op, value in items:
                 if op in _READS:
-                    tests.append(self._test(op, value, flags))
+                    tests.append(self.test(op, value, flags))
                     ends |= {
                         chr(point)
                         for end in _ends(op, value)
@@ -160,7 +160,7 @@ class Automaton:
     def _mask(self, test: Callable[[str], bool]) -> int:
         return sum(1 << number for number, c in enumerate(self.alphabet) if test(c))
 
-    def _test(self, op: Any, value: Any, flags: int) -> Callable[[str], bool]:
+    def test(self, op: Any, value: Any, flags: int) -> Callable[[str], bool]:
         """Return whether a place reads a character, as `re` itself says."""
         state = parser.State()
         state.flags = flags
@@ -170,7 +170,7 @@ class Automaton:
         return lambda c: one.match(c) is not None
 
     def _is_word(self) -> Callable[[str], bool]:
-        return self._test(codes.IN, [(codes.CATEGORY, codes.CATEGORY_WORD)], self._flags)
+        return self.test(codes.IN, [(codes.CATEGORY, codes.CATEGORY_WORD)], self._flags)
 
     # Places, from the last of a row to its first.
 
@@ -194,7 +194,7 @@ class Automaton:
         seen = list(part)
         if direction > 0 or len(seen) != len("yx") or any(op not in _READS for op, _ in (before, *seen)):
             return None
-        first, second, own = (self._mask(self._test(op, item, inside.flags)) for op, item in (*seen, before))
+        first, second, own = (self._mask(self.test(op, item, inside.flags)) for op, item in (*seen, before))
         if own & ~second:
             return None
         return lambda char, _behind: char == BORDER or not first >> char & 1
@@ -215,7 +215,7 @@ class Automaton:
         """Return the places of what has no region and no repeat of its own."""
         made = None
         if op in _READS:
-            mask = self._mask(self._test(op, value, inside.flags))
+            mask = self._mask(self.test(op, value, inside.flags))
             made = Node("read", inside.region, [after], mask, inside.most)
         elif op is codes.BRANCH:
             made = Node("split", inside.region, [self._row(part, after, inside) for part in value[1]])
@@ -310,7 +310,7 @@ class Automaton:
         elif op in _REPEATS and value[0] > 0:
             edge, _ = self._edge(list(value[2]), direction, flags)
         elif op in _READS:
-            mask, is_all = self._mask(self._test(op, value, flags)), len(row) == 1
+            mask, is_all = self._mask(self.test(op, value, flags)), len(row) == 1
             edge = (lambda _x, y: _has(mask, y)) if direction > 0 else (lambda x, _y: _has(mask, x))
         elif op is codes.AT and len(row) == 1:
             edge, surely = self._at(value, flags)

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orchestrator
-from tests.patterns.made import MADE, ONLY_WHOLE
+from tests.patterns.backtracking import FULLMATCH, MATCH, SEARCH
+from tests.patterns.made import MADE, ONLY_WHOLE, SHORT_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ _FUNCTIONS = frozenset(
 )
 _FLAGS_AT = {"compile": 1, "sub": 4, "subn": 4, "split": 3}
 _DEEPEST = 4
+_SHORT_CHARS = 50
 AT_PLACE = "match at a place"
 """The use of `match` with a position: it may be called again and again, so it is analysed like a search."""
 
@@ -44,6 +46,21 @@ class ProgramPattern:
     where: str
     pattern: Pattern
     uses: frozenset[str]
+
+    @property
+    def small_chars(self) -> int:
+        """A length that the texts of this pattern have; 0 if they may be long."""
+        return _SHORT_CHARS if self.where.removeprefix("orchestrator.") in SHORT_TEXTS else 0
+
+
+def uses_of(pattern: ProgramPattern) -> set[str]:
+    """Return how a pattern must be examined: every use that its methods stand for."""
+    known = {"fullmatch": {FULLMATCH}, "match": {MATCH}}
+    searches = {"search", "sub", "subn", "split", "findall", "finditer", AT_PLACE}
+    uses = pattern.uses or {"other"}
+    return {
+        one for use in uses for one in known.get(use, {SEARCH} if use in searches else {SEARCH, FULLMATCH})
+    }
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Examples of the patterns that the program makes of values, so that they can be examined like the others."""
+"""What the code does not say of the program's patterns: examples of those made of values, and how long a text can be."""
 
 from __future__ import annotations
 
@@ -152,3 +152,26 @@ ONLY_WHOLE = frozenset(
     }
 )
 """The patterns that are made in one place and matched against whole texts elsewhere."""
+
+SHORT_TEXTS = {
+    "app.onboarding.files pattern": "in the program's own workflow",
+    "bot.policy.change_checks '|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))": (
+        "in a path of at most 4,096 characters, _MOST_PATH_CHARS"
+    ),
+    "bot.policy.markup_reader._LOOSE_TAG": "the first `<` at which it fails ends the text: the tag is not closed",
+    "bot.policy.markup_reader._ANGLE_ADDRESS": "once behind each `](`, and a text with these ends at its `<`",
+    "bot.policy.markup_reader._TITLE_AND_END": "once behind each address, and a title ends at the next quote",
+    "bot.verification.trees._RUST_TESTS": "at one place: the last `#[cfg(test)]` that begins a line",
+    "engine.contracts.json_plan._OPEN_FENCE": "in the 20 characters before a plan, _FENCE_CHARS",
+    "engine.contracts.json_plan._END_OF_ANSWER": "once behind each object, in the text up to the next one",
+    "engine.contracts.json_plan._SENTENCE": "once behind each object, in the text up to the next one",
+    "engine.contracts.plan_json._NUMBER": "at one place: where it fails, reading ends",
+    "engine.contracts.plan_json._CUT_NUMBER": "at one place: where it fails, reading ends",
+    "engine.environments.patterns._PIECES": "in a file pattern of at most 1,000 characters, _MAX_PATTERN_CHARS",
+    "engine.models.failures rule.words": "in 8,000 characters of an error, _MAX_READ_CHARACTERS",
+    "engine.models.refusals._TOO_LONG": "in 8,000 characters of an error, failures._MAX_READ_CHARACTERS",
+    "engine.policy.secret_decoding._NAMED_LETTER": "in the name of a character in the Unicode tables",
+    "engine.policy.secret_values._JWT_HEADER": "in a secret that the user himself set",
+    "engine.policy.shell._TOKEN": "at one place: where it fails, reading ends",
+}
+"""Patterns that would take longer in a search over any text, each with what bounds the text that they meet."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fence_after
+from orchestrator.engine.environments.patterns import path_test
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,16 +142,13 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
 
     https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
     """
-    from pathspec import GitIgnoreSpec
-
-    rules: list[tuple[GitIgnoreSpec, list[str]]] = []
+    rules: list[tuple[Callable[[str], bool], list[str]]] = []
     for line in codeowners.splitlines():
         pattern, *owners = line.partition("#")[0].split() or [""]
-        with suppress(ValueError):  # an invalid pattern matches nothing
-            rules.append((GitIgnoreSpec.from_lines([pattern]), owners))
+        rules.append((path_test([pattern]), owners))
     found: dict[str, None] = {}
     for path in paths:
-        mine = next((who for spec, who in reversed(rules) if spec.match_file(path)), [])
+        mine = next((who for names, who in reversed(rules) if names(path)), [])
         found.update(dict.fromkeys(mine))
     order = [who for _, owners in rules for who in owners]
     return sorted(found, key=order.index)

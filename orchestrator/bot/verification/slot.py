@@ -27,6 +27,7 @@ from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ToolError
 from orchestrator.core.files import detects_mapped_writes, lock_file
+from orchestrator.engine.environments.patterns import path_test
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -126,10 +127,8 @@ class Slot:
         """
         if not pattern:
             return []
-        from pathspec import GitIgnoreSpec
-
         pattern = pattern.removeprefix("./").lstrip("/")
-        spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
+        is_wanted = path_test([f"/{pattern}"])
         found: list[str] = []
         # All matches are in the folder that the pattern names before its first wildcard.
         first = posixpath.dirname(_WILDCARD.split(pattern, maxsplit=1)[0])
@@ -138,7 +137,7 @@ class Slot:
         try:
             for path, entry in self._box.walk(top, on_error=lambda _path, _error: None):
                 inside = path.removeprefix(f"{_TREE}/")
-                if not entry.is_dir and spec.match_file(inside):
+                if not entry.is_dir and is_wanted(inside):
                     found.append(inside)
                 if len(found) > _MOST_REPORTS:
                     break

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
+from orchestrator.engine.environments.patterns import path_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pathspec import GitIgnoreSpec
 
     from orchestrator.core.changes import FileChange
 
@@ -78,7 +77,7 @@ class TestFiles:
         return (
             is_test_path(path)
             or _TEST_DATA.fullmatch(path) is not None
-            or _pattern_spec(tuple(self.patterns)).match_file(path)
+            or _pattern_test(tuple(self.patterns))(path)
         )
 
     def restored(
@@ -150,10 +149,8 @@ class TestFiles:
 
 
 @lru_cache(maxsize=8)
-def _pattern_spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
-
-    return GitIgnoreSpec.from_lines(patterns)
+def _pattern_test(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    return path_test(patterns)
 
 
 class _ShadowingModules:

@@ -268,7 +268,7 @@ _START = re.compile(
     r"""\{[\s,\ufeff]*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
     re.VERBOSE,
 )
-_OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
+_OPEN_FENCE = re.compile(r"`{3,}+[ \t]*+(?:json[c5]?)?[ \t]*+\r?\n?[ \t]*+\Z", re.IGNORECASE)
 _STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\(?:.|\Z))*)(?:"|\Z)|[{}\[\]]', re.DOTALL)
 _WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
 # Text that remains if a quotation mark or a bracket ended the JSON too early, or began it too late.

@@ -291,6 +291,13 @@ class IgnoreRules:
         return self._rules[folder]
 
 
+def path_test(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Return a test for paths of files: whether one is named, or in a folder that is, by patterns as in `.gitignore`."""
+    content = "\n".join(patterns).encode("utf-8", "surrogateescape")
+    rules = IgnoreRules(lambda folder: b"" if folder else content)
+    return lambda path: rules.ignored(tuple(path.split("/")), is_dir=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """A line of a `.gitignore`.
