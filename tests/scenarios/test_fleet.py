@@ -108,7 +108,7 @@ def test_lines_for_programs_of_a_dry_run_beside_a_worker(stage: Stage, fleet: Pa
     outcomes = [(line["repository"].rpartition("/")[2], line["outcome"]) for line in done.results]
     assert outcomes == [("broken", "failed"), ("quiet", "no_task"), ("good", "planned")]
     assert done.results[0]["disabled"]
-    assert other.repositories() == []
+    assert not other.repositories()
     other.close()
     assert branches(fleet.parent / "good") == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.fleet.control import FleetSnapshot
+    from orchestrator.bot.fleet.rows import UnreadableRow
     from orchestrator.bot.fleet.store import FleetStore, RepositoryState
     from orchestrator.bot.fleet.turns import QueuedTurn
 
@@ -123,7 +125,10 @@ def _list(snapshot: FleetSnapshot, *, as_json: bool) -> int:
     if as_json:
         for one in snapshot.turns:
             print_json(_turn_json(one, snapshot))
+        for row in snapshot.unreadable:
+            print_json({"unreadable": _unreadable_json(row)})
         return DONE if snapshot.turns else NOTHING
+    _print_unreadable(snapshot)
     if not snapshot.turns:
         print("the queue is empty")
         return NOTHING
@@ -163,6 +168,7 @@ def _status(snapshot: FleetSnapshot, *, as_json: bool) -> int:
     if as_json:
         print_json(_status_json(snapshot))
         return DONE
+    _print_unreadable(snapshot)
     cap = f" of {money(snapshot.day_cap)}" if snapshot.day_cap else ""
     spent = money(snapshot.spent_today)
     print(f"{snapshot.running} running, {snapshot.waiting} waiting, {spent}{cap} today (UTC)")
@@ -261,8 +267,19 @@ def _status_json(snapshot: FleetSnapshot) -> dict[str, Any]:
             }
             for one in snapshot.request_quotas
         ],
+        "unreadable": [_unreadable_json(one) for one in snapshot.unreadable],
         "usd_today": snapshot.spent_today,
     }
+
+
+def _print_unreadable(snapshot: FleetSnapshot) -> None:
+    """Print the rows that cannot be read on the channel of errors, so that tables stay tables."""
+    for one in snapshot.unreadable:
+        print(short_line(one.words, 400), file=sys.stderr)
+
+
+def _unreadable_json(row: UnreadableRow) -> dict[str, Any]:
+    return {"table": row.table, "key": row.key, "why": row.why}
 
 
 def _time(when: datetime | None) -> str:

@@ -203,7 +203,7 @@ class _WorkerRun:
         )
         lease = float(file.lease_seconds or LEASE_SECONDS)
         how = EngineOptions(self._worker.name, __version__, file.parallel, file.most_running, lease)
-        self._engine = FleetEngine(self._store, how, self._clock, self._worker, self._drain)
+        self._engine = FleetEngine(self._store, how, self._clock, self._worker, self._drain, self._say)
         self._health = Health(self._worker.members, self._clock, self._redactor.redact)
 
     async def run(self) -> int:
@@ -220,6 +220,9 @@ class _WorkerRun:
                 port = await stack.enter_async_context(served)
                 self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
             await asyncio.to_thread(self._worker.begin)
+            for member in self._worker.members:
+                if member.halted is not None:
+                    self._say(member.halted)
             stack.push_async_callback(self._worker.close)
             await self._engine.launch()
             stack.push_async_callback(self._engine.close)

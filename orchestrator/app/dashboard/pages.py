@@ -59,7 +59,7 @@ class Pages:
             "own_badge": outcome_badge,
             "pull_badge": _pull_badge,
             "money": money,
-            "short": lambda text: short_line(text, 120),
+            "short": lambda text, most=120: short_line(text, most),
             "statuses": _statuses,
             "costs_of": _costs_of,
             "worker_badge": _worker_badge,

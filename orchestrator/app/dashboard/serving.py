@@ -102,8 +102,6 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PROMETHEUS = (
     "text/plain; version=0.0.4; charset=utf-8"  # https://prometheus.io/docs/instrumenting/exposition_formats
 )
-_OWN_NAME = re.compile(r"(?:(?>(?:[a-z0-9-]+\.)*)localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
-"""A name of this machine, as the `Host` header has it, with or without a port."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Connection": "close"}
 
 
@@ -153,9 +151,13 @@ class _OnlyLocal:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         hosts = [value.strip().lower() for value in Headers(scope=scope).getlist("host")]
         app = self._app
-        if len(hosts) != 1 or re.sub(r":[0-9]{1,5}$", "", hosts[0]) not in _LOOPBACK_NAMES:
+        if len(hosts) != 1 or _without_port(hosts[0]) not in _LOOPBACK_NAMES:
             app = PlainTextResponse(_NOT_HERE, 403, _HEADERS)
         await app(scope, receive, send)
+
+
+def _without_port(host: str) -> str:
+    return re.sub(r":[0-9]{1,5}$", "", host)
 
 
 PATH = "/webhook"
@@ -384,7 +386,8 @@ class Gate:
 
 def _is_of_this_machine(headers: Headers) -> bool:
     """Return whether a request was made under a name of this machine, as by the address of an earlier start."""
-    return [bool(_OWN_NAME.fullmatch(host.lower())) for host in headers.getlist("host")] == [True]
+    names = [_without_port(host.lower()) for host in headers.getlist("host")]
+    return len(names) == 1 and (names[0] in _LOOPBACK_NAMES or names[0].endswith(".localhost"))
 
 
 def _closed(status: int) -> Response:

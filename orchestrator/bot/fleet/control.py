@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.claim_record import claim_ref
-from orchestrator.bot.fleet.store import QUEUE
+from orchestrator.bot.fleet.rows import UnreadableRowError
 from orchestrator.bot.fleet.turns import DAY_CAP, daily_cap_reached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from orchestrator.bot.fleet.rows import Rows, UnreadableRow
     from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState
     from orchestrator.bot.fleet.turns import DailyCost, QueuedTurn
     from orchestrator.bot.forge.base import RequestQuota
@@ -38,6 +39,7 @@ class FleetSnapshot:
         version: version of the program whose workers take turns; empty before the first worker.
         turns: running, waiting and delayed turns, in order.
         model_pauses: pauses of used-up model quotas, by quota.
+        unreadable: rows of all tables that cannot be read, and so are missing from the rest.
         request_quotas: remaining request quotas of forges.
         most_running: limit of running turns of all workers; None is no limit.
         day_cap: limit in US dollars for all cycles of a UTC day; None is no limit.
@@ -56,6 +58,7 @@ class FleetSnapshot:
     day_cap: float | None
     spent_today: float
     costs: Sequence[DailyCost]
+    unreadable: Sequence[UnreadableRow] = ()
 
     @cached_property
     def running(self) -> int:
@@ -124,28 +127,38 @@ class FleetSnapshot:
 def read_snapshot(store: FleetStore) -> FleetSnapshot:
     """Read a snapshot. It blocks."""
     limits = store.limits
-    queue = store.call(lambda client: client.retrieve_queue(QUEUE))
-    workers, repositories = store.workers(), store.repositories()
+    workers, repositories, turns = store.workers(), store.repositories(), store.queued()
+    pauses, quotas, caps = limits.model_pauses(), limits.request_quotas(), limits.caps()
+    costs = limits.daily_costs(store.day() - timedelta(days=COST_DAYS - 1))
+    readings: list[Rows[Any]] = [workers, repositories, turns, pauses, quotas, caps, costs]
+    running_limits, versions = store.running_limits(), store.versions()
+    readings += [limits.unreadable_cycles(), running_limits, versions]
     numbers = {one.repository: one.number for one in repositories}
     return FleetSnapshot(
         at=store.clock.now(),
         place=store.place,
-        version=store.newest_version() if workers else "",
+        version=max(versions, default=(0, ""))[1] if workers else "",
         workers=workers,
         repositories=repositories,
-        turns=[one for one in store.queued() if _is_current(one, numbers)],
-        model_pauses=limits.model_pauses(),
-        request_quotas=limits.request_quotas(),
-        most_running=queue.global_concurrency if queue else None,
-        day_cap=limits.cap(DAY_CAP),
+        turns=[one for one in turns if _is_current(one, numbers)],
+        model_pauses=dict(pauses),
+        request_quotas=quotas,
+        most_running=next(iter(running_limits), None),
+        day_cap=dict(caps).get(DAY_CAP),
         spent_today=limits.spent_today(),
-        costs=limits.daily_costs(store.day() - timedelta(days=COST_DAYS - 1)),
+        costs=costs,
+        unreadable=tuple(dict.fromkeys(row for one in readings for row in one.unreadable)),
     )
 
 
 def _is_current(one: QueuedTurn, numbers: Mapping[str, int]) -> bool:
-    """Return whether to show a turn: a running one even if it was replaced, because it takes seconds to end."""
-    return one.state == "running" or one.turn.number == numbers.get(one.turn.repository)
+    """Return whether to show a turn.
+
+    A running one is shown even if it was replaced, because it takes seconds to end, and so is one of a repository whose
+    own row cannot be read.
+    """
+    number = numbers.get(one.turn.repository)
+    return one.state == "running" or number is None or one.turn.number == number
 
 
 _UNKNOWN = "is unknown to the fleet: start a worker with pullwright fleet run"
@@ -166,38 +179,44 @@ def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
         WorkspaceError: the task key is invalid.
     """
     if not task:
-        return _outcome(store.wake(repository), "is looked at now", _UNKNOWN)
+        return _outcome(lambda: store.wake(repository), "is looked at now", _UNKNOWN)
     claim_ref(task)
     why = "has a running turn, is paused, or is unknown to the fleet: see pullwright fleet status"
-    return _outcome(store.ask(repository, task), f"tries {task} next", why)
+    return _outcome(lambda: store.ask(repository, task), f"tries {task} next", why)
 
 
 def pause(store: FleetStore, repository: str, reason: str) -> CommandResult:
     """Pause a repository: no further turn starts there."""
-    return _outcome(
-        store.pause(repository, reason), "is paused; a running turn continues to its end", _UNKNOWN
-    )
+    done = "is paused; a running turn continues to its end"
+    return _outcome(lambda: store.pause(repository, reason), done, _UNKNOWN)
 
 
 def resume(store: FleetStore, repository: str) -> CommandResult:
     """Continue a paused repository."""
-    return _outcome(store.resume(repository), "continues", _UNKNOWN)
+    return _outcome(lambda: store.resume(repository), "continues", _UNKNOWN)
 
 
 def cancel(store: FleetStore, repository: str) -> CommandResult:
     """Cancel the turn of a repository."""
     done = "continues with another task; a running cycle ends within seconds"
-    return _outcome(store.cancel(repository), done, "has no turn")
+    return _outcome(lambda: store.cancel(repository), done, "has no turn")
 
 
 def drain(store: FleetStore, worker: str) -> CommandResult:
     """Let a worker end after the current rounds of its cycles."""
     is_done = store.drain(worker)
     names = "" if is_done else ", ".join(one.worker for one in store.workers()) or "none"
-    return _outcome(
-        is_done, "ends after the current rounds of its cycles", f"is not a worker; the workers are: {names}"
+    done, otherwise = (
+        "ends after the current rounds of its cycles",
+        f"is not a worker; the workers are: {names}",
     )
+    return CommandResult(is_done, done if is_done else otherwise)
 
 
-def _outcome(is_done: bool, words: str, otherwise: str) -> CommandResult:  # noqa: FBT001  the store's answer
+def _outcome(act: Callable[[], bool], words: str, otherwise: str) -> CommandResult:
+    """Act on one repository. A row of it that cannot be read is an answer: the command goes on with the others."""
+    try:
+        is_done = act()
+    except UnreadableRowError as error:
+        return CommandResult(is_done=False, words=f"was not changed: {error}")
     return CommandResult(is_done, words if is_done else otherwise)

@@ -35,6 +35,8 @@ _BUSY_MILLISECONDS = 30_000
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _UNREACHABLE = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
 _BROKEN_FILE = ("file is not a database", "database disk image is malformed")  # SQLite's words
+_LASTING = ("no such table", "no such column", "no such index", "has no column named", "could not decode")
+"""The beginnings or words of SQLite's operational errors that waiting does not mend."""
 _DRIVER = "postgresql+psycopg"
 
 _T = TypeVar("_T")
@@ -150,6 +152,8 @@ def make_engine(url: str) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = "IMMEDIATE"
+        # The default fails for the whole query if one text is not UTF-8.
+        connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA journal_mode=WAL")
@@ -293,8 +297,7 @@ class FleetDatabase:
                 with self._errors():
                     return call()
             except FleetError as error:
-                is_away = isinstance(error.__cause__, _UNREACHABLE)
-                if not (self._patient and is_away) or self._wait(
+                if not (self._patient and _is_away(error.__cause__)) or self._wait(
                     _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
                 ):
                     raise
@@ -306,12 +309,17 @@ class FleetDatabase:
             yield
         except (sa.exc.SQLAlchemyError, DBOSException) as error:
             reason = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
-            fix = (
-                "; remove it; the next worker builds a new queue from the repositories"
-                if reason in _BROKEN_FILE
-                else ""
-            )
+            fix = ""
+            if reason in _BROKEN_FILE:
+                fix = "; remove it; the next worker builds a new queue from the repositories"
+            elif any(words in reason for words in _LASTING) or isinstance(error, sa.exc.ProgrammingError):
+                fix = "; its tables are not those of this version: use the version that made them, or a new database"
             raise FleetError(f"the fleet's database {self.place}: {reason}{fix}") from error
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Return whether a database may answer later."""
+    return isinstance(error, _UNREACHABLE) and not any(words in str(error) for words in _LASTING)
 
 
 def _place_without_credentials(url: sa.URL) -> str:

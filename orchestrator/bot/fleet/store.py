@@ -6,6 +6,7 @@ declared dead cannot queue another one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -17,18 +18,25 @@ from orchestrator.bot.fleet.database import (
     FleetDatabase,
     cycles_table,
     deliveries_table,
-    from_ms,
     repositories_table,
     to_ms,
     workers_table,
+)
+from orchestrator.bot.fleet.rows import (
+    MOST_USD,
+    MOST_WHOLE,
+    RowReader,
+    Rows,
+    UnreadableRowError,
+    raw,
+    read_rows,
+    sound,
 )
 from orchestrator.bot.fleet.turns import FleetLimits, QueuedTurn, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from dbos import DBOSClient
+    from collections.abc import Callable, Collection
 
     from orchestrator.bot.fleet.turns import Following
 
@@ -96,14 +104,18 @@ class FleetStore(FleetDatabase):
         Args:
             first: when the turn starts; None is now, even if there is a delayed turn already.
             pause: a pause that is not stored yet; no turn starts before its end.
+
+        Raises:
+            UnreadableRowError: the row of the repository cannot be read.
         """
 
         def change(c: sa.Connection) -> None:
             row = self._add_repository(c, repository, quota, pause)
             if row.paused is None and self._status(c, row.workflow) not in _LIVE:
                 look = RepositoryTurn(repository, row.number + 1, renewed=True)
-                at = max(first or self.clock.now(), from_ms(row.not_before))
-                self._replace_turn(c, repository, row.number, look, at)
+                self._replace_turn(
+                    c, repository, row.number, look, max(first or self.clock.now(), row.not_before)
+                )
 
         self.transaction(change)
         if first is None:
@@ -116,11 +128,11 @@ class FleetStore(FleetDatabase):
         """
         turns = self._engine_turns()
         query = (
-            sa.select(repositories_table.c.repository, repositories_table.c.quota)
+            sa.select(*raw(*repositories_table.c))
             .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
             .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
         )
-        return {row.repository: row.quota for row in self.rows(query)}
+        return {row.repository: row.quota for row in self._repository_rows(query)}
 
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
         """Replace a repository's waiting turn at the start of the only worker of this database.
@@ -151,12 +163,15 @@ class FleetStore(FleetDatabase):
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
-            moved = row is not None and self._replace_turn(c, repository, row.number, None, self.clock.now())
-            return row.workflow if moved else None
+            if row is None or not self._replace_turn(c, repository, row.number, None, self.clock.now()):
+                return None
+            return row.workflow
 
         self._cancel_replaced(change)
 
-    def _add_repository(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
+    def _add_repository(
+        self, c: sa.Connection, repository: str, quota: str, pause: Pause | None
+    ) -> _RepositoryRow:
         """Return the row of a repository that a worker starts to serve, and create it if it is missing."""
         new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}
         insert = self.insert(repositories_table).values(repository=repository, quota=quota, **new)
@@ -167,21 +182,24 @@ class FleetStore(FleetDatabase):
             later = repositories_table.c.not_before < to_ms(pause.until)
             values = {"not_before": to_ms(pause.until), "reason": pause.reason}
             c.execute(sa.update(repositories_table).where(mine, later).values(values))
-        return self._row(c, repository)
+        row = self._row(c, repository)
+        if row is None:
+            raise AssertionError("the row was inserted above")
+        return row
 
     def advance(self, turn: RepositoryTurn, following: Following, outcome: str, usd: float | None) -> bool:
         """End a turn and queue the next one, if the repository is still at this turn.
 
         Returns:
             False if it is not, because another worker took the turn over or a person cancelled it.
+
+        Raises:
+            UnreadableRowError: the row of the repository cannot be read. What the turn cost is recorded all the same.
         """
+        ended = sa.update(cycles_table).where(cycles_table.c.workflow == turn.id)
+        self.change(ended.values(ended=self.now(), outcome=outcome, usd=usd))
 
         def change(c: sa.Connection) -> bool:
-            c.execute(
-                sa.update(cycles_table)
-                .where(cycles_table.c.workflow == turn.id)
-                .values(ended=self.now(), outcome=outcome, usd=usd)
-            )
             row = self._row(c, turn.repository)
             if row is None or row.number != turn.number:
                 return False
@@ -198,8 +216,8 @@ class FleetStore(FleetDatabase):
             if following.turn is None or row.paused is not None:
                 return self._replace_turn(c, turn.repository, turn.number, None, following.at)
             # If something new was announced while the turn ran, look again at once.
-            began = c.scalar(sa.select(cycles_table.c.began).where(cycles_table.c.workflow == turn.id))
-            is_woken = pause is None and began is not None and row.woken >= began
+            began = sa.select(cycles_table.c.began <= row.woken).where(cycles_table.c.workflow == turn.id)
+            is_woken = pause is None and bool(c.scalar(began))
             at = self.clock.now() if is_woken else following.at
             c.execute(
                 sa.delete(cycles_table).where(cycles_table.c.workflow == turn.id, cycles_table.c.task == "")
@@ -214,7 +232,7 @@ class FleetStore(FleetDatabase):
         If a turn is running, the next one starts at once.
         """
 
-        def change(c: sa.Connection) -> tuple[str, int] | None:
+        def change(c: sa.Connection) -> _RepositoryRow | None:
             row = self._row(c, repository)
             if row is None:
                 return None
@@ -223,15 +241,14 @@ class FleetStore(FleetDatabase):
                 .where(repositories_table.c.repository == repository)
                 .values(woken=self.now())
             )
-            return row.workflow, row.not_before
+            return row
 
         found = self.transaction(change)
         if found is None:
             return False
-        workflow, not_before = found
-        if workflow:
-            seconds = max(not_before - self.now(), 0) / 1000
-            self.call(lambda client: client.set_workflow_delay(workflow, delay_seconds=seconds))
+        if found.workflow:
+            seconds = max((found.not_before - self.clock.now()).total_seconds(), 0.0)
+            self.call(lambda client: client.set_workflow_delay(found.workflow, delay_seconds=seconds))
         return True
 
     def receive(self, digest: str, repository: str) -> bool:
@@ -286,7 +303,7 @@ class FleetStore(FleetDatabase):
         row = self.transaction(lambda c: self._row(c, repository))
         if row is None or not row.workflow:
             return None
-        found = self._list_turns(status=list(_LIVE), workflow_ids=[row.workflow])
+        found = self._turns(lambda turns: turns.c.workflow_uuid == row.workflow)
         return found[0].turn if found else None
 
     def _cancel_replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
@@ -296,16 +313,23 @@ class FleetStore(FleetDatabase):
             self.call(lambda client: client.cancel_workflow(old))
         return old is not None
 
-    def numbers(self, repositories: Collection[str]) -> dict[str, int]:
-        """Return the numbers of the present turns of repositories."""
-        t = repositories_table.c
-        query = sa.select(t.repository, t.number).where(t.repository.in_(repositories))
-        return {row.repository: row.number for row in self.rows(query)}
+    def numbers(self, repositories: Collection[str]) -> dict[str, int | None]:
+        """Return the numbers of the present turns of repositories; None for one whose row cannot be read."""
+        query = sa.select(*raw(*repositories_table.c)).where(
+            repositories_table.c.repository.in_(repositories)
+        )
+        rows = self._repository_rows(query)
+        return {row.repository: row.number for row in rows} | {row.key: None for row in rows.unreadable}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
-        """Queue the turns of a dead worker again, under new ids, and return them."""
+        """Queue the turns of a dead worker again, under new ids, and return them.
+
+        A repository whose turn cannot be read gets a look, as if its turn was missing.
+        """
         taken = []
-        for one in self._list_turns(status=["PENDING"], executor_id=[worker]):
+        running = self._running_turns(worker)
+        self.cancel_unreadable(worker)
+        for one in running:
 
             def change(c: sa.Connection, old: RepositoryTurn = one.turn) -> RepositoryTurn | None:
                 mine = cycles_table.c.workflow == old.id
@@ -314,7 +338,7 @@ class FleetStore(FleetDatabase):
                 c.execute(sa.update(cycles_table).where(mine, cycles_table.c.ended.is_(None)).values(values))
                 new = old.again(dead_run=run or "")
                 is_moved = self._replace_turn(c, old.repository, old.number, new, self.clock.now())
-                return new if is_moved else None
+                return new if is_moved else None  # it needs no other column of the row
 
             if (again := self.transaction(change)) is not None:
                 taken.append(again)
@@ -326,17 +350,18 @@ class FleetStore(FleetDatabase):
         """Queue a look for each repository whose turn is missing from the queue. This reads all repositories."""
         turns = self._engine_turns()
         query = (
-            sa.select(repositories_table.c.repository, repositories_table.c.quota)
+            sa.select(*raw(*repositories_table.c))
             .outerjoin(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
             .where(
                 repositories_table.c.workflow != "",
                 sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
             )
         )
-        for row in self.rows(query):
-            self.begin(row.repository, row.quota, self.clock.now())
+        for row in self._repository_rows(query):
+            with suppress(UnreadableRowError):  # damaged since it was read
+                self.begin(row.repository, row.quota, self.clock.now())
 
-    def queued(self) -> Sequence[QueuedTurn]:
+    def queued(self) -> Rows[QueuedTurn]:
         """Return the running, waiting and delayed turns, in order."""
         order = {"running": 0, "queued": 1, "delayed": 2}
 
@@ -344,14 +369,29 @@ class FleetStore(FleetDatabase):
             start = queued.at if queued.at and queued.state == "delayed" else _LONG_AGO
             return order[queued.state], start, queued.turn.priority, queued.queued_at
 
-        return sorted(self._list_turns(status=list(_LIVE)), key=rank)
+        return self._turns(lambda _turns: sa.true()).sorted(rank)
 
-    def _list_turns(self, **which: Any) -> list[QueuedTurn]:
-        """Return the turns that DBOS lists for these arguments."""
-        found = self.call(
-            lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
+    def _running_turns(self, worker: str) -> Rows[QueuedTurn]:
+        """Return the turns that a worker runs, or ran when it died."""
+        return self._turns(lambda turns: sa.and_(turns.c.status == "PENDING", turns.c.executor_id == worker))
+
+    def cancel_unreadable(self, worker: str) -> None:
+        """Cancel the turns of a worker that cannot be read, so that `restart_lost` queues a look in place of each."""
+        for row in self._running_turns(worker).unreadable:
+            self.call(lambda client, id_=row.key: client.cancel_workflow(id_))  # type: ignore[misc]
+
+    def _turns(self, which: Callable[[sa.TableClause], sa.ColumnElement[bool]]) -> Rows[QueuedTurn]:
+        """Return the turns in the queue of DBOS that fulfil a condition."""
+        turns, inputs = self._engine_turns(), self._engine_inputs()
+        columns = [one for one in turns.c if one.key != "inputs"]
+        query = (
+            sa.select(*raw(*columns), *raw(sa.func.coalesce(inputs.c.inputs, turns.c.inputs).label("inputs")))
+            .outerjoin(inputs, inputs.c.workflow_uuid == turns.c.workflow_uuid)
+            .where(turns.c.name == TURN, turns.c.status.in_(_LIVE), which(turns))
+            .order_by(turns.c.created_at)
+            .limit(_MOST_LISTED)
         )
-        return [_queued_turn(one) for one in found if one.input and one.input["args"]]
+        return read_rows("workflow_status", "workflow_uuid", self.rows(query), _queued_turn)
 
     # --- repositories ---
 
@@ -382,38 +422,39 @@ class FleetStore(FleetDatabase):
         row = self.transaction(lambda c: self._row(c, repository))
         return row is not None and row.paused is not None
 
-    def repositories(self) -> Sequence[RepositoryState]:
+    def repositories(self) -> Rows[RepositoryState]:
         """Return all repositories that the fleet ever served, by name."""
-        day = to_ms(self.day())
         cost = (
             sa.select(
                 cycles_table.c.repository,
                 sa.func.count().label("cycles"),
-                sa.func.sum(cycles_table.c.usd).label("usd"),
+                sa.func.sum(sa.case((sound(cycles_table.c.usd, MOST_USD), cycles_table.c.usd))).label("usd"),
             )
-            .where(cycles_table.c.began >= day, cycles_table.c.task != "")
+            .where(self.limits.began_since(self.day()), cycles_table.c.task != "")
             .group_by(cycles_table.c.repository)
             .subquery()
         )
         query = (
-            sa.select(repositories_table, cost.c.cycles, cost.c.usd)
+            sa.select(*raw(*repositories_table.c), *raw(cost.c.cycles, cost.c.usd))
             .outerjoin(cost, cost.c.repository == repositories_table.c.repository)
             .order_by(repositories_table.c.repository)
         )
-        now = self.now()
-        return [
-            RepositoryState(
-                row.repository,
-                row.number,
-                row.quota,
-                row.paused,
-                row.halted,
-                Pause(from_ms(row.not_before), row.reason) if row.not_before > now else None,
-                row.cycles or 0,
-                row.usd or 0.0,
+        now = self.clock.now()
+
+        def state(row: RowReader) -> RepositoryState:
+            known = _repository_row(row)
+            return RepositoryState(
+                known.repository,
+                known.number,
+                known.quota,
+                known.paused,
+                known.halted,
+                Pause(known.not_before, known.reason) if known.not_before > now else None,
+                row.whole("cycles") if row.has("cycles") else 0,
+                row.number("usd") if row.has("usd") else 0.0,
             )
-            for row in self.rows(query)
-        ]
+
+        return read_rows("pullwright_repositories", "repository", self.rows(query), state)
 
     # --- workers ---
 
@@ -421,50 +462,53 @@ class FleetStore(FleetDatabase):
         """Record that a worker has started."""
         now = self.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
-        insert = sa.insert(workers_table).values(worker=worker, **row, draining=False)
-        self.change(insert)
+        insert = self.insert(workers_table).values(worker=worker, **row, draining=False)
+        self.change(insert.on_conflict_do_update(index_elements=["worker"], set_={**row, "draining": False}))
 
     def beat(self, worker: str) -> bool | None:
-        """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead."""
+        """Record a heartbeat. Return whether the worker was asked to drain; None if it was declared dead.
+
+        It reads and writes the worker's own row alone, and counts on from whatever is there.
+        """
 
         def change(c: sa.Connection) -> bool | None:
-            mine = workers_table.c.worker == worker
-            values = {"beats": workers_table.c.beats + 1, "seen": self.now()}
-            c.execute(sa.update(workers_table).where(mine).values(values))
-            return c.scalar(sa.select(workers_table.c.draining).where(mine))
+            mine, beats = workers_table.c.worker == worker, workers_table.c.beats
+            counted = sa.case((sound(beats, MOST_WHOLE), beats + 1), else_=1)
+            beaten = c.execute(sa.update(workers_table).where(mine).values(beats=counted, seen=self.now()))
+            if not beaten.rowcount:
+                return None
+            return c.scalar(sa.select(*raw(workers_table.c.draining)).where(mine)) == 1
 
         return self.transaction(change)
 
     def heartbeats(self) -> dict[str, int]:
         """Return each worker's number of heartbeats; -1 for an unrecorded worker with running turns.
 
-        There is such a worker if it was declared dead, took a turn, and died before its next heartbeat.
+        There is such a worker if it was declared dead, took a turn, and died before its next heartbeat. A number that
+        cannot be read is -2, until the next heartbeat of its worker replaces it.
         """
         turns = self._engine_turns()
         running = sa.select(turns.c.executor_id).where(turns.c.status == "PENDING", turns.c.name == TURN)
-        beats = sa.select(workers_table.c.worker, workers_table.c.beats)
+        beats = sa.select(*raw(workers_table.c.worker, workers_table.c.beats))
 
         def read(c: sa.Connection) -> dict[str, int]:
-            found = {worker: -1 for worker in c.scalars(running.distinct()) if worker}
-            return found | {row.worker: row.beats for row in c.execute(beats)}
+            found = {
+                worker: -1 for worker in c.scalars(running.distinct()) if isinstance(worker, str) and worker
+            }
+            counted = read_rows(
+                "pullwright_workers",
+                "worker",
+                c.execute(beats),
+                lambda row: (row.key("worker"), row.whole("beats")),
+            )
+            return found | {row.key: -2 for row in counted.unreadable if row.key} | dict(counted)
 
         return self.transaction(read)
 
-    def workers(self) -> Sequence[FleetWorkerState]:
+    def workers(self) -> Rows[FleetWorkerState]:
         """Return the workers that have not ended, by name."""
-        query = sa.select(workers_table).order_by(workers_table.c.worker)
-        return [
-            FleetWorkerState(
-                row.worker,
-                row.version,
-                row.parallel,
-                row.beats,
-                from_ms(row.started),
-                from_ms(row.seen),
-                bool(row.draining),
-            )
-            for row in self.rows(query)
-        ]
+        query = sa.select(*raw(*workers_table.c)).order_by(workers_table.c.worker)
+        return read_rows("pullwright_workers", "worker", self.rows(query), _worker)
 
     def drain(self, worker: str) -> bool:
         """Ask a worker to end after the current rounds of its cycles. Return whether it exists."""
@@ -474,29 +518,41 @@ class FleetStore(FleetDatabase):
     def prune(self) -> None:
         """Delete old turns, costs and request quotas."""
         before = self.clock.now() - KEPT_TURNS
-        ended = ["SUCCESS", "ERROR", "CANCELLED"]
-
-        def remove(client: DBOSClient) -> int:
-            old = client.list_workflows(
-                status=ended,
-                name=TURN,
-                completed_before=before.isoformat(),
-                limit=_MOST_REMOVED,
-                load_input=False,
-                load_output=False,
-            )
-            client.delete_workflows([one.workflow_id for one in old])
-            return len(old)
-
-        while self.call(remove) == _MOST_REMOVED:
-            pass
-        old = cycles_table.c.began < to_ms(self.clock.now() - KEPT_COSTS)
-        self.change(sa.delete(cycles_table).where(old))
+        turns = self._engine_turns()
+        ended = turns.c.status.in_(("SUCCESS", "ERROR", "CANCELLED"))
+        query = sa.select(turns.c.workflow_uuid).where(
+            turns.c.name == TURN, ended, turns.c.completed_at.between(1, to_ms(before))
+        )
+        while old := [row.workflow_uuid for row in self.rows(query.limit(_MOST_REMOVED))]:
+            self.call(lambda client, ids=old: client.delete_workflows(ids))  # type: ignore[misc]
+        old_costs = cycles_table.c.began < to_ms(self.clock.now() - KEPT_COSTS)
+        self.change(sa.delete(cycles_table).where(old_costs))
         self.limits.forget_quotas(before)
+
+    def versions(self) -> Rows[tuple[int, str]]:
+        """Return the versions of the program that were started, each with the time of its first start."""
+        versions = sa.table(
+            "application_versions",
+            *map(sa.column, ("version_name", "version_timestamp")),
+            schema=self.engine_schema,
+        )
+        rows = self.rows(sa.select(*raw(*versions.c)).limit(_MOST_LISTED))
+        return read_rows(
+            "application_versions",
+            "version_name",
+            rows,
+            lambda row: (row.whole("version_timestamp"), row.key("version_name")),
+        )
 
     def newest_version(self) -> str:
         """Return the version of the program whose workers take turns: the one that was started for the first time last."""
-        return str(self.call(lambda client: client.get_latest_application_version())["version_name"])
+        return max(self.versions(), default=(0, ""))[1]
+
+    def running_limits(self) -> Rows[int]:
+        """Return the limit of running turns of all workers, if there is one."""
+        queues = sa.table("queues", *map(sa.column, ("name", "concurrency")), schema=self.engine_schema)
+        query = sa.select(*raw(*queues.c)).where(queues.c.name == QUEUE, queues.c.concurrency.is_not(None))
+        return read_rows("queues", "name", self.rows(query), lambda row: row.whole("concurrency"))
 
     def remove_worker(self, worker: str) -> None:
         """Record that a worker has ended."""
@@ -505,10 +561,22 @@ class FleetStore(FleetDatabase):
 
     # --- private ---
 
-    def _row(self, c: sa.Connection, repository: str) -> Any:
-        """Return the row of a repository, locked until the end of the transaction."""
-        query = sa.select(repositories_table).where(repositories_table.c.repository == repository)
-        return c.execute(query.with_for_update()).first()
+    def _row(self, c: sa.Connection, repository: str) -> _RepositoryRow | None:
+        """Return the row of a repository, locked until the end of the transaction.
+
+        Raises:
+            UnreadableRowError: it cannot be read.
+        """
+        query = sa.select(*raw(*repositories_table.c)).where(repositories_table.c.repository == repository)
+        rows = read_rows(
+            "pullwright_repositories", "repository", c.execute(query.with_for_update()), _repository_row
+        )
+        if rows.unreadable:
+            raise UnreadableRowError(rows.unreadable[0])
+        return next(iter(rows), None)
+
+    def _repository_rows(self, query: sa.Select[Any]) -> Rows[_RepositoryRow]:
+        return read_rows("pullwright_repositories", "repository", self.rows(query), _repository_row)
 
     def _replace_turn(
         self, c: sa.Connection, repository: str, number: int, turn: RepositoryTurn | None, at: datetime
@@ -544,23 +612,70 @@ class FleetStore(FleetDatabase):
 
     def _engine_turns(self) -> sa.TableClause:
         """Return the table of workflows of DBOS, with the columns that are read here."""
-        names = ("workflow_uuid", "name", "status", "executor_id")
+        times = ("created_at", "delay_until_epoch_ms", "started_at_epoch_ms", "completed_at")
+        names = ("workflow_uuid", "name", "status", "executor_id", "inputs", *times)
         return sa.table("workflow_status", *map(sa.column, names), schema=self.engine_schema)
+
+    def _engine_inputs(self) -> sa.TableClause:
+        """Return the table of inputs of DBOS, which older versions kept in the table of workflows."""
+        return sa.table(
+            "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=self.engine_schema
+        )
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _queued_turn(found: Any) -> QueuedTurn:
-    turn = RepositoryTurn.from_json(found.input["args"][0])
-    running = found.status == "PENDING"
-    state = "running" if running else "delayed" if found.status == "DELAYED" else "queued"
-    at = found.dequeued_at if running else found.delay_until_epoch_ms if state == "delayed" else None
+@dataclass(frozen=True, slots=True)
+class _RepositoryRow:
+    """A row of the repositories, whole. Those who need one column read all: a half-read row would be half-changed."""
+
+    repository: str
+    number: int
+    workflow: str
+    quota: str
+    paused: str | None
+    halted: str | None
+    not_before: datetime
+    reason: str
+    woken: int
+
+
+def _repository_row(row: RowReader) -> _RepositoryRow:
+    return _RepositoryRow(
+        row.key("repository"),
+        row.whole("number"),
+        row.text("workflow"),
+        row.text("quota"),
+        row.text("paused") if row.has("paused") else None,
+        row.text("halted") if row.has("halted") else None,
+        row.moment("not_before"),
+        row.text("reason"),
+        row.whole("woken"),
+    )
+
+
+def _worker(row: RowReader) -> FleetWorkerState:
+    return FleetWorkerState(
+        row.key("worker"),
+        row.text("version"),
+        row.whole("parallel"),
+        row.whole("beats"),
+        row.moment("started"),
+        row.moment("seen"),
+        row.flag("draining"),
+    )
+
+
+def _queued_turn(row: RowReader) -> QueuedTurn:
+    turn = RepositoryTurn.from_fields(row.fields("inputs"))
+    state = {"PENDING": "running", "DELAYED": "delayed"}.get(row.text("status"), "queued")
+    at = {"running": "started_at_epoch_ms", "delayed": "delay_until_epoch_ms"}.get(state, "")
     return QueuedTurn(
         turn,
-        found.workflow_id,
+        row.key("workflow_uuid"),
         state,
-        from_ms(at) if at else None,
-        (found.executor_id or "") if running else "",
-        from_ms(found.created_at),
+        row.moment(at) if at and row.has(at) else None,
+        row.text("executor_id") if state == "running" and row.has("executor_id") else "",
+        row.moment("created_at"),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 import sqlalchemy as sa
 
@@ -18,24 +18,38 @@ from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.fleet.database import (
     caps_table,
     cycles_table,
-    from_ms,
     quota_users_table,
     quotas_table,
     request_quotas_table,
     to_ms,
+)
+from orchestrator.bot.fleet.rows import (
+    MOST_MS,
+    MOST_USD,
+    RowReader,
+    Rows,
+    UnreadableRow,
+    UnreadableRowError,
+    raw,
+    read_row,
+    read_rows,
+    sound,
 )
 from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NothingToDo, StartAgain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import date, datetime
 
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.fleet.database import FleetDatabase
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStep
+
+
+T = TypeVar("T")
 
 
 class Priority(IntEnum):
@@ -134,10 +148,38 @@ class RepositoryTurn:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RepositoryTurn:
-        """Decode a turn that `to_json` encoded."""
-        lists = {key: tuple(data[key]) for key in ("attempted", "dead_runs")}
-        return cls(**{**data, **lists})
+    def from_fields(cls, fields: RowReader) -> RepositoryTurn:
+        """Decode a turn that `to_json` encoded. Fields that only another version knows are left out."""
+
+        def given(name: str, read: Callable[[str], T], otherwise: T) -> T:
+            return read(name) if fields.has(name) else otherwise
+
+        return cls(
+            fields.key("repository"),
+            fields.whole("number"),
+            task=given("task", fields.text, ""),
+            claim=given("claim", fields.whole, 0),
+            kind=given("kind", lambda name: fields.one_of(name, ("", *TaskKind)), ""),
+            title=given("title", fields.text, ""),
+            attempt=given("attempt", fields.text, ""),
+            attempted=given("attempted", fields.texts, ()),
+            failures=given("failures", fields.whole, 0),
+            renewed=given("renewed", fields.flag, False),
+            dead_runs=given("dead_runs", fields.texts, ()),
+        )
+
+    @classmethod
+    def from_json(cls, data: object) -> RepositoryTurn:
+        """Decode a turn that the queue gives back.
+
+        Raises:
+            UnreadableRowError: it is no turn.
+        """
+        fields = data if isinstance(data, dict) else {}
+        found = read_row("workflow_status", "repository", fields, cls.from_fields)
+        if isinstance(found, UnreadableRow):
+            raise UnreadableRowError(found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +332,27 @@ class FleetLimits:
         return self._db.transaction(self._spent)
 
     def _spent(self, c: sa.Connection) -> float:
-        spent = sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-        return c.scalar(sa.select(spent).where(cycles_table.c.began >= to_ms(self._db.day()))) or 0.0
+        return c.scalar(sa.select(sa.func.sum(_cost())).where(self.began_since(self._db.day()))) or 0.0
+
+    def began_since(self, since: datetime) -> sa.ColumnElement[bool]:
+        """Return the condition that a cycle began at a time or later. Clocks of machines differ by less than a day."""
+        return cycles_table.c.began.between(to_ms(since), self._latest_ms())
+
+    def _latest_ms(self) -> int:
+        return to_ms(self._db.clock.now() + timedelta(days=1))
+
+    def unreadable_cycles(self) -> Rows[str]:
+        """Return the recorded cycles that cannot be read, and so count for nothing."""
+        t, latest = cycles_table.c, self._latest_ms()
+        is_sound = sa.and_(
+            sound(t.began, latest),
+            sa.or_(t.ended.is_(None), sound(t.ended, MOST_MS)),
+            sound(t.reserved, MOST_USD),
+            sa.or_(t.usd.is_(None), sound(t.usd, MOST_USD)),
+        )
+        query = sa.select(*raw(*cycles_table.c)).where(sa.or_(is_sound.is_(None), sa.not_(is_sound)))
+        found = self._db.rows(query.limit(_MOST_UNREADABLE))
+        return read_rows("pullwright_cycles", "workflow", found, lambda row: _cycle(row, latest))
 
     # --- quotas ---
 
@@ -308,20 +369,23 @@ class FleetLimits:
 
     def pause_of(self, quota: str) -> Pause | None:
         """Return the pause of a quota, if it is not over."""
-        query = sa.select(quotas_table.c.until, quotas_table.c.reason).where(
+        query = sa.select(*raw(*quotas_table.c)).where(
             quotas_table.c.quota == quota, quotas_table.c.until > self._db.now()
         )
-        row = self._db.transaction(lambda c: c.execute(query).first())
-        return Pause(from_ms(row.until), row.reason) if row else None
+        found = read_rows("pullwright_quotas", "quota", self._db.rows(query), _pause)
+        return found[0][1] if found else None
 
     def forget_quota(self, c: sa.Connection, quota: str) -> None:
         """End the pause of a quota, in a transaction."""
         c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
 
-    def model_pauses(self) -> dict[str, Pause]:
-        """Return the pauses that are not over, by quota."""
-        query = sa.select(quotas_table).where(quotas_table.c.until > self._db.now())
-        return {row.quota: Pause(from_ms(row.until), row.reason) for row in self._db.rows(query)}
+    def model_pauses(self) -> Rows[tuple[str, Pause]]:
+        """Return the pauses that are not over, each with its quota."""
+        is_damaged = sa.not_(sound(quotas_table.c.until, MOST_MS))
+        query = sa.select(*raw(*quotas_table.c)).where(
+            sa.or_(quotas_table.c.until.is_(None), quotas_table.c.until > self._db.now(), is_damaged)
+        )
+        return read_rows("pullwright_quotas", "quota", self._db.rows(query), _pause)
 
     # --- requests to a forge ---
 
@@ -344,30 +408,32 @@ class FleetLimits:
 
         self._db.transaction(change)
 
-    def request_quotas(self) -> list[RequestQuota]:
+    def request_quotas(self) -> Rows[RequestQuota]:
         """Return the last known request quotas, by name, without those that were reset since."""
         t = request_quotas_table
-        query = sa.select(t).where(t.c.reset > self._db.now()).order_by(t.c.name, t.c.resource)
-        return [
-            RequestQuota(row.name, row.resource, row.most, row.remaining, from_ms(row.reset))
-            for row in self._db.rows(query)
-        ]
+        is_damaged = sa.not_(sound(t.c.reset, MOST_MS))
+        query = (
+            sa.select(*raw(*t.c))
+            .where(sa.or_(t.c.reset.is_(None), t.c.reset > self._db.now(), is_damaged))
+            .order_by(t.c.name, t.c.resource)
+        )
+        return read_rows("pullwright_request_quotas", "name", self._db.rows(query), _request_quota)
 
     def request_pause(self, repository: str) -> Pause | None:
         """Return the pause of a repository whose request quota is used up; None if it is not."""
         quotas, users = request_quotas_table, quota_users_table
         query = (
-            sa.select(quotas.c.name, sa.func.max(quotas.c.reset).label("reset"))
+            sa.select(*raw(*quotas.c))
             .join(users, users.c.name == quotas.c.name)
             .where(users.c.repository == repository, quotas.c.remaining == 0, quotas.c.reset > self._db.now())
-            .group_by(quotas.c.name)
         )
-        row = self._db.transaction(lambda c: c.execute(query).first())
-        if row is None:
+        found = read_rows("pullwright_request_quotas", "name", self._db.rows(query), _request_quota)
+        if not found:
             return None
+        last = max(found, key=lambda one: one.reset)
         # The time of the reset is rounded to a second, and at most an hour away.
-        until = min(from_ms(row.reset) + timedelta(seconds=1), self._db.clock.now() + timedelta(hours=1))
-        return Pause(until, f"the requests of {row.name} for this hour are used up")
+        until = min(last.reset + timedelta(seconds=1), self._db.clock.now() + timedelta(hours=1))
+        return Pause(until, f"the requests of {last.name} for this hour are used up")
 
     def forget_quotas(self, before: datetime) -> None:
         """Delete request quotas that were reset before a time."""
@@ -384,32 +450,66 @@ class FleetLimits:
             change = insert.on_conflict_do_update(index_elements=["name"], set_={"value": value})
         self._db.change(change)
 
-    def cap(self, name: str) -> float | None:
-        """Return a cap of the worker that was started last; None is no cap."""
-        query = sa.select(caps_table.c.value).where(caps_table.c.name == name)
-        return self._db.transaction(lambda c: c.scalar(query))
+    def caps(self) -> Rows[tuple[str, float]]:
+        """Return the caps of the worker that was started last, each with its name."""
+        rows = self._db.rows(sa.select(*raw(*caps_table.c)))
+        return read_rows("pullwright_caps", "name", rows, lambda row: (row.text("name"), row.number("value")))
 
-    def daily_costs(self, since: datetime) -> list[DailyCost]:
+    def daily_costs(self, since: datetime) -> Rows[DailyCost]:
         """Return the cost of each repository and day (UTC) as the cap counts it, including reservations."""
         t = cycles_table
         # A literal: with two parameters, PostgreSQL does not recognize the two expressions as the same.
         began = (t.c.began - t.c.began % sa.literal_column("86400000")).label("day")
         query = (
             sa.select(
-                t.c.repository,
+                *raw(t.c.repository),
                 began,
                 sa.func.count().label("cycles"),
-                sa.func.sum(sa.func.coalesce(t.c.usd, t.c.reserved)).label("usd"),
+                sa.func.sum(_cost()).label("usd"),
             )
-            .where(t.c.began >= to_ms(since), t.c.task != "")
+            .where(self.began_since(since), t.c.task != "")
             .group_by(t.c.repository, began)
         )
-        return [
-            DailyCost(row.repository, from_ms(row.day).date(), row.cycles, row.usd)
-            for row in self._db.rows(query)
-        ]
+        return read_rows("pullwright_cycles", "repository", self._db.rows(query), _daily_cost)
 
     def _lock_costs(self, c: sa.Connection) -> None:
         """Lock the table of costs for this transaction. SQLite has only one writer anyway."""
         if self._db.is_shared:
             c.execute(sa.text("LOCK TABLE pullwright_cycles IN SHARE ROW EXCLUSIVE MODE"))
+
+
+_MOST_UNREADABLE = 100
+
+
+def _cost() -> sa.ColumnElement[Any]:
+    """Return what a cycle cost, or the most that it can cost while it runs. What cannot be read counts as nothing."""
+    t = cycles_table.c
+    return sa.case((sound(t.usd, MOST_USD), t.usd), (sound(t.reserved, MOST_USD), t.reserved), else_=0.0)
+
+
+def _cycle(row: RowReader, latest: int) -> str:
+    row.moment("began", latest)
+    if row.has("ended"):
+        row.moment("ended")
+    if row.has("usd"):
+        row.number("usd")
+    row.number("reserved")
+    return row.key("workflow")
+
+
+def _daily_cost(row: RowReader) -> DailyCost:
+    return DailyCost(row.key("repository"), row.moment("day").date(), row.whole("cycles"), row.number("usd"))
+
+
+def _pause(row: RowReader) -> tuple[str, Pause]:
+    return row.key("quota"), Pause(row.moment("until"), row.text("reason"))
+
+
+def _request_quota(row: RowReader) -> RequestQuota:
+    return RequestQuota(
+        row.key("name"),
+        row.key("resource"),
+        row.whole("most"),
+        row.whole("remaining"),
+        row.moment("reset"),
+    )

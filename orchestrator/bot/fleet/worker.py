@@ -11,13 +11,15 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from dbos import DBOS
 from dbos._serialization import DBOSPortableJSON
 
 from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
+from orchestrator.bot.fleet.control import read_snapshot
+from orchestrator.bot.fleet.rows import UnreadableRowError
 from orchestrator.bot.fleet.store import QUEUE, TURN
 from orchestrator.bot.fleet.turns import DAY_CAP, Following, RepositoryTurn, daily_cap_reached, following
 from orchestrator.bot.journal.folders import new_run_id
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.fleet.control import FleetSnapshot
     from orchestrator.bot.fleet.members import Member
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
 
+
+T = TypeVar("T")
 
 ELSEWHERE_SECONDS = 60.0
 """Delay of a turn that this worker returns to the queue, because its fleet file does not name the repository."""
@@ -93,15 +98,15 @@ class FleetWorker:
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}
-        others = self._store.workers()
-        quotas = self._store.limits.model_pauses()
+        others = self._store.heartbeats()
+        quotas = dict(self._store.limits.model_pauses())
         ready: dict[str, str] | None = None
         if self._store.is_shared:
             ready = self._store.ready() if others else None
         else:
             for worker in others:
-                self._store.take_over(worker.worker)
-                self._store.remove_worker(worker.worker)
+                self._store.take_over(worker)
+                self._store.remove_worker(worker)
             for repository in known.keys() - self.by_key.keys():
                 self._store.end(repository)
         for key, member in self.by_key.items():
@@ -109,7 +114,10 @@ class FleetWorker:
             if self._once and state is not None and state.paused is not None:
                 self._over.add(key)
             pauses = (state.pause if state else None, member.left_pause, quotas.get(member.quota))
-            self._begin(key, member, [one for one in pauses if one is not None], ready)
+            try:
+                self._begin(key, member, [one for one in pauses if one is not None], ready)
+            except UnreadableRowError as error:
+                member.halted = str(error)  # `restart_lost` begins it when the row is mended
 
     @property
     def is_over(self) -> bool:
@@ -314,6 +322,8 @@ LEASE_SECONDS = 30.0
 """A worker is dead if its heartbeat did not change for this long, while the watcher could read it all the time."""
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
+_READ_ALL_SECONDS = 600.0
+"""Interval of a reading of all rows, for those that nobody can read."""
 _RESTART_LOST_SECONDS = 60.0
 """Interval of a check that reads all repositories and rarely finds anything."""
 POLL_SECONDS = 1.0
@@ -388,27 +398,31 @@ class FleetEngine:
 
     Args:
         on_drain: called in the event loop, with the reason, if this worker has to end.
+        on_trouble: called in the event loop with what a person should see: rows that cannot be read, failed duties.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  these differ between a test and a real fleet
         self,
         store: FleetStore,
         options: EngineOptions,
         clock: Clock,
         runner: TurnRunner,
         on_drain: Callable[[str], None],
+        on_trouble: Callable[[str], None] = lambda _words: None,
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
         self._runner = runner
         self._on_drain = on_drain
+        self._on_trouble = on_trouble
+        self._told: set[str] = set()
         usual = POLL_SECONDS if store.is_shared else POLL_FILE_SECONDS
         self._poll_seconds = options.poll_seconds or usual
         self._heartbeat_watch = HeartbeatWatch(clock, options.lease_seconds)
-        self._heartbeat_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._running: set[RepositoryTurn] = set()
-        self._prune_at = self._restart_lost_at = 0.0
+        self._prune_at = self._restart_lost_at = self._read_all_at = 0.0
 
     async def launch(self) -> None:
         """Start to take turns.
@@ -421,7 +435,7 @@ class FleetEngine:
         # `call` converts the errors, and waits while the database is unreachable.
         await asyncio.to_thread(store.call, lambda _client: self._launch(loop))
         await asyncio.to_thread(store.call, lambda _client: self._register_queue())
-        self._heartbeat_task = asyncio.create_task(self._beat())
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._care())]
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
@@ -473,48 +487,85 @@ class FleetEngine:
 
     async def close(self) -> None:
         """Take no more turns, wait for the running ones, and stop."""
-        if self._heartbeat_task is not None:
-            self._heartbeat_task.cancel()
-            await asyncio.wait([self._heartbeat_task])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=_LONGEST_END_SECONDS)
         with suppress(FleetError):
             await asyncio.to_thread(self._store.remove_worker, self._options.worker)
 
     async def _beat(self) -> None:
-        """Send heartbeats and watch the other workers, until the worker ends."""
+        """Send heartbeats until the worker ends. They depend on nothing but the worker's own row."""
+        store, options = self._store, self._options
+
+        def beat() -> str:
+            is_draining = store.beat(options.worker)
+            if is_draining is None:
+                # It was declared dead, for example because the machine slept. Others have taken over its turns.
+                store.add_worker(options.worker, options.version, options.parallel)
+            return "a person asked this worker to end" if is_draining else ""
+
         while True:
-            with suppress(FleetError):
-                running = set(self._running)
-                reason = await asyncio.to_thread(self._beat_once)
-                if reason:
-                    self._on_drain(reason)
-                numbers = await asyncio.to_thread(self._store.numbers, [turn.repository for turn in running])
-                for turn in running & self._running:
-                    if numbers.get(turn.repository) != turn.number:
-                        self._runner.lose(turn)
+            if reason := await self._duty("heartbeat", beat):
+                self._on_drain(reason)
+            await self._clock.sleep(options.lease_seconds / _BEATS_A_LEASE)
+
+    async def _care(self) -> None:
+        """Watch the other workers, the turns and the database, until the worker ends. No duty depends on another."""
+        while True:
+            await self._duty("watching the other workers", self._take_over_dead)
+            await self._duty("looking for turns that cannot be read", self._cancel_unreadable)
+            for turn in await self._duty("comparing turns", self._replaced) or ():
+                self._runner.lose(turn)
+            newest = await self._duty("comparing versions", self._store.newest_version)
+            if newest and newest != self._options.version:
+                self._on_drain(f"workers of version {newest} take the turns now")
+            now = self._clock.monotonic()
+            if now >= self._restart_lost_at:
+                self._restart_lost_at = now + _RESTART_LOST_SECONDS
+                await self._duty("looking for lost turns", self._store.restart_lost)
+            if now >= self._read_all_at:
+                self._read_all_at = now + _READ_ALL_SECONDS
+                snapshot = await self._duty("looking for rows that cannot be read", self._snapshot)
+                for row in snapshot.unreadable if snapshot else ():
+                    self._tell(row.words)
+            if now >= self._prune_at:
+                self._prune_at = now + _PRUNE_SECONDS
+                await self._duty("deleting old turns", self._store.prune)
             await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
-    def _beat_once(self) -> str:
-        """Send a heartbeat and take over turns of dead workers. Return why this worker has to end; empty if it has not."""
-        store, options = self._store, self._options
-        draining = store.beat(options.worker)
-        others = store.heartbeats()
-        others.pop(options.worker, None)
+    async def _duty(self, name: str, act: Callable[[], T]) -> T | None:
+        """Do something in a thread. Return None if it fails, after telling why."""
+        try:
+            return await asyncio.to_thread(act)
+        except FleetError as error:
+            self._tell(str(error))
+        except Exception as error:  # noqa: BLE001  border: a duty that fails must not stop the others
+            self._tell(f"internal error in {name}, please report it: {type(error).__name__}: {error}")
+        return None
+
+    def _tell(self, words: str) -> None:
+        """Tell something once."""
+        if words not in self._told:
+            self._told.add(words)
+            self._on_trouble(words)
+
+    def _take_over_dead(self) -> None:
+        others = self._store.heartbeats()
+        others.pop(self._options.worker, None)
         for name in self._heartbeat_watch.dead(others):
-            store.take_over(name)
-            store.remove_worker(name)
-        now = self._clock.monotonic()
-        if now >= self._restart_lost_at:
-            self._restart_lost_at = now + _RESTART_LOST_SECONDS
-            store.restart_lost()
-        if now >= self._prune_at:
-            self._prune_at = now + _PRUNE_SECONDS
-            store.prune()
-        if draining is None:
-            # It was declared dead, for example because the machine slept. Others have taken over its turns.
-            store.add_worker(options.worker, options.version, options.parallel)
-            return ""
-        newest = store.newest_version()
-        if newest != options.version:
-            return f"workers of version {newest} take the turns now"
-        return "a person asked this worker to end" if draining else ""
+            self._store.take_over(name)
+            self._store.remove_worker(name)
+
+    def _cancel_unreadable(self) -> None:
+        self._store.cancel_unreadable(self._options.worker)
+
+    def _replaced(self) -> list[RepositoryTurn]:
+        """Return the running turns that another worker took over, or a person cancelled."""
+        running = list(self._running)
+        numbers = self._store.numbers([turn.repository for turn in running])
+        return [turn for turn in running if numbers.get(turn.repository, -1) not in {turn.number, None}]
+
+    def _snapshot(self) -> FleetSnapshot:
+        return read_snapshot(self._store)

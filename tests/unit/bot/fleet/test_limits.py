@@ -103,7 +103,7 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
     worker.begin()
     await play(A)
     await play(A)
-    assert store.limits.request_quotas() == [RequestQuota(NAME, "core", 5000, 40, reset)]
+    assert list(store.limits.request_quotas()) == [RequestQuota(NAME, "core", 5000, 40, reset)]
     assert runners[A].cycles == 2
     await play(B)
     await play(A)  # another one of the same installation used up what was left
@@ -114,5 +114,5 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
     assert pause is not None
     assert pause.until == reset + timedelta(seconds=1)
     assert pause.reason == f"the requests of {NAME} for this hour are used up"
-    assert store.limits.cap("max_usd_per_day") == 9.0
+    assert dict(store.limits.caps())["max_usd_per_day"] == 9.0
     store.close()

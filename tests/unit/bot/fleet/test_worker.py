@@ -366,7 +366,7 @@ async def test_a_restart_tries_again_what_was_tried_and_keeps_what_a_person_want
     before = {one.workflow for one in world.store.queued()}
     world.store.add_worker("killed", "1.0", 1)
     world.start({"a": [DONE], "b": [DONE]})
-    assert world.store.workers() == []
+    assert not world.store.workers()
     turns = {name: world.store._current_turn(name) for name in "ab"}
     assert [(one.task, one.attempted, one.renewed) for one in turns.values() if one] == [
         ("issue-7", (), True),
