@@ -92,7 +92,7 @@ DOORS = (
         {
             "core/files.py": 4,
             "app/cli/init.py": 1,
-            "app/doctor/machine.py": 3,
+            "app/doctor/machine.py": 4,
             "app/doctor/repository.py": 1,
             "app/onboarding/pull_request.py": 1,
             "app/wiring/verify_pr.py": 1,
