@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.core.confined import MOST_LEVELS, ConfinedFolder, UnsuitableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _MOST = 1_000
 
@@ -200,3 +205,101 @@ def test_what_is_moved_goes_from_one_open_folder_to_another(tree: ConfinedFolder
         assert own.stat("kept").is_link
         assert own.status.st_mode & 0o777 == 0o700
     assert tree.entries() == []
+
+
+_NAMES = st.sampled_from(["a", "b", "c", "\udcff"])
+_PATHS = st.lists(_NAMES, min_size=1, max_size=3).map("/".join)
+_KINDS = st.sampled_from(["file", "folder", "pipe", "link out", "link up", "link to itself", "closed folder"])
+_ACTS: dict[str, Callable[[ConfinedFolder, str, str], object]] = {
+    "read": lambda tree, path, _: tree.read(path, _MOST),
+    "beginning": lambda tree, path, _: tree.beginning(path, _MOST),
+    "digest": lambda tree, path, _: tree.digest(path),
+    "find": lambda tree, path, _: tree.find(path),
+    "entries": lambda tree, path, _: tree.entries(path),
+    "walk": lambda tree, path, _: list(tree.walk(path, on_error=lambda _path, _error: None)),
+    "write": lambda tree, path, _: tree.write(path, b"new"),
+    "make_folder": lambda tree, path, _: tree.make_folder(path),
+    "make_link": lambda tree, path, _: tree.make_link(path, b"/"),
+    "rename": lambda tree, path, other: tree.rename(path, other),
+    "chmod": lambda tree, path, _: tree.chmod(path, 0o700),
+    "touch": lambda tree, path, _: tree.touch(path),
+    "remove": lambda tree, path, _: tree.remove(path),
+    "remove_file": lambda tree, path, _: tree.remove_file(path),
+    "remove_empty": lambda tree, path, _: tree.remove_empty(path),
+    "remove_content": lambda tree, path, _: tree.remove_content(path),
+}
+
+
+def _plant(top: Path, path: str, kind: str, outside: Path) -> None:
+    place = top / path
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        match kind:
+            case "file":
+                place.write_bytes(b"x")
+            case "folder" | "closed folder":
+                place.mkdir(mode=0o700 if kind == "folder" else 0)
+            case "pipe":
+                os.mkfifo(place)
+            case "link out":
+                place.symlink_to(outside)
+            case "link up":
+                place.symlink_to("..")
+            case _:
+                place.symlink_to(place.name)
+
+
+@given(
+    planted=st.lists(st.tuples(_PATHS, _KINDS), max_size=12),
+    done=st.lists(st.tuples(st.sampled_from(sorted(_ACTS)), _PATHS, _PATHS), max_size=12),
+)
+def test_whatever_stands_there_nothing_outside_is_touched_and_all_of_it_can_be_removed(
+    planted: list[tuple[str, str]], done: list[tuple[str, str, str]]
+) -> None:
+    """Each operation ends, with a result or an `OSError`."""
+    with tempfile.TemporaryDirectory() as name:
+        outside, top = Path(name) / "outside", Path(name) / "tree"
+        (outside / "a" / "b").mkdir(parents=True)
+        (outside / "c").write_bytes(b"mine")
+        top.mkdir()
+        for path, kind in planted:
+            _plant(top, path, kind, outside)  # some of it lands outside, through a link
+        before = {path: path.lstat() for path in (outside, *outside.rglob("*"))}
+        with ConfinedFolder(top) as tree:
+            for verb, path, other in done:
+                with suppress(OSError):
+                    _ACTS[verb](tree, path, other)
+            tree.remove_content()
+            assert tree.entries() == []
+        after = {path: path.lstat() for path in (outside, *outside.rglob("*"))}
+        assert {path: found[:-3] for path, found in after.items()} == {
+            path: found[:-3] for path, found in before.items()
+        }
+        assert (outside / "c").read_bytes() == b"mine"
+
+
+def test_a_folder_that_is_swapped_all_the_time_leads_nowhere(tree: ConfinedFolder, outside: Path) -> None:
+    """Another thread replaces a folder by a link and back, while files are written and removed in it."""
+    tree.make_folder("way")
+    (tree.path / "link").symlink_to(outside)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            for one, other in (("way", "kept"), ("link", "way"), ("way", "link"), ("kept", "way")):
+                (tree.path / one).rename(tree.path / other)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for number in range(300):
+            with suppress(OSError):
+                tree.write(f"way/{number}", b"x")
+            with suppress(OSError):
+                tree.remove("way/profile")
+            with suppress(OSError):
+                tree.remove_content("way")
+    finally:
+        over.set()
+        swapping.join()
+    assert [one.name for one in outside.iterdir()] == ["profile"]
