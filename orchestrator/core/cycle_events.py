@@ -92,6 +92,7 @@ class Resumed:
         files: changed files that were taken over.
         conflicts: those files that the base branch has changed as well; a model or a person has to resolve
             them.
+        saved: the commit of the hidden ref whose state was taken up; empty if none was.
     """
 
     run: str
@@ -99,6 +100,7 @@ class Resumed:
     turns: int
     files: int
     conflicts: tuple[str, ...] = ()
+    saved: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ class WorldForge(MemoryForge):
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         there = self._comments.get(number, {})
-        if key in there and there[key].body.startswith(body):
+        if key in there and body.strip():  # it is edited in its place
+            there[key] = replace(there[key], body=f"{body}\n\n{_OURS}", updated_at=self.now())
             return there[key].url
         super().ensure_comment(number, key, f"{body}\n\n{_OURS}" if body.strip() else "")
         return self._addressed(number, key)

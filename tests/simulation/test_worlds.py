@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Incident, Kind, Plan, Task, draw
 from tests.simulation.search import live, shrink
-from tests.simulation.worlds import KNOWN, unknown, windows
+from tests.simulation.worlds import KNOWN, MENDED, unknown, windows
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -64,6 +64,13 @@ def test_a_death_at_every_place(kind: Kind, slots: tuple[int, ...]) -> None:
         if found := unknown(live(plan)[1]):
             failed[nth] = found
     assert failed == {}
+
+
+@pytest.mark.parametrize("name", list(MENDED))
+def test_what_was_mended_holds(name: str) -> None:
+    world, found = live(MENDED[name])
+    assert len(world.struck) == len(world.plan.incidents)
+    assert found == []
 
 
 @pytest.mark.parametrize("name", list(KNOWN))

@@ -283,11 +283,13 @@ class World:
             did_something = life.run()
             del self.lives[thread]
             self._enter(thread)
+            is_full = life.machine.full_until > self.scheduler.now
             is_idle = before == self._state() and not did_something
-            self.starts += not is_idle
-            idle = idle + 1 if is_idle and self.scheduler.now > last else 0
+            self.starts += not (is_idle or is_full)
+            idle = idle + 1 if is_idle and not is_full and self.scheduler.now > last else 0
             self._answer()
-            thread.sleep((_LONG_REST_SECONDS if is_idle else _REST_SECONDS) + self.pace.uniform(0.0, 60.0))
+            rest = _LONG_REST_SECONDS if is_idle or is_full else _REST_SECONDS
+            thread.sleep(rest + self.pace.uniform(0.0, 60.0))
 
     def _state(self) -> tuple[int, ...]:
         """Return what changes whenever something happens that could matter to a worker."""
@@ -297,7 +299,7 @@ class World:
         """A person answers each open question once."""
         for number in range(1, len(self.plan.tasks) + 1):
             asked = [one for one in self.forge.comments(number) if "question" in one.body.lower()]
-            if asked and not any(one.author == WRITER for one in self.forge.comments(number)):
+            if asked and number not in self.people:
                 self.people.add(number)
                 self.forge.say(number, WRITER, "Do it as you like.")
 

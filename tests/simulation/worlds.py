@@ -1,4 +1,4 @@
-"""Worlds with a name: the windows in which a crash is dangerous, and the faults that are known and not mended yet."""
+"""Worlds with a name: windows in which a crash is dangerous, faults that are mended, and known ones that are not."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ def windows() -> dict[str, Plan]:
     return found
 
 
+_KILLED_AT_WORK = Incident(Kind.KILLED, "record ToolCallEnded", 1)
+
+MENDED: dict[str, Plan] = {
+    "killed before it took saved work up": Plan(
+        (Task(2),), (0,), (Incident(Kind.KILLED, "record Cloned", 2),), flags=(("max_rounds", 1),)
+    ),
+    "the machine is lost whose run was proposed after a recovery": Plan(
+        (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.LOST, "record Proposed", 1))
+    ),
+    "the disk is full from the push of a branch on": Plan(
+        (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.FULL, "git push branch", 1))
+    ),
+}
+"""Worlds in which something did not hold once."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownFault:
     """A fault that a world shows, until it is mended.
@@ -46,22 +62,6 @@ class KnownFault:
 
 
 KNOWN: dict[str, KnownFault] = {
-    "an untouched clone replaces saved work": KnownFault(
-        2,
-        "a cycle that is killed after it cloned, before it took saved work up, replaces that work by nothing",
-        invariants.KEPT,
-        Plan((Task(2),), (0,), (Incident(Kind.KILLED, "record Cloned", 2),), flags=(("max_rounds", 1),)),
-    ),
-    "recovered work is taken for newer than the branch": KnownFault(
-        2,
-        "the state that a recovery saves does not say which commit of the branch it knew",
-        invariants.PAID_ONCE,
-        Plan(
-            (Task(2),),
-            (0,),
-            (Incident(Kind.KILLED, "record ToolCallEnded", 1), Incident(Kind.LOST, "record Proposed", 1)),
-        ),
-    ),
     "a task that kills its worker": KnownFault(
         3,
         "it is taken again at every start, and the task behind it never",
@@ -99,23 +99,6 @@ KNOWN: dict[str, KnownFault] = {
 }
 
 
-_SHOWN_BY_CHANCE = (
-    # (the sentence, words of the failure, whether what follows from it says nothing either)
-    (invariants.SHOWN, "keeps the label", False),
-    (invariants.KEPT, "", True),
-    (invariants.PAID_ONCE, "which was on a ref", False),
-)
-
-
 def unknown(found: list[str]) -> list[str]:
     """Return what does not hold in a drawn world, without what a known fault explains."""
-    known = [
-        (one, hides)
-        for one in found
-        for name, words, hides in _SHOWN_BY_CHANCE
-        if one.startswith(name) and words in one
-    ]
-    if any(hides for _, hides in known):
-        consequences = (invariants.KEPT, invariants.PAID_ONCE, invariants.SERVED, invariants.SHOWN)
-        return [one for one in found if not one.startswith(consequences)]
-    return [one for one in found if one not in dict(known)]
+    return [one for one in found if not (one.startswith(invariants.SHOWN) and "keeps the label" in one)]

@@ -100,7 +100,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     *,
     touched: set[str],
     include_commands: bool,
-    expected: str | None,
+    continues: str | None,
     saved_at: datetime,
     stamp: str,
     lease: Fence,
@@ -115,7 +115,8 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
             repository is: the caller removes secrets.
         touched: as for `Clone.commit`.
         include_commands: as for `Clone.commit`.
-        expected: the commit that the ref must have, or None if it must not exist.
+        continues: the commit of the saved state that this one contains, or None if it contains none. Only that
+            state is replaced: the ref must have this commit, or must not exist.
         stamp: a unique text, such as the run and a number.
         lease: our claim on the task, which moves in the same push.
         find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
@@ -129,8 +130,8 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     if size > MOST_PAGES_BYTES:
         message = f"{_SAVING}: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
         raise WorkspaceError(message)
-    if expected is not None and not is_commit_id(expected):
-        message = f"{_SAVING}: {printable_line(expected)!r} is not a commit id"
+    if continues is not None and not is_commit_id(continues):
+        message = f"{_SAVING}: {printable_line(continues)!r} is not a commit id"
         raise WorkspaceError(message)
     doing = f"{_SAVING} at {ref} of {clone.remote.shown}"
 
@@ -148,7 +149,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         parent = made.commit or made.start
         objects = clone.git.git_dir / "objects"
         record = write_record(objects, id_kind(parent), message, parent, pages, saved_at)
-        _push(clone.git, Update(ref, expected, record), lease, doing)
+        _push(clone.git, Update(ref, continues, record), lease, doing)
         return SavedWork(ref, record, made.commit, made.left_out)
 
     made = snapshot(lambda _path: None)

@@ -345,6 +345,11 @@ class CycleSession:
         return Message(Role.USER, (*self._first_message.resume(earlier, self.restored).parts, *images))
 
     @property
+    def continues(self) -> str | None:
+        """The commit of the saved state that this cycle's state contains, once it was taken up; else None."""
+        return self.earlier.commit if self.earlier and self._is_restored else None
+
+    @property
     def conversation(self) -> list[Event]:
         """The conversation so far, including that of the cycle that this one continues."""
         if self._session is None and self.earlier is not None and self._is_restored:
@@ -400,7 +405,8 @@ class CycleSession:
         state = self.earlier.state if self.earlier else None
         if state and state.run:  # a branch alone has no state
             paths, conflicts = self.restored.paths, self.restored.conflicts
-            self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts))
+            saved = self.continues or ""
+            self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts, saved))
 
     def _make_verifier(self) -> Verifier | None:
         """Create the verifier that runs the tests; None in a replay, and without a test command."""

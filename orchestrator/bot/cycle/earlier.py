@@ -118,6 +118,11 @@ class UnfinishedState:
         """Whether a question was posted where a person can see it."""
         return bool(self.question and self.question_url)
 
+    def knows(self, tip: str) -> bool:
+        """Return whether the cycle knew this commit of the branch, or was about to push it."""
+        begun = self.proposal
+        return self.tip is None or tip in {self.tip, begun.commit if begun else ""}
+
 
 _STATE: TypeAdapter[UnfinishedState] = TypeAdapter(UnfinishedState)
 
@@ -151,8 +156,7 @@ class Earlier:
 
         Every cycle starts with what the previous one left, so later commits of ours contain it.
         """
-        begun = self.state.proposal
-        return self.state.tip is None or tip in {self.state.tip, begun.commit if begun else ""}
+        return self.state.knows(tip)
 
     def begun_for(self, task: Task) -> BegunProposal | None:
         """Return the pull request that only has to be created for this task; None if a model is needed."""

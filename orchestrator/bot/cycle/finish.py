@@ -417,7 +417,7 @@ class _Saving:
         pages = pages_of(
             session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redactor
         )
-        replaces = session.earlier.commit if session.earlier else None
+        replaces = session.continues
         if self.holds_claim:
             try:
                 self._push(pages, replaces)
@@ -450,7 +450,7 @@ class _Saving:
             pages,
             touched=set(session.ledger.touched),
             include_commands=session.ledger.shell_used,
-            expected=replaces,
+            continues=replaces,
             saved_at=parts.clock.now(),
             stamp=parts.run,
             find_secrets=self._secrets,

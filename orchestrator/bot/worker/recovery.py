@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.saved_work import drop_wip, load_wip, save_wip, wip_ref, wip_subject
 from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.earlier import (
     UnfinishedState,
     conversation,
@@ -21,6 +22,7 @@ from orchestrator.bot.cycle.earlier import (
 )
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
+from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs, why_killed
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
@@ -176,6 +179,9 @@ class Recovery:
     def _save(self, run: Run, lease: Lease) -> dict[str, Any]:
         """Save a dead run's work on the remote; if the remote refuses it, on this machine and as a patch for people.
 
+        Saved work is replaced only by work that contains it. A run that died before it took up what is saved has
+        nothing newer.
+
         Args:
             run: the dead run, locked by the caller.
             lease: the run's claim, taken by the caller.
@@ -187,12 +193,17 @@ class Recovery:
             WorkspaceError: nothing can be saved now: the remote does not answer, no clone can be made, or a
                 stop was requested. The work stays where it is.
         """
+        key = lease.record.task
+        before = _Before.of(load_wip(self.records, key), run)
+        if before.is_newest:
+            return {"saved": wip_ref(key)}
+        before = replace(before, tip=self._branch_tip(key))
         clone = self._reopened(run)
         if clone is None:
-            return self._save_conversation(run, lease)
+            return self._save_conversation(run, lease, before)
         with clone:
             try:
-                return {"saved": self._save_on_remote(run, lease, clone)}
+                return {"saved": self._save_on_remote(run, lease, clone, before)}
             except WorkspaceError as error:
                 if self._is_temporary(error):
                     clone.leave()
@@ -200,24 +211,20 @@ class Recovery:
                 self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
                 return {"patch": self._write_patch(run, clone)}
 
-    def _save_conversation(self, run: Run, lease: Lease) -> dict[str, Any]:
+    def _save_conversation(self, run: Run, lease: Lease, before: _Before) -> dict[str, Any]:
         """Save the conversation of a run whose files are gone: it is in the journal, and was paid for.
 
         The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
         on another base, the result could differ from what the model wrote. It sees its earlier calls instead.
         """
-        key = lease.record.task
-        found = load_wip(self.records, key)
-        pages = read_saved(found)
-        if pages and pages[0].run == run.id:  # the run had saved its work before it was killed
-            return {"saved": wip_ref(key)}
-        if not any(isinstance(event, ReplyReceived) for event in run.events) or _reached_finish(run.events):
+        found = before.work
+        if not _has_replies(run) or _reached_finish(run.events):
             return {}
         with self.open_clone() as clone:
             try:
-                if found is not None and found.work is not None and pages:
-                    _restore_saved_work(clone, found.work, wip_ref(key))
-                return {"saved": self._save_on_remote(run, lease, clone, files_lost=True)}
+                if found is not None and found.work is not None and not before.is_in_branch:
+                    _restore_saved_work(clone, found.work, wip_ref(lease.record.task))
+                return {"saved": self._save_on_remote(run, lease, clone, before, files_lost=True)}
             except WorkspaceError as error:
                 if self._is_temporary(error):
                     raise
@@ -268,14 +275,13 @@ class Recovery:
             return None
         return str(target)
 
-    def _save_on_remote(self, run: Run, lease: Lease, clone: Clone, *, files_lost: bool = False) -> str:
+    def _save_on_remote(
+        self, run: Run, lease: Lease, clone: Clone, before: _Before, *, files_lost: bool = False
+    ) -> str:
         key, touched = lease.record.task, clone.changed_paths()
-        before = read_saved(found := load_wip(self.records, key))
         # The journal of a run that continued earlier work lacks the earlier conversation.
-        continued = before if (resumed := run.last(Resumed)) and resumed.turns > 0 else None
-        kept = conversation(run.events)
-        if continued:  # the run may have saved its conversation before it was killed
-            kept = [*continued[1], *(() if continued[0].run == run.id else kept)]
+        continued = before.state if before.has_turns else None
+        kept = [*(before.events if continued else ()), *conversation(run.events)]
         start, question = run.last(CycleStarted), run.last(QuestionAsked)
         state = UnfinishedState(
             run=run.id,
@@ -286,12 +292,13 @@ class Recovery:
             touched=tuple(sorted(touched)),
             question=question.question if question else "",
             question_url=(question.url or "") if question else "",
-            attempts=(continued[0].attempts if continued else 0) + 1,
+            attempts=(continued.attempts if continued else 0) + 1,
             files_lost=files_lost,
-            said=(*(before[0].said if before else ()), *_messages_of_person(start, run.events)),
+            tip=before.tip,
+            said=(*(before.state.said if before.state else ()), *_messages_of_person(start, run.events)),
         )
         pages = pages_of(state, trimmed_events(kept), self.redactor)
-        replaces = found.commit if found else None
+        replaces = before.contained
         try:
             return save_wip(
                 clone,
@@ -299,7 +306,7 @@ class Recovery:
                 pages,
                 touched=touched,
                 include_commands=False,
-                expected=replaces,
+                continues=replaces,
                 saved_at=self.clock.now(),
                 stamp=f"{run.id} recovered by {self.own_run}",
                 find_secrets=self._secrets,
@@ -309,6 +316,15 @@ class Recovery:
             if not self._is_temporary(error):
                 self._keep_on_this_machine(key, clone, touched, pages, replaces)
             raise
+
+    def _branch_tip(self, key: str) -> str | None:
+        """Return the commit of the task's branch; empty if there is none, None if there are several.
+
+        Nobody of us can have moved it while the claim named the dead run, so the run knew it or pushed it.
+        """
+        heads = self.records.tips(OUR_BRANCHES)
+        tips = [commit for ref, commit in heads.items() if key_of(ref.removeprefix(HEADS)) == key]
+        return None if len(tips) > 1 else "".join(tips)
 
     def _keep_on_this_machine(
         self, key: str, clone: Clone, touched: set[str], pages: Mapping[str, bytes], replaces: str | None
@@ -324,6 +340,55 @@ class Recovery:
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self.redactor.holds_secret)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a dead run's task has on its hidden ref, and what the run did with it.
+
+    Attributes:
+        state, events: its state and conversation; None and empty if there are none that can be read.
+        is_newest: whether the dead run has nothing that it lacks.
+        contained: its commit, if the run's work contains it or it cannot be read; else None.
+        has_turns: whether the run continued its conversation.
+        tip: the commit of the task's branch now, as `UnfinishedState.tip`.
+    """
+
+    work: UnfinishedWork | None
+    state: UnfinishedState | None
+    events: tuple[Event, ...]
+    is_newest: bool
+    contained: str | None
+    has_turns: bool
+    tip: str | None = None
+
+    @property
+    def is_in_branch(self) -> bool:
+        """Whether its files are not needed: they cannot be read, or the dead run pushed a commit that has them."""
+        return self.state is None or bool(self.tip and not self.state.knows(self.tip))
+
+    @classmethod
+    def of(cls, work: UnfinishedWork | None, run: Run) -> _Before:
+        """Compare saved work with the journal of a dead run."""
+        pages = read_saved(work)
+        if work is None or pages is None:
+            unreadable = None if work is None else work.commit
+            return cls(work, None, (), is_newest=False, contained=unreadable, has_turns=False)
+        state, events = pages
+        # Older versions did not record the commit.
+        taken_up = [
+            event
+            for event in run.events
+            if isinstance(event, Resumed)
+            and (event.saved == work.commit if event.saved else event.run == state.run)
+        ]
+        is_newest = state.run == run.id or not (taken_up or _has_replies(run))
+        contained = work.commit if taken_up else None
+        return cls(work, state, events, is_newest, contained, any(event.turns > 0 for event in taken_up))
+
+
+def _has_replies(run: Run) -> bool:
+    return any(isinstance(event, ReplyReceived) for event in run.events)
 
 
 def _clone_folder(run: Run) -> Path | None:

@@ -61,7 +61,7 @@ def save(  # noqa: PLR0913  the defaults of a save
     opened: Clone,
     touched: set[str],
     *,
-    expected: str | None = None,
+    continues: str | None = None,
     pages: Mapping[str, bytes] | None = None,
     stamp: str = "run-1",
     include_commands: bool = False,
@@ -74,7 +74,7 @@ def save(  # noqa: PLR0913  the defaults of a save
         PAGES if pages is None else pages,
         touched=touched,
         include_commands=include_commands,
-        expected=expected,
+        continues=continues,
         saved_at=AT,
         stamp=stamp,
         lease=lease or NoClaim(opened.remote),
@@ -130,12 +130,12 @@ def test_compare_and_swap(source: Path, tmp_path: Path, records: Records) -> Non
         one = save(first, {"a"})
         with pytest.raises(PushRejectedError, match="changed on the remote meanwhile"):
             save(second, set(), stamp="run-2")
-        two = save(first, {"a"}, expected=one.commit, stamp="run-3")
+        two = save(first, {"a"}, continues=one.commit, stamp="run-3")
         with pytest.raises(PushRejectedError):
-            save(second, set(), expected=one.commit, stamp="run-4")
+            save(second, set(), continues=one.commit, stamp="run-4")
         assert git(source, "rev-parse", REF) == two.commit
         # The answer was lost, and the same is pushed again.
-        assert save(first, {"a"}, expected=one.commit, stamp="run-3") == two
+        assert save(first, {"a"}, continues=one.commit, stamp="run-3") == two
         assert not drop_wip(records, KEY, one.commit, NoClaim(records.remote))
         assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
         assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
@@ -151,7 +151,7 @@ def test_work_that_was_brought_back_is_saved_again_untouched(source: Path, tmp_p
     with clone(source, tmp_path / "runs") as second:
         second.apply_work(saved.work, reference=REF)
         write(second.tree, {"b": "1"})
-        again = save(second, {"b"}, expected=saved.commit, stamp="run-2")
+        again = save(second, {"b"}, continues=saved.commit, stamp="run-2")
         assert b"b/a" in second.pending_patch({"b"}, include_commands=False)
     assert again.work is not None
     assert git(source, "diff", "--name-only", "main", again.work).split() == ["a", "b"]
@@ -227,7 +227,7 @@ def test_what_cannot_be_saved_is_said(
             pages,
             touched=set(),
             include_commands=False,
-            expected=expected,
+            continues=expected,
             saved_at=AT,
             stamp="run",
             lease=NoClaim(safe.remote),
@@ -252,7 +252,7 @@ def test_the_base_moved_without_and_with_a_conflict(source: Path, tmp_path: Path
         applied = third.apply_work(saved.work, reference=REF)
         assert (applied.base_moved, applied.conflicts) == (True, ["src/calc.py"])
         # Saved again as it is: the conflict is known to the next run, although nothing is merged there.
-        again = save(third, applied.paths, expected=saved.commit, stamp="run-2")
+        again = save(third, applied.paths, continues=saved.commit, stamp="run-2")
     assert again.work is not None
     with clone(source, tmp_path / "runs") as fourth:
         applied = fourth.apply_work(again.work, reference=REF)
@@ -495,6 +495,6 @@ def test_a_server_that_moves_nothing_backwards_gets_the_newer_work_all_the_same(
         write(first.tree, {"a": "1"})
         one = save(first, {"a"}, lease=lease)
         write(first.tree, {"a": "2"})
-        two = save(first, {"a"}, expected=one.commit, stamp="run-2", lease=lease)
+        two = save(first, {"a"}, continues=one.commit, stamp="run-2", lease=lease)
     assert git(source, "rev-parse", REF) == two.commit
     assert git(source, "show", f"{two.work}:a") == "2"

@@ -60,18 +60,19 @@ def left(machine: Machine) -> tuple[UnfinishedState, list[str], str | None]:
     return pages[0], [message.text for message in messages], wip.work
 
 
-def save(machine: Machine, run: str, files: dict[str, str]) -> None:
+def save(machine: Machine, run: str, files: dict[str, str], *, tip: str | None = None) -> None:
     """Save unfinished work on the remote, as the cycle `run` does it."""
+    state = UnfinishedState(run, "limit", "m", "native", "", tip=tip)
     with clone(machine.source, machine.temporary) as opened:
         for name, text in files.items():
             (opened.tree / name).write_text(text)
         save_wip(
             opened,
             KEY,
-            pages_of(UnfinishedState(run, "limit", "m", "native", ""), conversation(SAID), Redactor()),
+            pages_of(state, conversation(SAID), Redactor()),
             touched=set(files),
             include_commands=False,
-            expected=None,
+            continues=None,
             saved_at=START,
             stamp=run,
             lease=NoClaim(opened.remote),
@@ -209,3 +210,64 @@ def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
     assert said == ["Fix it", "I write it."]
     assert state.files_lost is are_lost
     assert bool(work) is not are_lost
+
+
+def taken_up(machine: Machine) -> Resumed:
+    """The record that a run took up what `before` had saved."""
+    wip = load_wip(machine.records, KEY)
+    assert wip is not None
+    return Resumed("before", "limit", 2, 1, saved=wip.commit)
+
+
+def test_a_run_that_died_before_it_took_saved_work_up_replaces_nothing(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "saved\n"})
+    before = load_wip(machine.records, KEY)
+    run, _ = machine.killed(1)
+    machine.taken(run)
+    assert run in machine.recovery().recover()
+    assert load_wip(machine.records, KEY) == before
+    assert machine.claims.show(KEY).outcome == "crashed"  # type: ignore[union-attr]
+
+
+def test_work_that_does_not_contain_what_is_saved_does_not_replace_it(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "saved\n"})
+    before = load_wip(machine.records, KEY)
+    run, _ = machine.killed(1, SAID)
+    machine.taken(run)
+    machine.recovery().recover()
+    assert load_wip(machine.records, KEY) == before
+    assert "+fixed" in machine.patch(run), "it is kept here for a person"
+
+
+def test_work_that_contains_what_is_saved_goes_on_with_it(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "saved\n"})
+    run, _ = machine.killed(1, [taken_up(machine), *SAID])
+    machine.taken(run)
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert (state.run, state.why, state.attempts, state.tip) == (run, "crashed", 2, "")
+    assert said == ["Fix it", "I write it.", "Fix it", "I write it."]
+    assert work is not None
+
+
+def test_a_recovered_state_knows_the_commit_of_the_branch(machine: Machine) -> None:
+    branch = f"pullwright/{KEY}-fix-it"
+    git(machine.source, "branch", branch)
+    run, _ = machine.killed(1, SAID)
+    machine.taken(run)
+    machine.recovery().recover()
+    state, _, _ = left(machine)
+    assert state.tip == git(machine.source, "rev-parse", branch).strip()
+    assert not state.knows("0" * 40)
+
+
+def test_where_the_lost_run_pushed_its_work_older_files_are_not_restored(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "saved\n"}, tip="")
+    branch = f"pullwright/{KEY}-fix-it"
+    lost(machine, [taken_up(machine), *SAID])
+    git(machine.source, "branch", branch)
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert work is None, "the branch has them, and more"
+    assert (state.files_lost, len(said)) == (True, 4)
+    assert state.tip == git(machine.source, "rev-parse", branch).strip()

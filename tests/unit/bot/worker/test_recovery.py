@@ -118,7 +118,7 @@ def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_save
         pages_of(state, conversation([*said, *said]), Redactor()),
         touched={"calc.py"},
         include_commands=False,
-        expected=None,
+        continues=None,
         saved_at=START,
         stamp=run,
         find_secrets=lambda _diff: [],
