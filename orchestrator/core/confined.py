@@ -34,8 +34,10 @@ _CHUNK_BYTES = 1_048_576
 
 MOST_LEVELS: Final = 100
 """The deepest nesting that is walked. Each level holds an open folder; systems let a process have at least 256."""
-MOST_ENTRIES: Final = 2_000_000
-"""Entries of one walk."""
+MOST_ENTRIES: Final = 1_000_000
+"""Entries of one walk, of which some are held at once."""
+MOST_LISTED: Final = 200_000
+"""Entries of one folder, which are held at once: about 150 MB."""
 MOST_DIGEST_BYTES: Final = 4 << 30
 _BLOCK_BYTES = 512  # of `st_blocks`: inode(7)
 _MOST_HOLE_BYTES = 1 << 20
@@ -213,7 +215,7 @@ class ConfinedFolder:
             return os.readlink(name, dir_fd=folder)
 
     def entries(self, path: str = "") -> list[Entry]:
-        """Return what is directly in a folder, sorted by name. More than `MOST_ENTRIES` are an error."""
+        """Return what is directly in a folder, sorted by name. More than `MOST_LISTED` are an error."""
         with self.opened(path) as folder:
             return sorted_entries(folder, path)
 
@@ -234,10 +236,10 @@ class ConfinedFolder:
         Raises:
             OSError: the first folder cannot be listed, or there are more than `MOST_ENTRIES` entries.
         """
-        seen = 0
         with self.opened(path) as first:
-            top = "/".join(split(path))
-            levels = [(top, os.dup(first), iter(sorted_entries(first)))]
+            listed = sorted_entries(first, path)
+            known = len(listed)
+            levels = [("/".join(split(path)), os.dup(first), iter(listed))]
             try:
                 while levels:
                     above, folder, waiting = levels[-1]
@@ -246,21 +248,23 @@ class ConfinedFolder:
                         levels.pop()
                         os.close(folder)
                         continue
-                    seen += 1
-                    if seen > MOST_ENTRIES:
-                        raise UnsuitableFileError(
-                            errno.EOVERFLOW, f"has more than {MOST_ENTRIES:,} entries below it", path
-                        )
                     below = f"{above}/{entry.name}" if above else entry.name
                     yield below, entry
                     if not entry.is_dir or not enters(below, entry):
                         continue
                     try:
-                        levels.append(_level(len(levels), below, folder, entry.name))
+                        inner, listed = _level(len(levels), below, folder, entry.name)
                     except OSError as error:
                         if on_error is None:
                             raise
                         on_error(below, error)
+                        continue
+                    levels.append((below, inner, iter(listed)))
+                    known += len(listed)
+                    if known > MOST_ENTRIES:
+                        raise UnsuitableFileError(
+                            errno.EOVERFLOW, f"has more than {MOST_ENTRIES:,} entries below it", path
+                        )
             finally:
                 for _, folder, _ in levels:
                     os.close(folder)
@@ -443,10 +447,10 @@ def entries_of(folder: int) -> Iterator[Entry]:
 
 
 def sorted_entries(folder: int, path: str = "") -> list[Entry]:
-    """Return what is in an open folder, sorted by name. More than `MOST_ENTRIES` are an error."""
-    found = list(itertools.islice(entries_of(folder), MOST_ENTRIES + 1))
-    if len(found) > MOST_ENTRIES:
-        raise UnsuitableFileError(errno.EOVERFLOW, f"has more than {MOST_ENTRIES:,} entries", path)
+    """Return what is in an open folder, sorted by name. More than `MOST_LISTED` are an error."""
+    found = list(itertools.islice(entries_of(folder), MOST_LISTED + 1))
+    if len(found) > MOST_LISTED:
+        raise UnsuitableFileError(errno.EOVERFLOW, f"has more than {MOST_LISTED:,} entries", path)
     return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
 
@@ -659,13 +663,13 @@ def _moved(folder: int, name: str, top: int, number: int) -> int:
             return number
 
 
-def _level(number: int, path: str, folder: int, name: str) -> tuple[str, int, Iterator[Entry]]:
+def _level(number: int, path: str, folder: int, name: str) -> tuple[int, list[Entry]]:
     """Open and list a folder for `walk`. Raise `OSError` if it is nested too deep."""
     if number >= MOST_LEVELS:
         raise UnsuitableFileError(errno.ENAMETOOLONG, f"is nested over {MOST_LEVELS} folders deep", path)
     inner = enter(folder, name, path)
     try:
-        return path, inner, iter(sorted_entries(inner))
+        return inner, sorted_entries(inner, path)
     except OSError:
         os.close(inner)
         raise

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core import confined
 from orchestrator.core.confined import MOST_LEVELS, ConfinedFolder, UnsuitableFileError
 
 if TYPE_CHECKING:
@@ -303,3 +304,22 @@ def test_a_folder_that_is_swapped_all_the_time_leads_nowhere(tree: ConfinedFolde
         over.set()
         swapping.join()
     assert [one.name for one in outside.iterdir()] == ["profile"]
+
+
+def test_what_is_held_at_once_is_bounded(tree: ConfinedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("a/b/c", "d"):
+        tree.make_folder(path)
+        for number in range(3):
+            tree.write(f"{path}/{number}", b"")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(confined, "MOST_LISTED", 2)
+    with pytest.raises(UnsuitableFileError, match="has more than 2 entries"):
+        tree.entries("d")
+    with pytest.raises(UnsuitableFileError, match="has more than 2 entries"):
+        list(tree.walk("d"))
+    monkeypatch.setattr(confined, "MOST_LISTED", 10)
+    monkeypatch.setattr(confined, "MOST_ENTRIES", 9)
+    with pytest.raises(UnsuitableFileError, match="has more than 9 entries below it"):
+        list(tree.walk())
+    tree.remove_content()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
