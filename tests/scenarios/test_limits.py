@@ -191,3 +191,24 @@ def test_an_end_at_once_does_not_wait_for_a_claim_that_hangs(
     assert code == 130
     assert result["outcome"] == "interrupted"
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.slow(reason="waits for the seconds that a remote has to take the work")
+def test_an_end_at_once_keeps_the_work_here_if_the_remote_is_slow(
+    stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
+) -> None:
+    github.add_repository("octo/calc", FILES)
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    gate = threading.Event()
+    stage.script(do(FIX), gated(FIX_IT.text, gate))
+    running = Running(stage, Path("octo/calc"), "--github-url", github.web_url)
+    running.wait_for("round 2")
+    github.faults.append(Fault("POST", r".*git-receive-pack.*", delay=600.0))
+    running.process.send_signal(signal.SIGTERM)
+    code, result = running.end()
+    gate.set()
+    assert code == 130
+    assert result["outcome"] == "interrupted"
+    assert result["patch"]
+    assert [path.suffix for path in (stage.home / "unfinished").rglob("*") if path.is_file()] == [".zip"]
+    assert list(scratch.iterdir()) == []

@@ -97,13 +97,15 @@ async def run_cycle(start: CycleStart) -> CycleResult:
 
 
 @asynccontextmanager
-async def _time_limit(minutes: float | None) -> AsyncIterator[None]:
+async def _time_limit(
+    minutes: float | None, overtime_seconds: float = OVERTIME_SECONDS
+) -> AsyncIterator[None]:
     """End the block if it goes on for long after the cycle's time limit, whatever it does.
 
     Raises:
         BudgetExhaustedError: it did.
     """
-    deadline = asyncio.timeout(None if minutes is None else minutes * 60.0 + OVERTIME_SECONDS)
+    deadline = asyncio.timeout(None if minutes is None else minutes * 60.0 + overtime_seconds)
     try:
         async with deadline:
             yield
@@ -111,7 +113,7 @@ async def _time_limit(minutes: float | None) -> AsyncIterator[None]:
         if not deadline.expired():
             raise
         message = (
-            f"{minutes:g} minutes are over, and the cycle did not end within {OVERTIME_SECONDS:.0f} s more"
+            f"{minutes:g} minutes are over, and the cycle did not end within {overtime_seconds:.0f} s more"
         )
         raise BudgetExhaustedError(message) from error
 
