@@ -99,6 +99,8 @@ def _imported(tree: ast.AST) -> dict[str, str]:
 
 def _is_by_path(call: ast.Call, imported: dict[str, str]) -> bool:
     function = call.func
+    if "os.devnull" in ast.unparse(function) + "".join(map(ast.unparse, call.args[:1])):
+        return False
     if isinstance(function, ast.Name):
         module, _, name = imported.get(function.id, "").partition(".")
         return function.id == "open" or name in _OF_MODULES.get(module, ())
