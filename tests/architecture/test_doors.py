@@ -52,6 +52,7 @@ DOORS = (
             "core/watchdog_process.py": 1,
             "app/cli/chat.py": 2,
             "app/cli/show.py": 1,
+            "app/doctor/machine.py": 1,
             "app/cli/worker.py": 1,
             "app/dashboard/actions.py": 4,
             "app/wiring/backtest.py": 5,
@@ -92,7 +93,7 @@ DOORS = (
         {
             "core/files.py": 4,
             "app/cli/init.py": 1,
-            "app/doctor/machine.py": 4,
+            "app/doctor/machine.py": 3,
             "app/doctor/repository.py": 1,
             "app/onboarding/pull_request.py": 1,
             "app/wiring/verify_pr.py": 1,
