@@ -150,38 +150,29 @@ def test_an_issue_of_a_local_repository_is_refused(stage: Stage, repository: Pat
 
 def test_a_remote_that_takes_no_push_costs_nothing(stage: Stage, repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
-    hook = tmp_path / "bare.git" / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho branch rules say no >&2\nexit 1\n")
-    hook.chmod(0o755)
+    git(tmp_path / "bare.git", "config", "receive.hideRefs", "refs")
     done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
     assert done.code == 1
     assert done.result["outcome"] == "failed"
-    assert "branch rules say no" in done.result["error"]
+    assert "does not accept refs/pullwright/claims/" in done.result["error"]
     assert stage.model.requests == []
 
 
 def test_a_remote_that_takes_no_branch_loses_no_work(stage: Stage, repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
-    hook = tmp_path / "bare.git" / "hooks" / "update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\ncase "$1" in refs/heads/*) echo branch rules say no >&2; exit 1;; esac\n')
-    hook.chmod(0o755)
+    git(tmp_path / "bare.git", "config", "receive.hideRefs", "refs/heads")
     stage.script(FIX_IT)
     done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
     assert done.code == 1
     assert done.result["outcome"] == "failed"
-    assert "branch rules say no" in done.result["error"]
+    assert "deny updating a hidden ref" in done.result["error"]
     assert done.result["pull_request"] is None
     git(repository, "apply", "--check", done.result["patch"])
 
 
 def test_a_protected_default_branch_is_no_obstacle(stage: Stage, repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
-    hook = tmp_path / "bare.git" / "hooks" / "update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\ntest "$1" != refs/heads/main\n')
-    hook.chmod(0o755)
+    git(tmp_path / "bare.git", "config", "receive.hideRefs", "refs/heads/main")
     stage.script(FIX_IT)
     assert stage.run("--repo", str(tmp_path / "bare.git"), *TASK).code == 0
 

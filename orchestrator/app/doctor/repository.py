@@ -239,7 +239,7 @@ def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:
     """Check a repository on this disk."""
     from orchestrator.bot.git.local import LocalRepository
 
-    repository = LocalRepository(place.path, place.git_dir)
+    repository = LocalRepository(place.path)
     if repository.is_empty():
         return failed(f"{place.path} is empty", "commit something to it first")
     if base is None and repository.default_branch() is None:

@@ -230,7 +230,7 @@ class Backtest:
         """
         if isinstance(self.place, OnDisk):
             try:
-                return LocalRepository(self.place.path, self.place.git_dir).history()
+                return LocalRepository(self.place.path).history()
             except GitMissingError:
                 raise
             except WorkspaceError as error:

@@ -209,7 +209,7 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
     from orchestrator.bot.git.local import LocalRepository
 
     try:
-        repository = LocalRepository(place.path, place.git_dir)
+        repository = LocalRepository(place.path)
     except GitMissingError:
         raise
     except WorkspaceError as error:
@@ -264,7 +264,7 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
             raise ConfigurationError(
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
-        git = LocalRepository(place.path, place.git_dir)
+        git = LocalRepository(place.path)
         return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
     return [
         LocalForge(
@@ -305,14 +305,12 @@ class OnDisk:
         home: the repository itself, the same for all of its working trees.
         origin: address that it was cloned from, without a credential; empty if there is none.
         is_repository: whether the folder is in a git repository.
-        git_dir: the git directory, if it was found where it usually is.
     """
 
     path: Path
     home: Path
     origin: str = ""
     is_repository: bool = True
-    git_dir: Path | None = None
 
     @property
     def label(self) -> str:
@@ -425,7 +423,7 @@ def _on_disk(folder: Path) -> OnDisk:
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
-    return OnDisk(found.top, found.home, found.origin, found.is_repository, found.git_dir)
+    return OnDisk(found.top, found.home, found.origin, found.is_repository)
 
 
 def _on_server(server: str, path: str, text: str) -> OnGitHub:

@@ -301,7 +301,7 @@ def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles
     found = locate(place)
     if not (found.top / ".git").exists():
         return ()
-    repository = LocalRepository(found.top, found.git_dir)
+    repository = LocalRepository(found.top)
     commit = repository.reviewed_commit()
     return skills_of_tree(repository.trees(), commit) if commit else ()
 

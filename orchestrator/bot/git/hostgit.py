@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -15,9 +16,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
+from orchestrator.bot.git.foreign import find_repository, refuse_special_files, view
 from orchestrator.core.errors import (
     DiskFullError,
     GitMissingError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from git import Git
 
+    from orchestrator.bot.git.foreign import FoundRepository
     from orchestrator.bot.git.remote import Remote
 
 _MOST_CHARACTERS = 300
@@ -368,12 +370,22 @@ class HostGit:
         git_dir: the git directory, or None if there is none yet.
         work_tree: the files that belong to it, for commands that read or write them: a folder in which only this
             program has written, because git opens whatever is there.
+        foreign: the repository of somebody else that the git directory belongs to; then its configuration and hooks
+            do not apply.
     """
 
-    def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        git_dir: Path | None = None,
+        work_tree: Path | None = None,
+        *,
+        foreign: FoundRepository | None = None,
+    ) -> None:
         self.folder = folder
         self._git_dir = git_dir
         self._work_tree = work_tree
+        self._foreign = foreign
 
     @property
     def git_dir(self) -> Path:
@@ -384,7 +396,7 @@ class HostGit:
 
     def without_tree(self) -> HostGit:
         """Return git for the same objects, without the working tree."""
-        return HostGit(self.folder, self._git_dir)
+        return HostGit(self.folder, self._git_dir, foreign=self._foreign)
 
     def on(self, work_tree: Path) -> HostGit:
         """Return git for the same objects, with another working tree."""
@@ -438,9 +450,47 @@ class HostGit:
                 helper = write_helper(self.folder)
                 environment |= remote.variables(credential, helper)
             cancelled = remote.cancelled if remote is not None else _STOP_REQUESTED.get(lambda: False)
-            result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
+            with self._in_view() as inside, self._instead_of(remote, doing) as other:
+                result = _execute(
+                    arguments, environment | inside | other, self.folder, stdin, doing, cancelled
+                )
         said = without_trace(result.stderr) if is_http else result.stderr
         return replace(result, stderr=credential.redact(said) if credential is not None else said)
+
+    @contextmanager
+    def _in_view(self) -> Iterator[dict[str, str]]:
+        """Yield the variable by which git uses a view in place of somebody else's git directory."""
+        if self._foreign is None:
+            yield {}
+            return
+        with view(self._foreign, Path(tempfile.gettempdir())) as place:
+            yield {"GIT_DIR": str(place)}
+
+    @contextmanager
+    def _instead_of(self, remote: Remote | None, doing: str) -> Iterator[dict[str, str]]:
+        """Yield the variables by which git uses a view in place of a repository on this machine.
+
+        The program that git starts for the other side, `git-upload-pack` or `git-receive-pack`, then finds a
+        configuration of ours, and no hooks.
+        """
+        if remote is None or remote.folder is None or not remote.folder.is_dir():
+            yield {}
+            return
+        refuse_special_files(remote.folder)
+        found = find_repository(remote.folder)
+        if found is None:
+            raise WorkspaceError(f"{doing}: it is not a git repository")
+        if not found.is_owned:
+            raise WorkspaceError(
+                f"{doing}: the repository belongs to another user, so git does not trust it; run as its owner"
+            )
+        with view(found, self.folder) as place:
+            # As variables: a key on the command line ends at the first `=`, which a path may contain.
+            yield {
+                "GIT_CONFIG_COUNT": "1",
+                "GIT_CONFIG_KEY_0": f"url.{place.as_uri()}.insteadOf",
+                "GIT_CONFIG_VALUE_0": remote.url,
+            }
 
     def _environment(self, index: Path | None) -> dict[str, str]:
         """Return the environment of a command that contacts no remote."""
@@ -503,7 +553,7 @@ def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:
     """
     if not stdin:
         return Path(os.devnull).open("rb")
-    source = TemporaryFile(dir=folder)  # noqa: SIM115  the caller closes it
+    source = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  the caller closes it
     source.write(stdin)
     source.seek(0)
     return source

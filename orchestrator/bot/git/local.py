@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import os
 import posixpath
-import stat
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.bot.git.foreign import find_repository, refuse_special_files, settings_of
 from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
 from orchestrator.bot.git.objects import Trees, commit_at, commit_of, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.addresses import without_credential
-from orchestrator.core.confined import ConfinedFolder, file_kind
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
 
     from orchestrator.bot.git.base import Identity
+    from orchestrator.bot.git.foreign import FoundRepository
     from orchestrator.bot.git.hostgit import GitResult
     from orchestrator.bot.git.remote import Remote
-    from orchestrator.core.confined import Entry
 
 _BRANCH = "main"
 IdKind = Literal["sha1", "sha256"]
@@ -80,9 +78,6 @@ def _data(text: str) -> bytes:
 
 
 _MOST_FILE_BYTES = 5_000_000
-_MOST_POINTER_BYTES = 4_096
-_POINTER, _SHARED = b"gitdir:", "commondir"
-"""https://git-scm.com/docs/gitrepository-layout"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +89,18 @@ class Located:
         home: the git directory, which all of its working trees share and no other repository has.
         origin: the address of its remote `origin`, without a credential; empty if there is none.
         is_repository: whether git found a repository.
-        git_dir: the git directory, if it is `top` or in it by its usual name; else None.
+        found: the repository's folders, if there is one.
     """
 
     top: Path
     home: Path
     origin: str = ""
     is_repository: bool = True
-    git_dir: Path | None = None
+    found: FoundRepository | None = None
 
 
 def locate(folder: Path) -> Located:
-    """Find the repository of a folder as git does, upwards from inside a working tree.
+    """Find the repository of a folder as git does, upwards from inside a working tree, without git.
 
     A folder without a repository, or with one that git does not trust, is returned unchanged.
 
@@ -113,135 +108,44 @@ def locate(folder: Path) -> Located:
         WorkspaceError: git would wait for a file of the repository.
     """
     start = folder.resolve()
-    refuse_special_files(start)
-    git, doing = HostGit(start), f"cannot read {folder}"
-
-    def ask(*words: str) -> str | None:
-        found = git.attempt(*words, doing=doing)
-        # Only the last line end is git's: a path may contain others.
-        return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
-
-    # All at once. The last fails in a bare repository and inside of a `.git` folder.
-    words = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
-    every = git.attempt("rev-parse", *words, doing=doing)
-    said: list[str | None] = [*os.fsdecode(every.stdout).split("\n")[:-1]]
-    if len(said) == (3 if every.status == 0 else 2):
-        git_dir, common, top = (*said, None)[:3]
-    else:  # there is no repository, or a path contains a line end
-        git_dir, common = None, ask("rev-parse", "--git-common-dir")
-        top = ask("rev-parse", "--show-toplevel") if common is not None else None
-    if common is None:
+    refuse_special_files(start, upwards=True)
+    found = find_repository(start, upwards=True)
+    if found is None or not found.is_owned:
         return Located(start, start, is_repository=False)
-    shared = (start / common).resolve()
+    shared = found.common
     home = shared.parent if shared.name == ".git" else shared
-    found = HostGit(start, shared).attempt("config", "--local", "--get", "remote.origin.url", doing=doing)
-    origin = os.fsdecode(found.stdout).strip() if found.status == 0 else ""
-    place = Path(top).resolve() if top else home
-    # Only where git finds the same one from `place` itself: `core.worktree` names any folder.
-    own = next((path for path in (place, place / ".git") if str(path) == git_dir), None)
-    return Located(place, home, without_credential(origin), git_dir=own)
-
-
-def refuse_special_files(start: Path) -> None:
-    """Check that git, which opens files of a repository by their paths, will not wait for one.
-
-    Args:
-        start: a folder; the repository is looked for from here upwards.
-
-    Raises:
-        WorkspaceError: something in the git directory is a named pipe or a device, or a link to one.
-    """
-    for git_dir in filter(None, map(_git_dir_in, (start, *start.parents))):
-        with storage_errors(f"cannot look at {git_dir}"):
-            for path, mode in _read_by_name(git_dir):
-                # Git's own monitor of files leaves a socket there, which nothing waits for.
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
-                    raise WorkspaceError(f"{path} is {file_kind(mode)}, and git would wait for it: remove it")
-            if os.path.lexists(git_dir / "HEAD"):  # else git goes on further up
-                return
-
-
-def _read_by_name(git_dir: Path) -> Iterator[tuple[Path, int]]:
-    """Yield what git opens in a git directory, and in the one that it shares with others, with the mode."""
-    if not git_dir.is_dir():
-        with suppress(FileNotFoundError):
-            yield git_dir, git_dir.stat().st_mode
-        return
-    with ConfinedFolder(git_dir) as opened:
-        for path, entry in opened.walk(enters=_is_entered, on_error=lambda _path, _error: None):
-            place = git_dir / path
-            if not entry.is_link:
-                yield place, entry.mode
-            elif place.exists():
-                yield place, place.stat().st_mode
-        shared = opened.beginning(_SHARED, _MOST_POINTER_BYTES) if opened.is_file(_SHARED) else b""
-    if shared and (common := (git_dir / os.fsdecode(shared.strip())).resolve()) != git_dir:
-        yield from _read_by_name(common) if not (common / _SHARED).exists() else ()
-
-
-def _git_dir_in(folder: Path) -> Path | None:
-    """Return the git directory of a folder, or what is at its place; None if there is none."""
-    place = folder / ".git"
-    if place.is_file():
-        with suppress(OSError), ConfinedFolder(folder) as opened:
-            pointer = opened.beginning(".git", _MOST_POINTER_BYTES)
-            if pointer.startswith(_POINTER):
-                return (folder / os.fsdecode(pointer.removeprefix(_POINTER).strip())).resolve()
-        return None
-    if os.path.lexists(place):
-        return place.resolve()
-    is_bare = (
-        os.path.lexists(folder / "HEAD") and (folder / "objects").is_dir() and (folder / "refs").is_dir()
-    )
-    return folder if is_bare else None
-
-
-def _is_entered(path: str, _entry: Entry) -> bool:
-    """Return whether git opens files of a folder in the git directory by names that are no digests."""
-    return path in {"info", "objects", "objects/info", "objects/pack", "worktrees"} or path.startswith(
-        ("refs", "worktrees/")
-    )
+    top = home if found.top == shared else found.top
+    origin = dict(settings_of(found)).get("remote.origin.url", "")
+    return Located(top, home, without_credential(origin), found=found)
 
 
 class LocalRepository:
-    """A bare repository or a work tree.
-
-    Args:
-        git_dir: its git directory, if `locate` has just found it.
+    """A bare repository or a work tree, which is only read. Its configuration and hooks do not apply.
 
     Raises:
-        WorkspaceError: it is not a git repository, or git does not trust it.
+        WorkspaceError: it is not a git repository, or it belongs to another user.
     """
 
-    def __init__(self, path: Path, git_dir: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         folder = path.resolve()
         if not folder.is_dir():
             raise WorkspaceError(f"{path} is not a folder" if folder.exists() else f"{path} does not exist")
         refuse_special_files(folder)
-        self._git = HostGit(folder, git_dir or self._find_git_dir(folder))
+        found = find_repository(folder)
+        if found is None:
+            raise WorkspaceError(
+                f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
+            )
+        if not found.is_owned:
+            raise WorkspaceError(
+                f"{path} belongs to another user, so git does not trust it; run as its owner"
+            )
+        self._git = HostGit(folder, found.git_dir, foreign=found)
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()
         # The folder of a commit from which the last file was read.
         self._listed: tuple[tuple[str, str], dict[str, list[str]]] = ("", ""), {}
-
-    def _find_git_dir(self, folder: Path) -> Path:
-        path = self.path
-        # The ceiling keeps git from finding a repository further up.
-        found = HostGit(folder).attempt(
-            *("rev-parse", "--absolute-git-dir"),
-            doing=f"cannot read {path}",
-            variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)},
-        )
-        if found.status != 0 and "dubious ownership" in found.stderr:
-            raise WorkspaceError(
-                f"{path} belongs to another user, so git does not trust it; run as its owner"
-            )
-        if found.status != 0:
-            raise WorkspaceError(
-                f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
-            )
-        return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
     @property
     def name(self) -> str:

@@ -111,10 +111,11 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
         WorkspaceError: the folder is in no repository, or there is no such commit; the message says what to
             do.
     """
-    found, folder = locate(folder), folder.resolve()
-    if not found.is_repository:
+    located, folder = locate(folder), folder.resolve()
+    found = located.found
+    if found is None:
         raise WorkspaceError(f"{folder} is not in a git repository: /pr proposes changes of one")
-    git = HostGit(folder)
+    git = HostGit(found.git_dir, found.git_dir, foreign=found)
 
     def ask(*words: str) -> str:
         result = git.attempt(*words, doing=_PROPOSING)
@@ -122,7 +123,7 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
 
     head = ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if not head:
-        raise WorkspaceError(f"{found.top} has no commit yet: make a first one, then use /pr")
+        raise WorkspaceError(f"{located.top} has no commit yet: make a first one, then use /pr")
     remotes = ask("for-each-ref", "--format=%(refname)", _REMOTES).splitlines()
     named = f"refs/heads/{branch}" if is_here else f"{_REMOTES}origin/{branch}"
     groups = ([named],) if is_here else ([named], remotes)
@@ -131,9 +132,9 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
         what = f"the branch {branch}" if is_here else "a remote"
         remedy = "name another one with --base" if is_here else "run git fetch"
         raise WorkspaceError(f"no commit of this folder is known to be on {what}: {remedy}, then use /pr")
-    common = (folder / ask("rev-parse", "--git-common-dir")).resolve()
-    index = folder / ask("rev-parse", "--git-path", "index")
-    return ChangeBase(commit, head, found.top, ask("rev-parse", "--show-prefix"), common, index)
+    below = folder.relative_to(located.top).as_posix()
+    prefix = "" if below == "." else f"{below}/"
+    return ChangeBase(commit, head, located.top, prefix, found.common, found.git_dir / "index")
 
 
 @dataclass(frozen=True, slots=True)

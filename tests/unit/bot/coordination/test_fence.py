@@ -149,12 +149,9 @@ def test_a_branch_that_changed_leaves_the_claim_ours(opened: Clone, remote: Path
 
 def test_a_server_that_does_not_want_the_branch(opened: Clone, remote: Path, tmp_path: Path) -> None:
     lease = Worker(remote, tmp_path).take()
-    hook = remote / "hooks" / "update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\ncase $1 in refs/heads/*) echo "GH006: Protected branch"; exit 1;; esac\n')
-    hook.chmod(0o755)
+    git(remote, "config", "receive.hideRefs", "refs/heads/pullwright")
     commit(opened)
-    with pytest.raises(PushRejectedError, match="GH006: Protected branch"):
+    with pytest.raises(PushRejectedError, match="deny updating a hidden ref"):
         opened.push(BRANCH, expected=None, lease=lease)
     assert branch(remote) is None
     assert lease.renew().number == 1

@@ -14,7 +14,7 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.redaction import Credential
 from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
-from tests.unit.bot.git.rig import git, make_source
+from tests.unit.bot.git.rig import git, make_source, over_ssh
 from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
@@ -240,16 +240,15 @@ def test_a_network_that_is_gone(
     assert len(naps.seconds) == 5
 
 
-def test_the_server_says_no(plain: Path, tmp_path: Path) -> None:
+def test_the_server_says_no(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = plain / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho 'GH013: no hidden references'\nexit 1\n")
     hook.chmod(0o755)
-    with (
-        opened(plain, tmp_path) as records,
-        pytest.raises(PushRejectedError, match="GH013: no hidden references"),
-    ):
-        records.swap(REF, None, records.commit("x", None))
+    with Records(tmp_path / "scratch", over_ssh(plain, tmp_path, monkeypatch), lambda: None) as records:
+        made = records.commit("x", None)
+        with pytest.raises(PushRejectedError, match="GH013: no hidden references"):
+            records.swap(REF, None, made)
 
 
 def test_a_reference_that_is_locked_is_tried_again(plain: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tests.doubles.commits import commit_touched
 from tests.doubles.github.server import GitHub
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import NoClaim
-from tests.unit.bot.git.rig import clone, git, make_source, show, write
+from tests.unit.bot.git.rig import clone, git, make_source, over_ssh, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -191,13 +191,15 @@ def test_what_commit_leaves_out_is_left_out_and_named(source: Path, tmp_path: Pa
     assert git(source, "diff", "--name-only", "main", f"{REF}^") == "a"
 
 
-def test_a_token_that_may_not_edit_workflows_saves_the_rest(source: Path, tmp_path: Path) -> None:
+def test_a_token_that_may_not_edit_workflows_saves_the_rest(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = source / ".git/hooks/update"
     path.parent.mkdir(exist_ok=True)
     said = "refusing to allow an OAuth App to create or update workflow `x` without `workflow` scope"
     path.write_text(f"#!/bin/sh\ngit diff --quiet main $3^ -- .github || {{ echo '{said}' >&2; exit 1; }}\n")
     path.chmod(0o755)
-    with clone(source, tmp_path / "runs") as opened:
+    with clone(over_ssh(source, tmp_path, monkeypatch), tmp_path / "runs") as opened:
         write(opened.tree, {"a": "1", ".github/workflows/x.yml": "1"})
         saved = save(opened, {"a", ".github/workflows/x.yml"})
         assert [item.path for item in saved.left_out] == [".github/workflows/x.yml"]

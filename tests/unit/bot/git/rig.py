@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from tests.doubles.templates import copied
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    import pytest
 
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.redaction import Credential
@@ -80,6 +83,21 @@ def clone(
         identity=US,
         clock=ManualClock(),
     )
+
+
+_SSH = """#!/bin/sh
+for command; do :; done
+exec sh -c "$command"
+"""
+
+
+def over_ssh(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a repository on a server, where git obeys its hooks; the server is this machine."""
+    program = folder / "server" / "ssh"
+    write(program.parent, {"ssh": _SSH})
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return f"ssh://server.invalid{source}"
 
 
 def show(source: Path, commit: str, path: str) -> bytes:

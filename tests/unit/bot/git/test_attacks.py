@@ -294,6 +294,71 @@ def test_a_local_repository_with_traps_is_read_safely(trapped: Path, tmp_path: P
     assert field.ran(), "the plants are dead"
 
 
+_RECEIVING = """[receive]
+\tprocReceiveRefs = refs/heads
+\tdenyCurrentBranch = updateInstead
+\tautogc = true
+[gc]
+\tauto = 1
+[core]
+\talternateRefsCommand = @script
+\thooksPath = @folder/hooks
+[uploadpack]
+\tpackObjectsHook = @script
+[include]
+\tpath = @folder/pipe
+"""
+
+
+@pytest.mark.parametrize("kind", ["bare", "files", "worktree"])
+def test_nothing_of_a_local_repository_runs_when_it_is_cloned_and_pushed_to(
+    source: Path, tmp_path: Path, kind: str
+) -> None:
+    field = Field(tmp_path, [plant for plant in CONFIGURED if plant.name != "hooks"])
+    git(tmp_path, "clone", "-q", "--bare", "--shared", str(source), "shared.git")
+    place = home = tmp_path / "shared.git"
+    if kind == "files":
+        git(tmp_path, "clone", "-q", "--shared", str(source), "shared")
+        place, home = tmp_path / "shared", tmp_path / "shared" / ".git"
+    elif kind == "worktree":
+        git(place, "worktree", "add", "-q", str(tmp_path / "tree"), "main")
+        place = tmp_path / "tree"
+    plain = (home / "config").read_text()
+    (home / "config").write_text(f"{plain}{field.filled(_RECEIVING)}")
+    shutil.copytree(tmp_path / "hooks", home / "hooks", dirs_exist_ok=True)
+    os.mkfifo(tmp_path / "pipe")
+    with clone(place, tmp_path / "runs") as opened:
+        work(opened, field.ran)
+        pushed = opened.pushed
+        assert opened.branch_state(BRANCH, "bot@example.invalid") is not None
+    assert not field.ran()
+    assert (home / "refs" / "heads" / BRANCH).read_text().strip() == pushed
+    (tmp_path / "pipe").unlink()
+    git(place, "cat-file", "-e", f"{pushed}^{{tree}}")
+    field.run(place, f"git push file://{place} {pushed}:refs/heads/other")
+    assert field.ran(), "the plants are dead"
+
+
+def test_a_setting_of_a_local_repository_that_refuses_still_refuses(source: Path, tmp_path: Path) -> None:
+    git(source, "config", "receive.hideRefs", "refs/heads/pullwright")
+    with clone(source, tmp_path / "runs") as opened:
+        write(opened.tree, {"new.txt": "new\n"})
+        commit_touched(opened, {"new.txt"}, "new", include_commands=False)
+        with pytest.raises(WorkspaceError, match="deny updating a hidden ref"):
+            opened.push(BRANCH, expected=None)
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", ".git", "commondir"])
+def test_a_pipe_in_place_of_a_repository_ends_in_one_line(source: Path, tmp_path: Path, name: str) -> None:
+    path = source / name if name == ".git" else source / ".git" / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(WorkspaceError, match=r"\A[^\n]*(it is not a git repository|named pipe)[^\n]*\Z"):
+        clone(source, tmp_path / "runs")
+
+
 def test_a_partial_clone_fetches_nothing_by_itself(source: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     script = tmp_path / "trap.sh"

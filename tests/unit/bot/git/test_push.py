@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bot.git.base import RemoteTip
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from tests.doubles.commits import commit_touched
-from tests.unit.bot.git.rig import clone, git, write
+from tests.unit.bot.git.rig import clone, git, over_ssh, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,22 +101,28 @@ def test_a_branch_that_changed_after_our_push_is_not_overwritten(safe: Clone, so
     assert git(source, "rev-parse", BRANCH) == safe.base_commit
 
 
-def test_the_servers_reason_is_told_in_one_line(safe: Clone, source: Path) -> None:
+def test_the_servers_reason_is_told_in_one_line(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook(source, "pre-receive", "echo 'error: GH006: Protected branch'; echo 'second line' >&2; exit 1")
-    commit(safe)
-    with pytest.raises(PushRejectedError) as caught:
-        safe.push(BRANCH, expected=None)
+    with clone(over_ssh(source, tmp_path, monkeypatch), tmp_path / "clones") as opened:
+        commit(opened)
+        with pytest.raises(PushRejectedError) as caught:
+            opened.push(BRANCH, expected=None)
     text = str(caught.value)
     assert "pre-receive hook declined" in text
     assert "GH006: Protected branch | second line" in text
     assert "\n" not in text
 
 
-def test_a_server_that_keeps_something_else_is_noticed(safe: Clone, source: Path) -> None:
+def test_a_server_that_keeps_something_else_is_noticed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook(source, "post-receive", f"git update-ref refs/heads/{BRANCH} main")
-    commit(safe)
-    with pytest.raises(PushRejectedError, match=f"the remote has {safe.base_commit} instead"):
-        safe.push(BRANCH, expected=None)
+    with clone(over_ssh(source, tmp_path, monkeypatch), tmp_path / "clones") as opened:
+        commit(opened)
+        with pytest.raises(PushRejectedError, match=f"the remote has {opened.base_commit} instead"):
+            opened.push(BRANCH, expected=None)
 
 
 def test_the_base_branch_is_never_pushed_to(safe: Clone) -> None:

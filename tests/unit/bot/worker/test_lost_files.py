@@ -17,7 +17,7 @@ from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.policy.secrets import Redactor
-from tests.unit.bot.coordination.records_rig import NoClaim
+from tests.unit.bot.coordination.records_rig import NoClaim, broken_git
 from tests.unit.bot.git.rig import clone, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
@@ -179,17 +179,13 @@ def test_while_nothing_can_be_cloned_the_run_stays_as_it_is(machine: Machine) ->
 
 @pytest.mark.parametrize("are_lost", [True, False])
 def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
-    machine: Machine, *, are_lost: bool
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, *, are_lost: bool
 ) -> None:
     run = lost(machine, SAID) if are_lost else machine.killed(1, SAID)[0]
     if not are_lost:
         machine.taken(run)
     recovery, pipe = machine.recovery(), machine.temporary / "pipe"
     os.mkfifo(pipe)
-    hook = machine.source / ".git" / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\nwhile read old new ref; do case $ref in */wip/*) cat {pipe};; esac; done\n")
-    hook.chmod(0o755)
 
     def stopped(opened: Clone) -> Clone:
         machine.stopping.set()
@@ -200,10 +196,11 @@ def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
         open_clone=lambda: stopped(recovery.open_clone()),
         reopen=lambda folder: stopped(recovery.reopen(folder)),
     )
-    with pytest.raises(WorkspaceError, match="interrupted"):
-        interrupted.recover()
+    with monkeypatch.context() as patch:
+        broken_git(machine.temporary, patch, f'case " $* " in *" push "*/wip/*) cat {pipe};; esac')
+        with pytest.raises(WorkspaceError, match="interrupted"):
+            interrupted.recover()
     assert is_open(machine.home.runs / run)
-    hook.unlink()
     machine.stopping.clear()
     machine.recovery().recover()
     state, said, work = left(machine)
