@@ -71,13 +71,14 @@ DOORS = (
         },
     ),
     Door(
-        "git directories of this program: of clones (`host.git`, beside the files), mirrors, stores of /undo and /pr",
+        "git directories of this program: of clones (`host.git`, beside the files), mirrors, stores of /undo and /pr, views",
         "a sandbox is shown the files alone, and `.git` of a model is made once, before its first command",
         {
             "bot/git/branches.py": 5,
             "bot/git/checkpoints.py": 11,
             "bot/git/clone.py": 4,
             "bot/git/folders.py": 6,
+            "bot/git/foreign.py": 4,
             "bot/git/hostgit.py": 3,
             "bot/git/local.py": 5,
             "bot/git/objects.py": 2,

@@ -155,6 +155,7 @@ ONLY_WHOLE = frozenset(
 
 SHORT_TEXTS = {
     "app.onboarding.files pattern": "in the program's own workflow",
+    "bot.git.foreign._VALUE": "at one place: where it fails, reading ends",
     "bot.policy.change_checks '|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))": (
         "in a path of at most 4,096 characters, _MOST_PATH_CHARS"
     ),

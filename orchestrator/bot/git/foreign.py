@@ -238,13 +238,14 @@ def view(found: FoundRepository, beside: Path) -> Iterator[Path]:
 
 
 _SPACES = " \t\r\f\v"
-_ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"', "\n": ""}
-_ESCAPE = re.compile(r'\\([tbn"\\\n])')
+_ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "\n": ""}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+# Whatever follows a `=` is a value: so no text is read twice.
 _VALUE = re.compile(
-    r'[ \t]*(?:=((?:"(?:[^"\\\n]|\\[tbn"\\\n])*+"|\\[tbn"\\\n]|[^"\\\n#;])*+)(?:[#;][^\n]*+)?)?(?=\n|\Z)'
+    r'[ \t]*+(?:=((?:"(?:[^"\\\n]|\\[^\n]|\\\n)*+"?|\\[^\n]|\\\n|[^"\\\n#;])*+)(?:[#;][^\n]*+)?+)?+(?=\n|\Z)'
 )
 _PIECE = re.compile(
-    r'"(?P<quoted>(?:[^"\\]|\\.)*+)"|(?P<blank>[ \t\r\f\v]++)|\\.|[^" \t\r\f\v\\]++', re.DOTALL
+    r'"(?P<quoted>(?:[^"\\]|\\.)*+)"?+|(?P<blank>[ \t\r\f\v]++)|\\.|[^" \t\r\f\v\\]++|\\', re.DOTALL
 )
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _SECTION = re.compile(r'\[([A-Za-z0-9.-]*)(?:[ \t]+"((?:[^"\\\n]|\\.)*+)")?\]')
@@ -294,7 +295,7 @@ def _plain(value: str) -> str:
             blanks = len(piece["blank"]) if done else 0
             continue
         text = piece[0] if piece["quoted"] is None else piece["quoted"]
-        done += " " * blanks + _ESCAPE.sub(lambda found: _ESCAPED[found[1]], text)
+        done += " " * blanks + _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
         blanks = 0
     return done
 
