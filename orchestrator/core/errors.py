@@ -247,6 +247,10 @@ class PathRefusedError(ToolError):
     """The path leaves the clone, enters `.git`, or passes through a symbolic link."""
 
 
+class CommandRefusedError(ToolError):
+    """The command is one that the tool never runs."""
+
+
 class FileMissingError(ToolError):
     """No file or folder exists at the path."""
 

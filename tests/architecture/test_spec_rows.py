@@ -18,6 +18,7 @@ SUITE = f"{TOOLS}/test_file_suite.py"
 SUBAGENTS = f"{SESSION}/test_subagents.py"
 RANKING = f"{MEMORY}/test_ranking.py"
 COMMANDS = "tests/unit/engine/policy/test_command_rules.py"
+DESTRUCTIVE = "tests/unit/engine/policy/test_destructive.py"
 IMPORT = "tests/unit/app/cli/test_config.py"
 SERVERS = "tests/unit/app/config/test_mcp.py"
 
@@ -78,8 +79,8 @@ ASSISTANT = {
     "2.3.1 file_info": f"{SUITE}::test_what_a_file_is",
     "2.3.1 file_delta": f"{SUITE}::test_changing_lines",
     "2.3.2 shell_execute: folder, errors, 300 seconds": f"{SUITE}::test_the_shell_leaves_out_errors_and_names_its_parameter",
-    "2.3.2, 5.3 8,192 characters": f"{COMMANDS}::test_a_command_has_at_most_8192_characters_and_no_nul",
-    "2.3.2, 5.3 blocked patterns": f"{COMMANDS}::test_commands_that_destroy_a_machine_run_at_no_level",
+    "2.3.2, 5.3 8,192 characters": f"{DESTRUCTIVE}::test_a_command_has_at_most_8192_characters_and_no_nul",
+    "2.3.2, 5.3 blocked patterns": f"{DESTRUCTIVE}::test_commands_that_destroy_a_machine_run_at_no_level",
     "2.3.3 remember, recall_memories, forget_memory": f"{TOOLS}/test_memory.py::test_what_was_stored_is_recalled_and_forgotten",
     "2.3.3 a memory's structure": f"{TOOLS}/test_memory.py::test_a_memory_has_the_form_of_the_specification",
     "2.3.3 types; 2.4.4 the five and the forced": f"{RANKING}::test_five_are_given_and_corrections_and_instructions_beside_them",

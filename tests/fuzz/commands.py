@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.policy.command_rules import LONGEST_COMMAND, CommandRules, Level, blocked
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.policy.destructive import LONGEST_COMMAND, blocked
 from orchestrator.engine.policy.shell import (
     QUESTION,
     STAR,

@@ -4,8 +4,7 @@ A rule is read by the parser that reads commands. `*` as a word stands for any n
 Inside a word it stands for any characters but `/`. Everything else stands for itself. Examples:
 `"pytest *"`, `"git diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
 
-Commands blocked at every level would destroy a machine. This is only a first barrier (see `shell`); the
-sandbox is the one to rely on.
+Commands blocked at every level would destroy a machine (see `destructive`).
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from posixpath import basename, join, normpath
+from posixpath import basename
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.policy.destructive import blocked
 from orchestrator.engine.policy.program_options import (
     git_refusal,
     program_name,
@@ -29,6 +29,7 @@ from orchestrator.engine.policy.program_options import (
     words_to_name,
 )
 from orchestrator.engine.policy.shell import (
+    FREE_JOINS,
     QUESTION,
     STAR,
     TooManyShells,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.engine.policy.shell import CommandLine, Redirect, SimpleCommand, Word
-
-FREE_JOINS = frozenset({"|", "||"})
-"""Operators that may join granted commands without a rule for it."""
 
 _MOVES = frozenset({"cd", "pushd", "popd"})
 
@@ -104,7 +102,7 @@ class CommandRules:
         if reason := blocked(command):
             return f"Not run at any level: {reason}."
         if level is Level.DANGEROUS:
-            return self._denied(found.argv for found in scan_deep(command) if found.argv)
+            return self._denied_deep(command)
         try:
             line = parse_line(command)
         except Unparsed as error:
@@ -132,6 +130,12 @@ class CommandRules:
     def open(self) -> tuple[str, ...]:
         """The texts of the rules with a star after a program that may start other programs."""
         return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
+
+    def _denied_deep(self, command: str) -> str | None:
+        try:
+            return self._denied(found.argv for found in scan_deep(command) if found.argv)
+        except TooManyShells:
+            return "Not run: it runs more shells than can be compared with the rules that deny."
 
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
         if not self.deny:
@@ -370,107 +374,3 @@ def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
         if not reach:
             return False
     return len(words) in reach
-
-
-LONGEST_COMMAND = 8_192
-"""The limit in characters."""
-
-_FORMATTERS = re.compile(r"(?:mkfs|newfs)(?:[._].*)?|mke2fs|mkswap|wipefs")
-_HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
-_ASSUMED_FOLDER = "/home/somebody"
-"""Where a command is assumed to start; it also stands for the home folder."""
-_STARS = re.compile(r"[.?!\[\]]*\*[.?!*\[\]]*")
-_DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|dm-|loop)[\w/-]*")
-_MODE_PROGRAMS = frozenset({"chmod", "chown", "chgrp"})
-
-# A function that starts itself twice, or in the background; its body is searched up to the first brace.
-_FUNCTION = re.compile(r"(?:function\s+)?([^\s(){}<>;|&\"'`$#]{1,64})\s*\(\s*\)\s*[{(](?=([^{}]{0,2000}))")
-_FUNCTION_BY_KEYWORD = re.compile(r"function\s+([^\s(){}<>;|&\"'`$#]{1,64})\s*[{(](?=([^{}]{0,2000}))")
-_SCRIPT_BOMB = re.compile(r"\$\{?0\}?\"?\s*[|&]\s*\"?(?:\./)?\$\{?0\b")
-
-
-def blocked(command: str) -> str | None:
-    """Return why a command is never run, or None.
-
-    Blocked are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
-    changing the mode or owner of `/` and everything below; making file systems; `dd` with `if=` or onto a
-    device; writing over a disk; fork bombs; more shells inside of shells than are examined.
-    """
-    if len(command) > LONGEST_COMMAND:
-        return f"a command may have {LONGEST_COMMAND:,} characters, and this one has {len(command):,}"
-    if "\0" in command:
-        return "a command cannot have NUL characters"
-    if _is_fork_bomb(command):
-        return "a function that starts itself again and again is a fork bomb"
-    try:
-        return _destroying_command(command)
-    except TooManyShells:
-        return "it runs more shells, or more of them inside each other, than can be examined"
-
-
-def _destroying_command(command: str) -> str | None:
-    folder = _ASSUMED_FOLDER
-    for found in scan_deep(command):
-        if reason := _why_destroying(found.argv, folder):
-            return reason
-        for target in found.targets:
-            if _DEVICE.fullmatch(target):
-                return f"{target} is a disk"
-        if found.argv[:1] == ("cd",):
-            folder = normpath(join(folder, _HOME.sub(_ASSUMED_FOLDER, found.argv[-1], count=1)))
-    return None
-
-
-def _is_fork_bomb(command: str) -> bool:
-    may_define = "(" in command or "function" in command
-    for definition in (_FUNCTION, _FUNCTION_BY_KEYWORD) if may_define else ():
-        for found in definition.finditer(command):
-            name = re.escape(found[1])
-            again = rf"(?<![\w./-]){name}\s*(?:\|&?\s*{name}(?![\w./-])|&(?!&))"
-            if re.search(again, found[2]):
-                return True
-    return _SCRIPT_BOMB.search(command) is not None
-
-
-def _why_destroying(words: Sequence[str], folder: str) -> str | None:
-    if not words:
-        return None
-    name, rest = basename(words[0]), words[1:]
-    if _FORMATTERS.fullmatch(name):
-        return f"{name} makes a file system"
-    if name == "dd" and any(word.startswith("if=") or _DEVICE.match(word[3:]) for word in rest):
-        return "dd if= reads or writes whole devices; use head, tail or cp"
-    is_rm = name == "rm" and _recursive(rest, "rR")
-    is_find = name == "find" and bool({"-delete", "rm"} & {*rest})
-    if (is_rm and _names_root(rest, folder, home=True)) or (
-        is_find and _names_root(rest[:1], folder, home=True)
-    ):
-        return f"{name} would delete the whole file system or the home folder"
-    if name in _MODE_PROGRAMS and _recursive(rest, "R") and _names_root(rest, folder, home=False):
-        return f"{name} would change the whole file system"
-    return None
-
-
-def _recursive(words: Sequence[str], letters: str) -> bool:
-    """Return whether an option asks for recursion; long options may be abbreviated."""
-    for word in words:
-        if word.startswith("--"):
-            if len(word) > len("--") and "--recursive".startswith(word):
-                return True
-        elif word.startswith("-") and any(letter in word for letter in letters):
-            return True
-    return False
-
-
-def _names_root(words: Sequence[str], folder: str, *, home: bool) -> bool:
-    """Return whether a word is the path of `/`, of everything in it, or (if `home`) of the home folder."""
-    return any(_is_root(word, folder, home=home) for word in words if not word.startswith("-"))
-
-
-def _is_root(path: str, folder: str, *, home: bool) -> bool:
-    at_home = _HOME.match(path) is not None
-    whole = normpath(join(folder, _HOME.sub(_ASSUMED_FOLDER, path, count=1))) if path else folder
-    above, _, last = whole.rpartition("/")
-    if _STARS.fullmatch(last):
-        whole = above or "/"
-    return not whole.strip("/") or (home and at_home and whole == _ASSUMED_FOLDER)

@@ -144,18 +144,18 @@ _TABLE: dict[str, _Options] = {
     "ssh": _Options(short="oFEwSI", with_value="bcDeiJLlmOpQRW"),
     "scp": _Options(short="oFSD", with_value="cilPX"),
     "rsync": _Options(short="eM", with_value="fT", long="rsh rsync-path remote-option", abbreviations=True),
-    "test": _Options(prefixes=("-v", "-R")),
+    **dict.fromkeys(("test", "["), _Options(prefixes=("-v", "-R"))),
     "printf": _Options(prefixes=("-v",)),
 }
 
 _SUBSCRIPTS = frozenset(
-    "printf test read unset export readonly declare typeset local let getopts wait mapfile readarray".split()  # noqa: SIM905  words read best without quotes
+    "printf test [ read unset export readonly declare typeset local let getopts wait mapfile readarray".split()  # noqa: SIM905  words read best without quotes
 )
 """Builtins of bash that evaluate `name[...]`, and any `$()` inside it, even if it was quoted."""
 
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
-_AWK_RUNS = re.compile(r"system|getline|[|>@]|^-(?![Fv]|-\Z)")
-"""Pipes, redirections and calls, and options except those for the separator and for variables."""
+_AWK_RUNS = re.compile(r"system|getline|[|@]|^-(?![Fv]|-\Z)")
+"""Pipes and calls, and options except those for the separator and for variables."""
 
 _SED_OPTION = re.compile(
     r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|separate|unbuffered|null-data|posix|sandbox)"
@@ -199,9 +199,7 @@ def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
     if name == "sed":
         yield from _sed(argv)
     if name in _AWKS:
-        for place, word in enumerate(argv[1:], 1):
-            if _AWK_RUNS.search(word):
-                yield place, "a program of awk may run others and write files: a rule must name it"
+        yield from _awk(argv)
     for place, word in enumerate(argv[1:], 1):
         if name == "tar" and place == 1 and word[:1] != "-" and _has_short(word, "IF", ""):
             yield place, "I and F of tar run a program: a rule must name them"
@@ -209,6 +207,23 @@ def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield place, f"tee would write {word[:60]}, which is outside of the clone"
         if name in _SUBSCRIPTS and "[" in word and ("$" in word or "`" in word):
             yield place, f"{name} would evaluate {word[:60]}"
+
+
+def _awk(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the words that may be a program which does more than print. The separator, `-F`, is none."""
+    options = True
+    value_of = ""
+    for place, word in enumerate(argv[1:], 1):
+        is_separator = value_of == "-F" or (options and not value_of and word.startswith("-F"))
+        writes = ">" in word.partition("print")[2]  # before every print, > compares
+        if not is_separator and (writes or _AWK_RUNS.search(word.replace("||", ""))):
+            yield place, "a program of awk may run others and write files: a rule must name it"
+        if value_of:
+            value_of = ""
+        elif options and word in {"-F", "-v"}:
+            value_of = word
+        else:
+            options = options and word.startswith("-") and word != "--"
 
 
 def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:

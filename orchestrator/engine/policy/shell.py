@@ -3,6 +3,8 @@
 `parse_line` is strict. It understands a small part of the language, which bash and every POSIX shell read in
 the same way, and refuses everything else. Rules, and the commands that they grant, are parsed with it.
 
+`parse_words` reads the same with the expansions of words (`~`, `{a,b}`, `[a-z]`, `$HOME`), whose places it marks.
+
 `scan` reads any text with the same reader. It never fails, so it may be wrong: a shell can hide a command in
 more ways than a reader can know (variables, `eval` of a file). It finds commands that are blocked at every
 level. It is only a first barrier; the sandbox is the one to rely on.
@@ -27,10 +29,21 @@ KEYWORDS = frozenset(
 
 STAR = "\ue000"
 QUESTION = "\ue001"
-"""In `Word.pattern`, an unquoted `*` and `?`.
+"""In `Word.pattern` and `Word.live`, an unquoted `*` and `?`.
 
 Words of `parse_line` cannot contain these two characters otherwise.
 """
+DOLLAR, QUOTED_DOLLAR, OPEN_BRACE, CLOSE_BRACE, COMMA, TILDE, OPEN_BRACKET, BLANK, OUTPUT = map(
+    chr, range(0xE002, 0xE00B)
+)
+"""In `Word.live`, the other characters that the shell expands.
+
+`BLANK` is a blank where the shell splits the output of a command into words, and `OUTPUT` stands for an output
+that is not known.
+"""
+
+FREE_JOINS = frozenset({"|", "||"})
+"""Operators that may join granted commands without a rule for it."""
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 RUNNERS = frozenset(
@@ -45,6 +58,13 @@ _DEEPEST = 5
 _MOST_SCRIPTS = 20
 """The limit of scripts passed to shells in one command."""
 _MOST_TAILS = 100
+_PIPES = frozenset({"|", "|&"})
+_LITERAL = dict.fromkeys(range(ord(STAR), ord(OUTPUT) + 1), "�")
+_LIVE_IN_QUOTES = {**_LITERAL, ord("$"): QUOTED_DOLLAR}
+_LIVE = _LITERAL | str.maketrans(
+    "*?${},~[", f"{STAR}{QUESTION}{DOLLAR}{OPEN_BRACE}{CLOSE_BRACE}{COMMA}{TILDE}{OPEN_BRACKET}"
+)
+"""What the characters of a piece of text become in `Word.live`."""
 _SUBSTITUTION = "$()"
 """Stands in a word for the output of a command."""
 _HERE_DOCUMENT = "<<"
@@ -59,7 +79,7 @@ _TOKEN = re.compile(
   | (?P<comment>(?<![\r`])\#)
   | (?P<plain>[A-Za-z0-9_./:=@%+,^\-\#~]+)
   | '(?P<quoted>[^'\x00-\x1f\x7f]*)'
-  | "(?P<double>[^"$`\\\x00-\x1f\x7f]*)"
+  | "(?P<double>(?:[^"$`\\\x00-\x1f\x7f]|\\(?=[^"$`\\\x00-\x1f\x7f])|\$(?=["\\ |/.,:;)%^~=+&<>\]}]))*+)"
   | \\(?P<escaped>[\x20-\x7e])
   | (?P<glob>[*?])
     """,
@@ -88,9 +108,20 @@ _OTHER = re.compile(
 _IN_QUOTES = re.compile(
     r"""(?P<open>\$\()|(?P<tick>`)|(?P<quote>")|\\(?P<escaped>["$`\\])|(?P<line_end>\\\n)|(?P<other>[^"$`\\]+|[$\\])"""
 )
+# What `parse_words` reads beyond the strict language.
+_VARIABLE = r"\$(?:[A-Za-z_][A-Za-z0-9_]*+|\{[A-Za-z_][A-Za-z0-9_]*+\})"
+_EXPANDED = re.compile(rf"""(?P<other>{_VARIABLE}|[\[\]{{}}!]|\$(?=[ \t|]|\Z))|(?P<quote>")""")
+_EXPANDED_IN_QUOTES = re.compile(
+    rf"""(?P<other>{_VARIABLE}|[^"$`\\\x00-\x1f\x7f]++|\$(?![A-Za-z0-9_{{(\[@*#?$!\-])|\\(?=[^"$`\\\x00-\x1f\x7f]))"""
+    r"""|\\(?P<escaped>["$`\\])|(?P<quote>")"""
+)
+_BRACES = re.compile(
+    rf"(?<![{DOLLAR}{QUOTED_DOLLAR}]){OPEN_BRACE}([^{OPEN_BRACE}{CLOSE_BRACE}]*+){CLOSE_BRACE}"
+)
 _COMMENT_END = re.compile(r"\n")
 _COMMENT_END_IN_TICKS = re.compile(r"[\n`]")
 _ANSI_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ECHO_OPTION = re.compile(r"-[neE]+")
 _TILDE = re.compile(r"(?:^|[=:])~")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _CLUSTER_WITH_C = re.compile(r"[-+](?>[A-Za-z]*?c)[A-Za-z]*")
@@ -126,6 +157,10 @@ class TooManyShells(ValueError):  # noqa: N818  the same
     """The text runs more shells, or deeper ones, than are examined."""
 
 
+class TooManyWords(ValueError):  # noqa: N818  the same
+    """The braces of a word make more words than are examined."""
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """One word of a command.
@@ -133,10 +168,12 @@ class Word:
     Attributes:
         text: the argument that the program gets, unless there are files that match.
         pattern: the same with `STAR` and `QUESTION` in place of unquoted `*` and `?`.
+        live: the same with the other characters, too, that the shell expands; filled in by the reader.
     """
 
     text: str
     pattern: str
+    live: str = field(default="", compare=False)
 
     @property
     def is_glob(self) -> bool:
@@ -162,11 +199,16 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """A program with its arguments, the variables set only for it, and its redirections."""
+    """A program with its arguments, the variables set only for it, and its redirections.
+
+    Attributes:
+        source: the command whose output it reads through a pipe.
+    """
 
     words: tuple[Word, ...]
     assignments: tuple[Word, ...] = ()
     redirects: tuple[Redirect, ...] = ()
+    source: SimpleCommand | None = field(default=None, compare=False, repr=False)
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -197,6 +239,17 @@ def parse_line(text: str) -> CommandLine:
             a letter that is not ASCII outside of quotes, or anything else that is not understood.
     """
     reader = _Reader(text.strip(" \t\n"), strict=True)
+    return CommandLine(tuple(reader.read()), tuple(reader.joins))
+
+
+def parse_words(text: str) -> CommandLine:
+    """Parse a line of commands whose words may be expanded by the shell; see `Word.live`.
+
+    Raises:
+        Unparsed: the line has a command in a word, a subshell, a keyword, a here-document, a comment, a line
+            break, a letter that is not ASCII outside of quotes, or anything else that is not understood.
+    """
+    reader = _Reader(text.strip(" \t\n"), strict=True, expands=True)
     return CommandLine(tuple(reader.read()), tuple(reader.joins))
 
 
@@ -262,6 +315,7 @@ class _Draft:
 
     text: list[str] = field(default_factory=list)
     pattern: list[str] = field(default_factory=list)
+    live: list[str] = field(default_factory=list)
     bare: str = ""
     is_quoted: bool = False
     has_tilde: bool = False
@@ -269,9 +323,18 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Frame:
-    """A command that is being read, inside of others. `end` is the text that closes the frame."""
+    """A command that is being read, inside of others. `end` is the text that closes the frame.
+
+    Attributes:
+        first: the place of the frame's first command among all.
+        is_substitution: whether the output of the commands becomes a part of the outer frame's word.
+        piped: the last command, if its output goes to the next one.
+    """
 
     end: str = ""
+    first: int = 0
+    is_substitution: bool = False
+    piped: SimpleCommand | None = None
     in_quotes: bool = False
     words: list[Word] = field(default_factory=list)
     assignments: list[Word] = field(default_factory=list)
@@ -285,8 +348,8 @@ class _Frame:
 class _Reader:
     """One pass over a text. Each character is read once, except in the search for the ends of here-documents."""
 
-    def __init__(self, text: str, *, strict: bool) -> None:
-        self.text, self.strict, self.at = text, strict, 0
+    def __init__(self, text: str, *, strict: bool, expands: bool = False) -> None:
+        self.text, self.strict, self.expands, self.at = text, strict, expands, 0
         self.stack = [_Frame()]
         self.commands: list[SimpleCommand] = []
         self.joins: list[str] = []
@@ -298,8 +361,7 @@ class _Reader:
             frame = self.stack[-1]
             token = None if frame.in_quotes else _TOKEN.match(self.text, self.at)
             if token is None and self.strict:
-                letter = self.text[self.at]
-                raise Unparsed(_REASONS.get(letter, f"the character {letter!r} is not understood here"))
+                token = self.expansion(frame)
             token = token or (_IN_QUOTES if frame.in_quotes else _OTHER).match(self.text, self.at)
             if token is None:  # does not happen: the expressions cover every character
                 self.at += 1
@@ -307,9 +369,24 @@ class _Reader:
             self.at = token.end()
             kind = token.lastgroup or ""
             self.take(frame, kind, token[kind])
+        if self.strict and self.stack[-1].in_quotes:
+            raise Unparsed(_REASONS['"'])
         while self.stack:
             self.end_command(self.stack.pop())
         return self.commands
+
+    def expansion(self, frame: _Frame) -> re.Match[str]:
+        """Return the token here, of those that `parse_words` reads beyond the strict language.
+
+        Raises:
+            Unparsed: there is none.
+        """
+        letter = self.text[self.at]
+        pattern = _EXPANDED_IN_QUOTES if frame.in_quotes else _EXPANDED
+        token = pattern.match(self.text, self.at) if self.expands else None
+        if token is None:
+            raise Unparsed(_REASONS.get(letter, f"the character {letter!r} is not understood here"))
+        return token
 
     def take(self, frame: _Frame, kind: str, text: str) -> None:  # noqa: C901  one arm for each token
         match kind:
@@ -328,6 +405,7 @@ class _Reader:
                 frame.descriptor = ""
             case "join":
                 self.end_command(frame)
+                frame.piped = self.last_command() if text in _PIPES else None
                 self.joins.append(text)
             case "newline":
                 self.end_command(frame)
@@ -359,6 +437,9 @@ class _Reader:
             text = _ANSI_ESCAPE.sub(_ansi_letter, text.removeprefix("$'").removesuffix("'"))
         draft.text.append(text)
         draft.pattern.append({"*": STAR, "?": QUESTION}[text] if kind == "glob" else text)
+        live = kind in {"plain", "other", "fd", "comment", "glob"}
+        table = _LITERAL if not live else _LIVE_IN_QUOTES if frame.in_quotes else _LIVE
+        draft.live.append(text.translate(table))
 
     def nest(self, frame: _Frame, kind: str, text: str) -> None:
         """Begin or end a command inside of another."""
@@ -368,19 +449,24 @@ class _Reader:
             self.end_command(frame)
             if frame.end == text and len(self.stack) > 1:
                 self.stack.pop()
+                if frame.is_substitution and (draft := self.stack[-1].draft):
+                    output = _printed(self.commands, frame.first)
+                    draft.live[-1] = output if self.stack[-1].in_quotes else output.replace(" ", BLANK)
             return
         if text == "(":
             self.end_command(frame)
         else:
             self.add(frame, "quoted", _SUBSTITUTION)
-        self.stack.append(_Frame("`" if kind == "tick" else ")"))
+            if draft := frame.draft:
+                draft.live[-1] = OUTPUT
+        self.stack.append(_Frame("`" if kind == "tick" else ")", len(self.commands), text != "("))
 
     def end_word(self, frame: _Frame) -> None:
         draft, frame.draft = frame.draft, None
         if draft is None:
             return
-        word = Word("".join(draft.text), "".join(draft.pattern))
-        if self.strict and draft.has_tilde and _TILDE.search(word.text):
+        word = Word("".join(draft.text), "".join(draft.pattern), "".join(draft.live))
+        if self.strict and not self.expands and draft.has_tilde and _TILDE.search(word.text):
             raise Unparsed("~ is expanded by the shell; write the path out")
         if frame.operator == _HERE_DOCUMENT:
             frame.documents.append(word.text)
@@ -402,10 +488,18 @@ class _Reader:
             _check(frame)
         if frame.words or frame.assignments or frame.redirects:
             self.commands.append(
-                SimpleCommand(tuple(frame.words), tuple(frame.assignments), tuple(frame.redirects))
+                SimpleCommand(
+                    tuple(frame.words), tuple(frame.assignments), tuple(frame.redirects), frame.piped
+                )
             )
+            frame.piped = None
         frame.words, frame.assignments, frame.redirects = [], [], []
         frame.operator = frame.descriptor = ""
+
+    def last_command(self) -> SimpleCommand | None:
+        """Return the last command; the end of a group, such as `}`, is none."""
+        last = self.commands[-2:][::-1]
+        return next((one for one in last if any(word.text not in KEYWORDS for word in one.words)), None)
 
     def skip_comment(self) -> None:
         if self.strict:
@@ -425,11 +519,58 @@ class _Reader:
                 continue
             if self.shell:
                 script = f"\n{self.text[self.at : end.start()]}"
-                self.commands.append(SimpleCommand((self.shell, Word("-c", "-c"), Word(script, script))))
+                words = self.shell, Word("-c", "-c", "-c"), Word(script, script, script)
+                self.commands.append(SimpleCommand(words))
             self.at = end.end()
         frame.documents = []
         if len(self.stack) == 1:
             self.shell = None
+
+
+def _printed(commands: Sequence[SimpleCommand], first: int) -> str:
+    """Return what the commands of a substitution print, if that is plain to see; else `OUTPUT`."""
+    words = commands[first].words if len(commands) == first + 1 else ()
+    return printed_words(words) if words and not commands[first].redirects else OUTPUT
+
+
+def printed_words(words: Sequence[Word]) -> str:
+    """Return what `echo`, `printf` or `which` prints, unexpanded; `OUTPUT` for other programs."""
+    while len(words) > 1 and words[0].text in KEYWORDS:
+        words = words[1:]
+    name, rest = basename(words[0].text), [word.live for word in words[1:]]
+    if rest and (name == "which" or (name == "command" and rest[0] == "-v")):
+        return rest[-1]
+    if name == "echo":
+        while rest and _ECHO_OPTION.fullmatch(rest[0]):
+            rest.pop(0)
+        return " ".join(rest)
+    if name == "printf" and rest:
+        pieces, values = rest[0].split("%s"), iter([*rest[1:], *[""] * len(rest[0])])
+        return (pieces[0] + "".join(next(values) + piece for piece in pieces[1:])).replace("\\n", "\n")
+    return OUTPUT
+
+
+def expand_braces(text: str, most: int) -> list[str]:
+    """Return the words that the braces of a word make (see `Word.live`); some may be there twice.
+
+    Raises:
+        TooManyWords: there are more than `most`.
+    """
+    made: list[str] = []
+    waiting = [text]
+    for _ in range(2 * most):
+        if not waiting:
+            return made
+        word = waiting.pop()
+        group = next((one for one in _BRACES.finditer(word) if COMMA in one[0]), None)
+        if group is None:
+            made.append(word)
+        else:
+            parts = group[1].split(COMMA)
+            if len(parts) + len(waiting) + len(made) > most:
+                break
+            waiting += [word[: group.start()] + part + word[group.end() :] for part in reversed(parts)]
+    raise TooManyWords
 
 
 def _check(frame: _Frame) -> None:

@@ -25,7 +25,7 @@ from orchestrator.engine.tools.files import (
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.search import glob, grep, grep_files, list_dir, list_dir_in_pages
 from orchestrator.engine.tools.shell import (
-    run_pipeline,
+    run_reading_command,
     run_shell_command,
     shell,
     shell_command,
@@ -194,7 +194,7 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
 def explorer(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
-    own = (read_file(), listing, grep(), run_pipeline(), *web)
+    own = (read_file(), listing, grep(), run_reading_command(), *web)
     return replace(_profile("explorer", own, custom, dangerous=dangerous), skill_bytes=EXPLORER_SKILL_BYTES)
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
+from orchestrator.core.errors import (
+    CommandRefusedError,
+    ForgeError,
+    JournalError,
+    SandboxMissingError,
+    ToolError,
+    WorkspaceError,
+)
 from orchestrator.core.events import (
     CallStatus,
     Defence,
@@ -275,7 +282,8 @@ class ToolRunner:
                 with paid_by(SidePayments(self.budget, self.emit)) if self.budget else nullcontext():
                     return _checked_outcome(await tool.execute(call.arguments, context))
         except ToolError as error:
-            return Failed(str(error))
+            is_refusal = isinstance(error, CommandRefusedError)
+            return Refusal(str(error), Defence.COMMANDS) if is_refusal else Failed(str(error))
         except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):
             raise  # see `run`
         except TimeoutError as error:
@@ -294,6 +302,8 @@ class ToolRunner:
             return Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
         if problems := argument_problems(call.arguments, tool.definition):
             return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
+        if tool.refusal and (why := tool.refusal(call.arguments)):
+            return Refusal(why, Defence.COMMANDS)
         reason = self.gate(tool, call)
         if reason is not None:
             refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
@@ -301,8 +311,6 @@ class ToolRunner:
                 return refusal
             if (why := await self.approve(tool, call, refusal)) is not None:
                 return Refusal(why, refusal.defence, refusal.scope)
-        if tool.refusal and (why := tool.refusal(call.arguments)):
-            return Refusal(why, Defence.COMMANDS)
         return None
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:

@@ -214,11 +214,12 @@ class Tool:
 
     Attributes:
         dangerous: whether safe mode hides it.
+        only_reads: whether it changes nothing although it is dangerous.
         is_timed: whether it is stopped if it takes longer than any tool should; otherwise its host limits its
             time.
         outbound: whether its arguments are sent to a third party, so that they may hold no secret.
-        refusal: returns why a call with these arguments never runs, whatever the gate decides; None refuses
-            nothing.
+        refusal: returns why a call with these arguments never runs, before the gate or a person is asked; None
+            refuses nothing.
     """
 
     definition: ToolDefinition
@@ -228,6 +229,12 @@ class Tool:
     is_timed: bool = True
     outbound: bool = False
     refusal: Callable[[Mapping[str, Any]], str | None] | None = None
+    only_reads: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether a call may change something that stays: files, a memory, or what another program keeps."""
+        return not self.only_reads and (self.dangerous or self.order is Order.ALONE)
 
     @property
     def name(self) -> str:

@@ -184,6 +184,7 @@ def check_tool(tool: object) -> None:
     check_callable(f"execute {what}", tool.execute)
     _check_arguments(what, tool)
     check_flag(f"dangerous {what}", tool.dangerous)
+    check_flag(f"only_reads {what}", tool.only_reads)
     check_kind(f"order {what}", tool.order, Order, "an Order")
     if tool.refusal is not None:
         check_callable(f"refusal {what}", tool.refusal)

@@ -1,12 +1,13 @@
-"""The tools that run shell commands. All are dangerous."""
+"""The tools that run shell commands. All are dangerous, and none runs a command that would destroy the machine."""
 
 from __future__ import annotations
 
+from posixpath import join
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ToolError
-from orchestrator.engine.policy.command_rules import FREE_JOINS, LONGEST_COMMAND
-from orchestrator.engine.policy.shell import Unparsed, parse_line
+from orchestrator.core.errors import CommandRefusedError, ToolError
+from orchestrator.engine.policy.destructive import LONGEST_COMMAND, blocked
+from orchestrator.engine.policy.reading import why_not_reading
 from orchestrator.engine.tools.base import (
     FLAG,
     FROM_ONE,
@@ -98,27 +99,25 @@ def shell_execute() -> Tool:
     return Tool(definition, execute, dangerous=True)
 
 
-def run_pipeline() -> Tool:
-    """Create the tool `run_command(command)` for one command, or several joined by `|` or `||`. Dangerous.
+def run_reading_command() -> Tool:
+    """Create the tool `run_command(command)`: a command that only reads, or several joined by `|` or `||`. Dangerous.
 
-    Other joins are refused at every permission level.
+    A command that could do more is refused at every permission level, whatever rules grant it.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        if why := _reading_problem(arguments):
+            raise CommandRefusedError(why)
         return await _run(context, arguments["command"], timeout_ms=_DEFAULT_TIMEOUT_MS)
 
     definition = define("run_command", {"command": TEXT}, ("command",), prompt="explorer/run_command")
-    return Tool(definition, execute, dangerous=True, refusal=_chain_problem)
+    return Tool(definition, execute, dangerous=True, only_reads=True, refusal=_reading_problem)
 
 
-def _chain_problem(arguments: Mapping[str, Any]) -> str | None:
-    """Return why a command line is refused; None for a pipeline, or several of which one runs if another failed."""
-    try:
-        line = parse_line(arguments["command"])
-    except Unparsed as error:
-        return f"Not run: {error}."
-    other = next((join for join in line.joins if join not in FREE_JOINS), None)
-    return None if other is None else f"Not run: {other} joins commands. Send them one by one."
+def _reading_problem(arguments: Mapping[str, Any]) -> str | None:
+    """Return why a command line is refused; None if it only reads."""
+    why = why_not_reading(arguments["command"])
+    return None if why is None else f"Not run: {why}."
 
 
 async def _run(  # noqa: PLR0913  all but the command are keyword-only
@@ -135,6 +134,10 @@ async def _run(  # noqa: PLR0913  all but the command are keyword-only
 
     An exit code other than 0 and a time-out are a failure.
 
+    Raises:
+        CommandRefusedError: the command is never run (`destructive.blocked`).
+        ToolError: the command is empty, or cannot be started.
+
     Args:
         timeout_ms: None uses the default of `context`; a higher value than its maximum is reduced to that.
         working_dir: a folder of the clone; None means the root.
@@ -144,6 +147,8 @@ async def _run(  # noqa: PLR0913  all but the command are keyword-only
     """
     if not command.strip():
         raise ToolError("the command is empty")
+    if why := blocked(command, join(context.environment.working_directory(), working_dir or "")):
+        raise CommandRefusedError(f"Not run at any level: {why}.")
     limit_ms = min(context.times.default_ms if timeout_ms is None else timeout_ms, context.times.max_ms)
     context.ledger.shell_used = True
     result = await context.environment.exec_command(

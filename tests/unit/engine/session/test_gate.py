@@ -9,20 +9,23 @@ import pytest
 
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.wrappers import ReadOnlyEnvironment
 from orchestrator.engine.mcp.tools import foreign_tool
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
+from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.shell import (
-    run_pipeline,
+    run_reading_command,
     run_shell_command,
     shell,
     shell_command,
     shell_execute,
 )
 from tests.tables import table
-from tests.unit.engine.session.stage import events_of, says, session_in, tool
+from tests.unit.engine.session.stage import ScriptedModel, events_of, profile, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,12 +237,26 @@ async def test_denials_of_subagents_count_for_their_parent(tmp_path: Path) -> No
 async def test_what_a_tool_refuses_itself_counts_as_a_denial_at_every_level(tmp_path: Path) -> None:
     chain = says("", ("run_command", {"command": "ls; touch made"}))
     only = host(Level.DANGEROUS)
-    async with session_in(tmp_path, *[chain] * 6, host=only, tools=[run_pipeline()]) as (session, model):
+    async with session_in(tmp_path, *[chain] * 6, host=only, tools=[run_reading_command()]) as (
+        session,
+        model,
+    ):
         events = await events_of(session, "Go")
     assert statuses(events) == [CallStatus.REFUSED] * 3
     assert [one.defence for one in of(events, Guarded)] == [Defence.COMMANDS] * 3
     assert len(model.requests) == 3
     assert not (tmp_path / "made").exists()
+
+
+async def test_a_session_without_a_gate_refuses_what_destroys_a_machine(tmp_path: Path) -> None:
+    steps = says("", run("rm -rf /")), says("", run("cd /; rm -rf *")), says("Done.")
+    confined = ReadOnlyEnvironment(
+        LocalEnvironment(tmp_path, sandbox="off")
+    )  # a failure here must do no harm
+    async with Session(profile=profile(), environment=confined, model=ScriptedModel([*steps])) as session:
+        events = await events_of(session, "Go")
+    assert statuses(events) == [CallStatus.REFUSED] * 2
+    assert [one.defence for one in of(events, Guarded)] == [Defence.COMMANDS] * 2
 
 
 @table(

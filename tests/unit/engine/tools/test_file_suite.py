@@ -23,7 +23,7 @@ from orchestrator.engine.tools.file_suite import (
     file_write,
 )
 from orchestrator.engine.tools.registry import argument_problems
-from orchestrator.engine.tools.shell import run_pipeline, shell_execute
+from orchestrator.engine.tools.shell import run_reading_command, shell_execute
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PARAMETERS = [
     (file_info(), "file_path", ""),
     (file_delta(), "file_path operations", "create_backup"),
     (shell_execute(), "command", "working_directory timeout_seconds capture_stderr"),
-    (run_pipeline(), "command", ""),
+    (run_reading_command(), "command", ""),
 ]
 
 
@@ -274,7 +274,7 @@ CHAINS = [
 
 
 def test_an_explorers_command_is_one_pipeline_or_its_stand_in() -> None:
-    refusal = run_pipeline().refusal
+    refusal = run_reading_command().refusal
     assert refusal is not None
     assert [command for command in PIPELINES if refusal({"command": command})] == []
     assert [command for command in CHAINS if not refusal({"command": command})] == []

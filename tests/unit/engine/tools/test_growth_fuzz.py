@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.policy.command_rules import LONGEST_COMMAND
+from orchestrator.engine.policy.destructive import LONGEST_COMMAND
 from orchestrator.engine.tools.patches.formats import parse_v4a, unwrapped
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz import commands

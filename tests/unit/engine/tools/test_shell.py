@@ -1,16 +1,24 @@
-"""run_shell_command."""
+"""The tools that run commands."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import CommandRefusedError, ToolError
+from orchestrator.engine.environments.wrappers import ReadOnlyEnvironment
 from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.engine.tools.shell import run_shell_command
+from orchestrator.engine.tools.shell import (
+    run_reading_command,
+    run_shell_command,
+    shell,
+    shell_command,
+    shell_execute,
+)
 
 
 async def run(context: ToolContext, command: str, **rest: Any) -> ToolOutcome:
@@ -54,3 +62,30 @@ async def test_an_empty_command(context: ToolContext) -> None:
     with pytest.raises(ToolError, match="empty"):
         await run(context, " \n")
     assert not context.ledger.shell_used
+
+
+MAKERS = (run_shell_command, shell, shell_command, shell_execute, run_reading_command)
+DESTRUCTIVE = (
+    "rm -rf /",
+    "mkfs /dev/x",
+    "dd if=a of=b",
+    ":(){ :|:& };:",
+    "chmod -R 777 /",
+    "echo a; rm -rf ~",
+)
+
+
+async def test_no_tool_runs_a_command_that_destroys_a_machine_whatever_the_host_allows(
+    context: ToolContext,
+) -> None:
+    guarded = replace(context, environment=ReadOnlyEnvironment(context.environment))
+    for make, command in itertools.product(MAKERS, DESTRUCTIVE):
+        with pytest.raises(CommandRefusedError, match="Not run"):
+            await make().execute({"command": command}, guarded)
+
+
+async def test_a_command_is_read_in_the_folder_where_it_would_run(context: ToolContext) -> None:
+    up = "/".join([".."] * context.environment.working_directory().count("/"))
+    guarded = replace(context, environment=ReadOnlyEnvironment(context.environment))
+    with pytest.raises(CommandRefusedError, match="would delete all"):
+        await run(guarded, f"rm -rf {up}")
