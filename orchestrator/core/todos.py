@@ -92,7 +92,7 @@ class TodoList:
         text = _checked(content)
         if len(self._items) >= MOST_ITEMS:
             raise ToolError(
-                f"The list has {MOST_ITEMS} items, which is the most: remove some with todo_remove, or join several."
+                f"The list has {MOST_ITEMS} items, which is the most: remove some, or join several."
             )
         self.added += 1
         when = _written(at)

@@ -102,8 +102,12 @@ class Skill:
         notice = f"the skill {self.name} is cut: {most_bytes:,} of its {len(content):,} bytes are shown"
         return content[:most_bytes].decode(errors="ignore"), f"{notice} (skill_bytes is the limit)"
 
-    def words(self, most_bytes: int) -> str:
-        """Return the text that a model gets when the skill is used."""
+    def words(self, most_bytes: int, reader: str = "") -> str:
+        """Return the text that a model gets when the skill is used.
+
+        Args:
+            reader: the tool that shows the files beside it; empty if the model was shown none.
+        """
         text, notice = self.text(most_bytes)
         return render(
             "agent/skill",
@@ -114,6 +118,7 @@ class Skill:
             folder=posixpath.dirname(self.place),
             files=[one_line(file, limit=_SHOWN_CHARS * 2) for file in self.files[:MOST_NAMED_FILES]],
             more=max(len(self.files) - MOST_NAMED_FILES, 0),
+            reader=reader,
         )
 
 

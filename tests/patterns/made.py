@@ -11,8 +11,9 @@ from orchestrator.bot.policy import change_checks, markup_page
 from orchestrator.bot.verification import base as verification
 from orchestrator.engine.environments import patterns
 from orchestrator.engine.models import catalog, failures, openai_responses
-from orchestrator.engine.policy import command_rules, secrets
+from orchestrator.engine.policy import command_rules, destructive, secrets
 from orchestrator.engine.policy.shell import STAR
+from orchestrator.engine.session import history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -128,9 +129,10 @@ MADE: dict[tuple[str, str], Examples] = {
     ("engine.models.refusals", "'|'.join(patterns)"): _kept,
     ("engine.policy.command_rules", "f'{first}{parts}{letter}*{last}'"): _rules,
     ("engine.policy.command_rules", "first"): lambda: ["git"],
-    ("engine.policy.command_rules", "again"): lambda: [
-        r"(?<![\w./-])a\s*(?:\|&?\s*a(?![\w./-])|&(?!&))",
-        r"(?<![\w./-])\:\s*(?:\|&?\s*\:(?![\w./-])|&(?!&))",
+    ("engine.session.history", "_mention(names)"): lambda: [history._mention(["wait", "run_it"])],
+    ("engine.policy.destructive", "again"): lambda: [
+        destructive._again("a"),
+        destructive._again(":"),
     ],
     (
         "engine.policy.secret_values",

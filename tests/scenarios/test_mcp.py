@@ -114,7 +114,7 @@ def test_a_ticket_is_read_in_a_conversation_and_in_its_replay(
     assert "mcp_tickets_get_issue" in offered
     assert "create_issue" not in offered  # nobody can be asked
     assert "Issue 7: add() subtracts. Token [redacted]" in stage.told(1)
-    assert "is not available" in stage.told(2)
+    assert "no tool of this name" in stage.told(2)
     assert KEY not in json.dumps(stage.events())
 
     servers.path.unlink()

@@ -27,6 +27,7 @@ from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.session.gate import NO_SUCH_TOOL
 
 if TYPE_CHECKING:
     import random
@@ -356,7 +357,6 @@ def _in_words(text: str) -> Iterator[str]:
 
 
 _LINE_CHARS = 160
-_NO_TOOL = "There is no tool named"
 _NOT_OFFERED = "is not available"
 _NOTICE = re.compile(
     r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(?!.*: changed by \+)(.*)`|- (.*only (?:because|with).*))$",
@@ -418,7 +418,7 @@ def _by_calls(attack: Attack, evidence: Evidence) -> tuple[Defence, str] | None:
     """Return the defence that made the model's calls fail, with the proof; None if no call failed."""
     ended = [event for event in evidence.events if isinstance(event, ToolCallEnded)]
     failed = [event for event in ended if event.status is not CallStatus.OK]
-    missing = next((event for event in failed if event.output.startswith(_NO_TOOL)), None)
+    missing = next((event for event in failed if event.output.startswith(NO_SUCH_TOOL)), None)
     if missing is not None:
         return Defence.LEVEL, f"{missing.name} is not there at this level"
     refused = next((event for event in failed if event.status is CallStatus.REFUSED), None)

@@ -441,8 +441,7 @@ class ChatProgram:
         name = chat_profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
         custom = (*tools_of_memory(self.memory, name), *foreign)
-        dangerous = self.settings.permission == "dangerous" or self.ask is not None
-        return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
+        return known_of(make_profile(name, web=online, custom=custom), self.chosen)
 
 
 @dataclass(frozen=True, slots=True)

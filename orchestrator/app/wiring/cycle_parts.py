@@ -248,7 +248,6 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
         cycle_profile,
         name,
         shared.chosen,
-        dangerous=runs_commands(settings),
         web=shared.web,
         memory=memory,
     )

@@ -30,6 +30,7 @@ from orchestrator.engine.profiles.catalog import (
     openai,
     web_tools_of,
 )
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,7 @@ class ProfileOptions(TypedDict, total=False):
         on_wait: called with the seconds and the error before each wait.
         web: access for the web tools. Without a search engine there is no search tool.
         custom: tools of the host, after the others; a tool with a known name replaces that tool.
-        dangerous: whether the model gets dangerous tools (the default); otherwise the prompt does not name them.
+        dangerous: whether the profile has dangerous tools (the default).
         context_window_size: context window in tokens, for an unknown model.
         knowledge_cutoff: end of the model's training data, for an unknown model.
     """
@@ -236,10 +237,13 @@ class _Given:
     def parts(self, profile: str) -> dict[str, Any]:
         """Return the arguments for the function that creates the profile."""
         tools = web_tools_of(profile, self.web) if self.web is not None else ()
-        return {"web": tools, "custom": tuple(self.custom), "dangerous": self.dangerous}
+        return {"web": tools, "custom": tuple(self.custom)}
 
     def ready(self, provider: Provider, profile: Profile) -> Profile:
         """Return the profile with its model. The host's data about the model have precedence over the catalog's."""
+        if not self.dangerous:
+            safe = (tool for tool in profile.tools if not tool.dangerous)
+            profile = replace(profile, tools=ToolRegistry.unchecked(safe))
         if isinstance(self.model, str):
             chosen = self._connected(provider, self.model)
             known = facts(chosen.api_url, chosen.ref.name if chosen.ref else self.model)

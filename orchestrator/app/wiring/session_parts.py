@@ -194,7 +194,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     tests: RunTests | None = None,
     foreign: tuple[Tool, ...] = (),
     *,
-    dangerous: bool,
     web: WebAccess | None = None,
     memory: LongTermMemory | None = None,
 ) -> Profile:
@@ -213,9 +212,9 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
         ask_question(),
         finish(may_finish),
     )
-    profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
+    profile = make_profile(name, web=online, custom=controls)
     if not profile.has_role:
-        profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
+        profile = profile.with_words(lambda shown: render("cycle/role", tools=shown))
     return known_of(profile, chosen)
 
 

@@ -453,7 +453,7 @@ class CycleSession:
                 return form
             users = parts.options.system_prompt.strip()
             last = [render("agent/user_instructions", instructions=users)] if users else []
-            return "\n\n".join([profile.base_prompt, form, *last])
+            return "\n\n".join([profile.words(shown), form, *last])
 
         return Host(
             gate=parts.guards.gate,

@@ -245,8 +245,8 @@ class Proposer:
             return None
         more = f"; and {len(fresh) - _MOST_UNREADABLE} more files" if len(fresh) > _MOST_UNREADABLE else ""
         return (
-            f"The pull request was not made: {'; '.join(map(str, fresh[:_MOST_UNREADABLE]))}{more}. Mend this and call "
-            "create_pull_request again. If the text is meant to be so, call it again as it is."
+            f"The pull request was not made: {'; '.join(map(str, fresh[:_MOST_UNREADABLE]))}{more}. Mend this and propose "
+            "it again. If the text is meant to be so, propose it again as it is."
         )
 
     def _check(self, staged: Staged) -> None:

@@ -77,6 +77,7 @@ class Contract(ABC):
         leaves_out_reply: whether the next request of a contract that `forgets` omits the last reply, too.
         writes_whole_files: whether a reply is just a changed file: the model needs to see only the files of its
             task.
+        tells_tools: whether the model is told of the tools; else no message may name one.
         wrap_up: the message to the model before its last turn; empty uses the default one.
     """
 
@@ -87,6 +88,7 @@ class Contract(ABC):
     prunes = False
     forgets = False
     writes_whole_files = False
+    tells_tools = True
 
     @property
     def leaves_out_reply(self) -> bool:
@@ -98,10 +100,9 @@ class Contract(ABC):
         """See the class."""
         return ""
 
-    @property
     @abstractmethod
-    def go_on(self) -> str:
-        """The message that asks a model that called nothing to go on."""
+    def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """Return the message that asks a model that called nothing to go on."""
 
     def learn(self, *, title: str, path: str, tests: str) -> None:  # noqa: B027  the first message has these facts
         """Store facts about the session's task before its first request, if the contract needs them.

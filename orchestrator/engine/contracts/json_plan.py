@@ -73,10 +73,9 @@ class JsonPlan(Contract):
     running = Running.IN_ORDER
     has_own_form = True
 
-    @property
-    def go_on(self) -> str:
-        """The message that asks for a call, or for `finish`."""
-        return render("agent/no_calls")
+    def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """Return the message that asks for a call, or for `finish`."""
+        return render("agent/no_calls", tools=[tool.name for tool in tools])
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """Return the request with the schema of a plan that calls only these tools."""

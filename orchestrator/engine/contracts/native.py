@@ -29,9 +29,9 @@ class Native(Contract):
     running = Running.TOGETHER
     text_ends = True
 
-    @property
-    def go_on(self) -> str:
-        """The message after an empty or truncated reply."""
+    def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """Return the message after an empty or truncated reply."""
+        del tools
         return render("agent/empty_reply")
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
@@ -88,11 +88,10 @@ class SingleStep(Native):
         self._ends_by = ends_by
         self.text_ends = ends_by is None
 
-    @property
-    def go_on(self) -> str:
-        """The fixed message of the specification."""
-        if self._ends_by is None:
-            return super().go_on
+    def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """Return the fixed message of the specification."""
+        if self._ends_by not in {tool.name for tool in tools}:
+            return super().go_on(tools)
         return render("contracts/single_step_continue", tool=self._ends_by)
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:

@@ -59,6 +59,7 @@ class WholeFile(Contract):
     has_own_form = True
     forgets = True  # a small model repeats wrong files that it sees
     writes_whole_files = True
+    tells_tools = False
 
     def __init__(self, path: str = "", title: str = "", tests: str = "", replies: int = 0) -> None:
         self.path, self.title, self.tests, self.replies = path, title, tests, replies
@@ -71,9 +72,9 @@ class WholeFile(Contract):
         """
         return self.replies % 2 == 0
 
-    @property
-    def go_on(self) -> str:
-        """The message that asks for the file."""
+    def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """Return the message that asks for the file."""
+        del tools
         return render("contracts/whole_file_again", path=self.path)
 
     @property

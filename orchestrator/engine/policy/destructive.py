@@ -89,7 +89,7 @@ _INTERPRETER = re.compile(r"(?:python|perl|ruby|node|php)[\d.]*")
 
 _VARIABLE = re.compile(
     rf"[{DOLLAR}{QUOTED_DOLLAR}](?:([A-Za-z_]\w*+|[@*#?$!\-0-9{STAR}{QUESTION}])"
-    rf"|[{{{OPEN_BRACE}]([A-Za-z_]\w*+|[@*#?$!0-9])([^}}{CLOSE_BRACE}]*+)[}}{CLOSE_BRACE}])"
+    rf"|[{{{OPEN_BRACE}]([A-Za-z_]\w*+|[@*#?$!0-9])([^}}{CLOSE_BRACE}]{{0,200}}+)[}}{CLOSE_BRACE}])"
 )
 _DEFAULT = re.compile(r":?[-=+](.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*+)(\+?)=(.*)", re.DOTALL)
@@ -133,7 +133,7 @@ _NUMBER = re.compile(r"[\d.]+[smhd]?")
 _HAS_SCRIPT_OPTION = _words("su script flock runuser")
 _JOINS_WORDS = _words("eval watch parallel trap")
 _FIND_RUNS = _words("-exec -execdir -ok -okdir")
-_CLUSTER_WITH_C = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
+_CLUSTER_WITH_C = re.compile(r"[-+][A-Zabd-z]*+c[A-Za-z]*+")
 
 # A function that starts itself twice, or in the background; its body is searched up to the first brace.
 _FUNCTION = re.compile(r"(?:function\s+)?([^\s(){}<>;|&\"'`$#]{1,64})\s*+\(\s*+\)\s*+[{(](?=([^{}]{0,2000}))")
@@ -482,8 +482,13 @@ def _is_fork_bomb(command: str) -> bool:
     may_define = "(" in command or "function" in command
     for definition in (_FUNCTION, _FUNCTION_BY_KEYWORD) if may_define else ():
         for found in definition.finditer(command):
-            itself = rf"(?<![\w./-]){re.escape(found[1])}(?![\w./-])"
-            again = rf"{itself}[^;&|\n]{{0,40}}+(?:\|&?[\s(]*+{itself}|&(?![&>]))"
+            again = _again(found[1])
             if re.search(again, found[2]):
                 return True
     return _SCRIPT_BOMB.search(command) is not None
+
+
+def _again(name: str) -> str:
+    """Return an expression for a function that starts itself twice, or in the background."""
+    itself = rf"(?<![\w./-]){re.escape(name)}(?![\w./-])"
+    return rf"{itself}[^;&|\n]{{0,40}}+(?:\|&?[\s(]*+{itself}|&(?![&>]))"

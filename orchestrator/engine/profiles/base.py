@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import JsonObject, Usage
+    from orchestrator.core.messages import JsonObject, ToolDefinition, Usage
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.environments.local import HostView
     from orchestrator.engine.models.base import Model
@@ -49,7 +49,7 @@ class Profile:
         name: one of `profile_names()`.
         tools: all tools, dangerous ones included; the gate and the prompt omit those in safe mode. A host may
             add its own; of two tools with one name the later one is used.
-        base_prompt: the first part of the system prompt, already rendered.
+        base_prompt: the first part of the system prompt: a text, or a function that makes it of the tools shown.
         documents: the project's instruction files to read, by path below a folder.
         documents_from_root: whether they are searched from the root of the file system, instead of only from
             the root of the git repository.
@@ -67,6 +67,7 @@ class Profile:
         context_window_size: tokens that it can read; None if unknown, so that no warning is given.
         is_brief: whether its models get only necessary information.
         skill_bytes: the default size of a skill's text for its models.
+        only_reads: whether the session shows none of the tools that may change something (`Tool.changes`).
         has_role: whether its prompt explains how a task is done and proposed; if not, the bot adds that.
         max_output_tokens: the default limit of a reply; None leaves it to the server.
         temperature: the default temperature until a call has failed since the last change; None sends none.
@@ -77,7 +78,7 @@ class Profile:
 
     name: str
     tools: ToolRegistry
-    base_prompt: str
+    base_prompt: str | Callable[[Sequence[ToolDefinition]], str]
     documents: tuple[str, ...] = (UNIVERSAL_DOCUMENT,)
     documents_from_root: bool = False
     command_timeout_ms: int | None = None
@@ -93,6 +94,7 @@ class Profile:
     knowledge_cutoff: str = ""
     is_brief: bool = False
     skill_bytes: int = SKILL_BYTES
+    only_reads: bool = False
     has_role: bool = False
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -111,6 +113,17 @@ class Profile:
             supports_images=facts.images,
             context_window_size=facts.known_window,
             knowledge_cutoff=facts.knowledge_cutoff,
+        )
+
+    def words(self, shown: Sequence[ToolDefinition]) -> str:
+        """Return the first part of the system prompt for a model that is shown these tools."""
+        return self.base_prompt if isinstance(self.base_prompt, str) else self.base_prompt(shown)
+
+    def with_words(self, more: Callable[[frozenset[str]], str]) -> Profile:
+        """Return a copy whose prompt goes on with the text that `more` makes of the names of the tools shown."""
+        return replace(
+            self,
+            base_prompt=lambda shown: f"{self.words(shown)}\n\n{more(frozenset(one.name for one in shown))}",
         )
 
     def is_made_for(self, model: Model) -> bool:
@@ -132,12 +145,15 @@ def with_skills(profile: Profile, skills: Skills) -> Profile:
     from orchestrator.engine.tools.registry import ToolRegistry
 
     most = skills.limit(profile.skill_bytes)
-    tools, words = profile.tools, [profile.base_prompt]
     if skills.all and not profile.is_brief:
-        tools = ToolRegistry.unchecked([*profile.tools, use_skill(skills, most)])
-    if skills.chosen:
-        words.append(render("agent/skills_chosen", skills=[skill.words(most) for skill in skills.chosen]))
-    return replace(profile, tools=tools, base_prompt="\n\n".join(words))
+        reader = use_skill(skills, most)
+        profile = replace(profile, tools=ToolRegistry.unchecked([*profile.tools, reader]))
+
+    def chosen(shown: frozenset[str]) -> str:
+        name = "use_skill" if "use_skill" in shown else ""
+        return render("agent/skills_chosen", skills=[skill.words(most, name) for skill in skills.chosen])
+
+    return profile.with_words(chosen) if skills.chosen else profile
 
 
 DOCUMENTS_BYTES = 32 * 1024
@@ -338,16 +354,22 @@ _FACT_CHARS = 1_000
 
 
 def system_prompt(
-    profile: Profile, *, contract_words: str, orientation: Orientation, user_instructions: str = ""
+    profile: Profile,
+    *,
+    shown: Sequence[ToolDefinition] = (),
+    contract_words: str,
+    orientation: Orientation,
+    user_instructions: str = "",
 ) -> str:
     """Join the layers of the prompt; a later one takes precedence. Equal values give equal bytes.
 
     Args:
+        shown: the tools that the model is shown.
         contract_words: the tools and the form of replies, as the contract describes them; may be empty.
         user_instructions: the user's wishes beyond the task; the last layer unless empty.
     """
     layers = [
-        profile.base_prompt,
+        profile.words(shown),
         _environment(orientation),
         contract_words,
         _documents(orientation),

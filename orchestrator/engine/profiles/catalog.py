@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from orchestrator.engine.tools.shell import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.core.messages import JsonObject
+    from orchestrator.core.messages import JsonObject, ToolDefinition
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
     from orchestrator.engine.web.base import WebAccess
@@ -69,12 +69,16 @@ def planner(*, web: Tools = (), custom: Tools = (), name: str = "planner") -> Pr
 
 
 def planner_over(registry: ToolRegistry, name: str = "planner") -> Profile:
-    """Create the profile with these tools. Its base prompt names only safe tools, whatever the mode."""
-    safe = [definition.name for definition in registry.definitions(dangerous=False)]
-    return Profile(name, registry, render(f"profiles/{name}", tools=safe), has_role=True)
+    """Create the profile with these tools."""
+    return Profile(name, registry, partial(_prompt, name), has_role=True)
 
 
-def small(*, web: Tools = (), custom: Tools = (), dangerous: bool = False) -> Profile:
+def _prompt(name: str, shown: Sequence[ToolDefinition]) -> str:
+    """Return the prompt of a profile, which names the tools shown and no other."""
+    return render(f"profiles/{name}", tools=[tool.name for tool in shown], definitions=shown)
+
+
+def small(*, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create the profile for models with few parameters: whole files, few tools, short prompts.
 
     A model of a few billion parameters repairs a short program if it may write the whole file, and fails if
@@ -84,13 +88,12 @@ def small(*, web: Tools = (), custom: Tools = (), dangerous: bool = False) -> Pr
     Args:
         custom: tools of the host, after the others, except those for questions and for running tests.
     """
-    del dangerous
     whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
     shown = tuple(tool for tool in custom if tool.name not in _HIDDEN_FROM_SMALL)
     return Profile(
         "small",
         with_custom((whole, read_file(), part, run_shell_command(), *web), shown),
-        render("profiles/small"),
+        partial(_prompt, "small"),
         is_brief=True,
         max_output_tokens=SMALL_REPLY_TOKENS,
         temperature=0.0,
@@ -102,7 +105,6 @@ def anthropic(
     *,
     web: Tools = (),
     custom: Tools = (),
-    dangerous: bool = True,
     beta_headers: Sequence[str] | str = (),
 ) -> Profile:
     """Create the profile for Anthropic's models: edits replace text that occurs in a file once.
@@ -114,26 +116,25 @@ def anthropic(
     search = grep("core/grep", output_modes=True), glob("core/glob")
     own = (read_text_or_image(), overwrite_file(), edit_string(), shell(), *search, *web)
     return replace(
-        _vendor_profile("anthropic", own, custom, "CLAUDE.md", dangerous=dangerous),
+        _vendor_profile("anthropic", own, custom, "CLAUDE.md"),
         command_timeout_ms=ANTHROPIC_TIMEOUT_MS,
         provider_options={"anthropic": {"beta_headers": betas}} if betas else {},
     )
 
 
-def openai(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+def openai(*, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create the profile for OpenAI's models: files are changed by patches in the v4a format."""
     from orchestrator.engine.tools.patches import apply_patch
 
     search = grep("core/grep"), glob("core/glob")
     own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
-    return _vendor_profile("openai", own, custom, ".codex/instructions.md", dangerous=dangerous)
+    return _vendor_profile("openai", own, custom, ".codex/instructions.md")
 
 
 def gemini(
     *,
     web: Tools = (),
     custom: Tools = (),
-    dangerous: bool = True,
     safety_settings: Sequence[JsonObject] | None = None,
     grounding: bool = False,
 ) -> Profile:
@@ -159,25 +160,21 @@ def gemini(
         list_dir("core/list_dir", needs_path=True),
         *web,
     )
-    profile = _vendor_profile("gemini", own, custom, "GEMINI.md", dangerous=dangerous)
+    profile = _vendor_profile("gemini", own, custom, "GEMINI.md")
     return replace(profile, provider_options={"gemini": options} if options else {})
 
 
-def _vendor_profile(name: str, own: Tools, custom: Tools, document: str, *, dangerous: bool) -> Profile:
+def _vendor_profile(name: str, own: Tools, custom: Tools, document: str) -> Profile:
     """Create a profile of chapter 3 of the coding agent loop specification, with subagents."""
-    profile = _profile(name, own, custom, dangerous=dangerous)
+    profile = _profile(name, own, custom)
     return replace(profile, documents=(UNIVERSAL_DOCUMENT, document), subagents=True)
 
 
-def _profile(name: str, own: Tools, custom: Tools, *, dangerous: bool) -> Profile:
-    """Create a profile with these tools. Its base prompt names only those that the model is shown."""
-    registry = with_custom(own, custom)
-    shown = registry.definitions(dangerous=dangerous)
-    prompt = render(f"profiles/{name}", tools=[tool.name for tool in shown], definitions=shown)
-    return Profile(name, registry, prompt)
+def _profile(name: str, own: Tools, custom: Tools) -> Profile:
+    return Profile(name, with_custom(own, custom), partial(_prompt, name))
 
 
-def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, submit: bool = False) -> Profile:
+def minimal(*, web: Tools = (), custom: Tools = (), submit: bool = False) -> Profile:
     """Create the profile of the one-step agent specification: few tools, at most one call a step.
 
     Args:
@@ -187,18 +184,18 @@ def minimal(*, web: Tools = (), custom: Tools = (), dangerous: bool = True, subm
 
     own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
     ends = (submit_tool(),) if submit else ()
-    profile = _profile("minimal", (*own, *web, *ends), custom, dangerous=dangerous)
+    profile = _profile("minimal", (*own, *web, *ends), custom)
     return replace(profile, documents_from_root=True, supports_parallel_tool_calls=False)
 
 
-def explorer(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+def explorer(*, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
     own = (read_file(), listing, grep(), run_reading_command(), *web)
-    return replace(_profile("explorer", own, custom, dangerous=dangerous), skill_bytes=EXPLORER_SKILL_BYTES)
+    return replace(_profile("explorer", own, custom), skill_bytes=EXPLORER_SKILL_BYTES, only_reads=True)
 
 
-def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) -> Profile:
+def assistant(*, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create the profile of the assistant specification, with the tools of its appendix A.
 
     The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
@@ -209,7 +206,7 @@ def assistant(*, web: Tools = (), custom: Tools = (), dangerous: bool = True) ->
 
     own = (*file_suite(), shell_execute(), pdf_extract_text(), *web)
     return replace(
-        _profile("assistant", own, custom, dangerous=dangerous),
+        _profile("assistant", own, custom),
         documents=(UNIVERSAL_DOCUMENT, "PROMPT.md"),  # section 3.4 of the specification
         subagents=True,
         subagents_in_background=True,
@@ -228,17 +225,16 @@ PROFILES: Mapping[str, Callable[..., Profile]] = {
 """The profiles that have other tools than the planner. Each other prompt in `prompts/profiles` has the planner's."""
 
 
-def make_profile(name: str, *, web: Tools = (), custom: Tools = (), dangerous: bool) -> Profile:
+def make_profile(name: str, *, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create a profile by name (`profile_names()`), with the tools whose modules name it.
 
     Args:
         web: the web tools as this profile names them (`web_tools_of`); none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is used.
-        dangerous: whether the model is shown dangerous tools.
     """
     web = (*web, *_added_tools(name))
     if make := PROFILES.get(name):
-        return make(web=web, custom=custom, dangerous=dangerous)
+        return make(web=web, custom=custom)
     return planner(web=web, custom=custom, name=name)
 
 

@@ -34,7 +34,7 @@ from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments, paid_by
 from orchestrator.engine.session.budget import SidePayments
-from orchestrator.engine.session.gate import Refusal, not_available, shows_all
+from orchestrator.engine.session.gate import Refusal, no_such_tool, shows_all
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, interrupted
 from orchestrator.engine.tools.base import (
     CommandTimes,
@@ -175,6 +175,7 @@ class ToolRunner:
         limits: replace the defaults of truncation.
         tool_seconds: time-out of a call, for tools that have one.
         shows: whether a tool is visible to the model.
+        told: the names of the tools that the model was told of. No answer names another one.
         budget: counts refused calls; None counts nothing.
         clean: returns a text as the model may see it, given a description of the text and the text itself.
         todos: the model's to-do list; each change is emitted.
@@ -192,6 +193,7 @@ class ToolRunner:
     limits: OutputLimits = field(default_factory=OutputLimits)
     tool_seconds: float = DEFAULT_TOOL_SECONDS
     shows: Callable[[Tool], bool] = shows_all
+    told: tuple[str, ...] = ()
     budget: Budget | None = None
     clean: Callable[[str, str], str] = unchanged
     todos: TodoList = field(default_factory=TodoList)
@@ -245,13 +247,10 @@ class ToolRunner:
 
     async def _outcome(self, tool: Tool | None, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
         if tool is None:
-            known = ", ".join(self.tools.names())
-            return CallStatus.FAILED, Failed(
-                f"There is no tool named {call.name[:200]!r}. Known are: {known}."
-            )
+            return CallStatus.FAILED, Failed(no_such_tool(self.told))
         task = asyncio.current_task()
         stops_before = task.cancelling() if task else 0
-        outcome = await self._execute(tool, call) if self.shows(tool) else not_available(call)
+        outcome = await self._execute(tool, call) if self.shows(tool) else Refusal(no_such_tool(self.told))
         if task and task.cancelling() > stops_before:
             raise asyncio.CancelledError  # even if the tool swallowed the cancellation
         if isinstance(outcome, Refusal):
@@ -277,7 +276,14 @@ class ToolRunner:
                 return obstacle
             async with deadline:
                 context = ToolContext(
-                    self.environment, self.ledger, show, self.times, self.todos, self.clock, self.skills
+                    self.environment,
+                    self.ledger,
+                    show,
+                    self.times,
+                    self.todos,
+                    self.clock,
+                    self.skills,
+                    frozenset(self.told),
                 )
                 with paid_by(SidePayments(self.budget, self.emit)) if self.budget else nullcontext():
                     return _checked_outcome(await tool.execute(call.arguments, context))
@@ -287,21 +293,21 @@ class ToolRunner:
         except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):
             raise  # see `run`
         except TimeoutError as error:
-            late = f"{call.name} gave no answer within {self.tool_seconds:g} seconds and was stopped."
-            return Failed(late) if deadline.expired() else _broken(call, error)
+            late = f"{self._named(call)} gave no answer within {self.tool_seconds:g} seconds and was stopped."
+            return Failed(late) if deadline.expired() else self._broken(call, error)
         except asyncio.CancelledError as error:
             current = asyncio.current_task()
             if current and current.cancelling():
                 raise
-            return _broken(call, error)  # something that the tool awaited was cancelled, not the session
+            return self._broken(call, error)  # something that the tool awaited was cancelled, not the session
         except (Exception, SystemExit) as error:  # noqa: BLE001  border: a broken tool must not end the session
-            return _broken(call, error)
+            return self._broken(call, error)
 
     async def _obstacle(self, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
         if (text := invalid_arguments(call)) is not None:
-            return Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
+            return Failed(f"The arguments of {self._named(call)} are not a JSON object: {text[:200]}")
         if problems := argument_problems(call.arguments, tool.definition):
-            return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
+            return Failed(f"Invalid arguments for {self._named(call)}: {'; '.join(problems)}")
         if tool.refusal and (why := tool.refusal(call.arguments)):
             return Refusal(why, Defence.COMMANDS)
         reason = self.gate(tool, call)
@@ -312,6 +318,12 @@ class ToolRunner:
             if (why := await self.approve(tool, call, refusal)) is not None:
                 return Refusal(why, refusal.defence, refusal.scope)
         return None
+
+    def _named(self, call: ToolCall) -> str:
+        return call.name if call.name in self.told else "the call"
+
+    def _broken(self, call: ToolCall, error: BaseException) -> Failed:
+        return Failed(f"{self._named(call)} broke: {type(error).__name__}: {error}")
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:
         images: tuple[Image, ...] = ()
@@ -340,7 +352,7 @@ class ToolRunner:
         if (shown == output and full is None) or cut_as in SHOWS_FILES:
             return shown
         whole = output if full is None else full
-        reader = next((name for name in READING_TOOLS if self.tools.get(name)), None)
+        reader = next((name for name in READING_TOOLS if name in self.told), None)
         handle = self.ledger.outputs.keep(whole) if reader else None
         if reader is None or handle is None:
             return shown
@@ -359,10 +371,6 @@ def _checked_outcome(outcome: object) -> ToolOutcome:
             return outcome
         case _:
             raise TypeError(f"it returned {str(outcome)[:100]!r}, not Ok, Failed or Ends with a text")
-
-
-def _broken(call: ToolCall, error: BaseException) -> Failed:
-    return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
 
 
 async def run_calls(  # noqa: PLR0913  keyword arguments
@@ -436,11 +444,11 @@ class _Reply:
             if blocker:
                 self.skip(index, f"Not run: {blocker}")
                 continue
-            end, name = await self.run(index), self.calls[index].name
+            end = await self.run(index)
             if end.failed:
-                blocker = f"{name} failed before this call. Send it again if it is still right."
+                blocker = "a call before this one failed. Send it again if it is still right."
             elif end.ending:
-                blocker = f"{name} ended the session before this call."
+                blocker = "a call before this one ended the session."
 
     async def run_first(self, most: int) -> None:
         if most:

@@ -296,7 +296,7 @@ class Host:
     Attributes:
         gate: decides which calls may run.
         shows: returns whether a tool is visible to the model. A hidden tool does not run either if the model
-            guesses its name. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
+            guesses its name. None asks the gate's own `shows` (a `Gatekeeper` has it), else shows all.
         approve: asks a person about a call that the gate refuses and a higher level would allow. None asks
             nobody, and the call does not run.
         clean: returns a text as the model may see it, given a description (`the answer of read_file`) and the
@@ -326,7 +326,7 @@ class Host:
     """
 
     gate: Gate = allow_all
-    shows: Callable[[Tool], bool] = shows_all
+    shows: Callable[[Tool], bool] | None = None
     approve: Approve | None = None
     clean: Callable[[str, str], str] = unchanged
     price: ReplyPrice | None = None
@@ -346,9 +346,9 @@ class Host:
     owns_environment: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gate", "shows", "clean", "stopped", "may_end", "recall"):
+        for name in ("gate", "clean", "stopped", "may_end", "recall"):
             check_callable(name, getattr(self, name))
-        for name in ("approve", "price", "other_model", "system", "emit", "task", "facts"):
+        for name in ("shows", "approve", "price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")
@@ -356,6 +356,11 @@ class Host:
         check_kind("todos", self.todos, TodoList, "a TodoList")
         check_kind("skills", self.skills, dict, "a dict")
         check_flag("owns_environment", self.owns_environment)
+
+    def shows_tool(self, tool: Tool) -> bool:
+        """Return whether a tool is visible to the model."""
+        shows: Callable[[Tool], bool] = self.shows or getattr(self.gate, "shows", shows_all)
+        return shows(tool)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:
         """Return the host of a subagent's session."""
@@ -382,3 +387,7 @@ class SessionParts:
     config: SessionConfig
     host: Host
     clock: Clock
+
+    def shows(self, tool: Tool) -> bool:
+        """Return whether the model is shown a tool: the answer for every request, message and call."""
+        return self.host.shows_tool(tool) and not (self.profile.only_reads and tool.changes)

@@ -13,7 +13,7 @@ from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from orchestrator.core.messages import ToolCall
     from orchestrator.engine.tools.base import Tool
@@ -32,6 +32,8 @@ WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
 
 Other tools set `Tool.outbound`.
 """
+
+NO_SUCH_TOOL = "You have no tool of this name."
 
 _COMMAND = "command"
 _FOLDERS = ("workdir", "working_dir", "working_directory")
@@ -58,9 +60,19 @@ class Refusal(str):
         return refusal
 
 
-def not_available(call: ToolCall) -> Refusal:
-    """Return the refusal of a call to a hidden tool, which reveals nothing about the tool."""
-    return Refusal(f"{call.name[:200]} is not available. Use only the tools that you were given.")
+def no_such_tool(shown: Iterable[str]) -> str:
+    """Return the answer to a call of a tool that the model was not shown, whether there is such a tool or not.
+
+    Args:
+        shown: the names of the tools that it was shown.
+    """
+    names = ", ".join(shown)
+    return f"{NO_SUCH_TOOL} Yours are: {names}." if names else NO_SUCH_TOOL
+
+
+def not_available() -> Refusal:
+    """Return the refusal of a call of a tool that the level does not allow."""
+    return Refusal("Not run: this tool is not available here. Use only the tools that you were given.")
 
 
 def shows_all(_tool: Tool) -> bool:
@@ -104,7 +116,7 @@ class Gatekeeper:
     def __call__(self, tool: Tool, call: ToolCall) -> str | None:
         """Return why the call must not run; None if it may. Its arguments match the tool's schema."""
         if not self.shows(tool):
-            return not_available(call)
+            return not_available()
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
@@ -136,12 +148,8 @@ class Gatekeeper:
         return self.holds_secret(text) or ("%" in text and self.holds_secret(unquote(text)))
 
 
-def safe_mode(tool: Tool, call: ToolCall) -> str | None:
-    """Refuse every dangerous tool, as the level `safe` without rules does.
-
-    The model may guess the names of tools that it was not shown.
-    """
-    return not_available(call) if tool.dangerous else None
+safe_mode = Gatekeeper()
+"""The gate that refuses and hides every dangerous tool: the level `safe` without rules."""
 
 
 def _takes_command(tool: Tool) -> bool:

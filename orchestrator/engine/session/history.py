@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -34,7 +35,7 @@ from orchestrator.engine.models.base import (
 from orchestrator.engine.tools.base import is_mcp_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject, Part
@@ -571,6 +572,57 @@ def repaired_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     if calls := _open_calls(kept):
         kept.append(_with_all_results(no_results, calls))
     return kept
+
+
+WITHDRAWN = "earlier_tool"
+"""The name of a tool in earlier turns that the model is not shown any more."""
+
+
+def without_names(turns: Iterable[Turn], shown: Collection[str], hidden: Iterable[str]) -> list[Turn]:
+    """Return the turns without the names of tools that the model is not shown, except in the words of people.
+
+    Args:
+        shown: the names of the tools that it is shown.
+        hidden: the names of other tools that texts may have.
+    """
+    turns = list(turns)
+    parts = [part for turn in turns for part in turn.message.parts]
+    used = {part.name for part in parts if isinstance(part, ToolCall | ToolResult)}
+    names = sorted({*hidden, *used} - {*shown})
+    if not names:
+        return turns
+    mention = re.compile(_mention(names))
+
+    def renamed(text: str) -> str:
+        return mention.sub(WITHDRAWN, text)
+
+    def changed(part: Part) -> Part:
+        match part:
+            case Text(text):
+                return Text(renamed(text))
+            case ToolCall() if part.name in names:
+                return replace(part, name=WITHDRAWN)
+            case ToolResult():
+                name = WITHDRAWN if part.name in names else part.name
+                return replace(
+                    part, name=name, content=renamed(part.content) if part.is_error else part.content
+                )
+            case _:
+                return part
+
+    return [
+        turn
+        if turn.kind in FROM_USER
+        else replace(turn, message=replace(turn.message, parts=tuple(map(changed, turn.message.parts))))
+        for turn in turns
+    ]
+
+
+def _mention(names: Sequence[str]) -> str:
+    """Return an expression for these names: those with `_` anywhere, ordinary words such as `wait` in quotes."""
+    quoted = "|".join(map(re.escape, names))
+    anywhere = "|".join(re.escape(name) for name in names if "_" in name) or r"\Z\A"
+    return rf"(?<=[`\"])(?:{quoted})(?=[`\"])|\b(?:{anywhere})\b"
 
 
 def _with_allowed_parts(turn: Turn) -> Turn:

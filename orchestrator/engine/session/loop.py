@@ -392,7 +392,9 @@ class Loop:
                 return None
         if end := self._idle():
             return end
-        note = words or (render("agent/cut_off") if reading.cut_off else request.contract.go_on)
+        note = words or (
+            render("agent/cut_off") if reading.cut_off else request.contract.go_on(request.tools)
+        )
         self._add_from_program(request.contract.answer((), note))
         return None
 
@@ -450,7 +452,7 @@ class Loop:
             self._add_from_program(contract.complain(reading.problems))
         else:
             self._add_from_program(
-                contract.answer((), render("agent/cut_off") if cut_off else contract.go_on)
+                contract.answer((), render("agent/cut_off") if cut_off else contract.go_on(request.tools))
             )
         return None
 

@@ -181,6 +181,12 @@ class RequestTemplate:
         self.runner.limits = config.output_limits
 
 
+def session_tools(parts: SessionParts, more: Iterable[Tool]) -> ToolRegistry:
+    """Return the tools of a session: the profile's, and the session's own whose names the profile's do not take."""
+    own = parts.profile.tools
+    return ToolRegistry.unchecked([*own, *(tool for tool in more if own.get(tool.name) is None)])
+
+
 async def make_template(
     parts: SessionParts, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
 ) -> RequestTemplate:
@@ -188,14 +194,15 @@ async def make_template(
 
     Args:
         model_name: the model's name in the prompt.
-        more_tools: added after the profile's.
+        more_tools: added after the profile's; a tool of the profile with the same name stays.
         budget: counts refused calls.
     """
     profile, config, host = parts.profile, parts.config, parts.host
-    tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
-    shown = tuple(tool.definition for tool in tools if host.shows(tool))
+    tools = session_tools(parts, more_tools)
+    shown = tuple(tool.definition for tool in tools if parts.shows(tool))
+    told = shown if parts.contract.tells_tools else ()
     request = Request(
-        system=host.system(shown) if host.system else await _system(parts, model_name, shown),
+        system=host.system(shown) if host.system else await _system(parts, model_name, told),
         messages=(),
         parallel_tool_calls=None if profile.supports_parallel_tool_calls else False,
         provider_options=profile.provider_options,
@@ -208,7 +215,8 @@ async def make_template(
         emit,
         config.command_times(profile),
         config.output_limits,
-        shows=host.shows,
+        shows=parts.shows,
+        told=tuple(tool.name for tool in told),
         budget=budget,
         clean=host.clean,
         todos=host.todos,
@@ -233,6 +241,7 @@ async def _system(parts: SessionParts, model_name: str, shown: tuple[ToolDefinit
     )
     prompt = system_prompt(
         profile,
+        shown=shown,
         contract_words=parts.contract.describe(shown),
         orientation=orientation,
         user_instructions=parts.config.user_instructions,

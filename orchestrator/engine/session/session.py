@@ -26,10 +26,17 @@ from orchestrator.engine.session.budget import Budget, check_price
 from orchestrator.engine.session.compaction import Compaction, summary_plus_recent
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
-from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, repaired_turns
+from orchestrator.engine.session.history import (
+    INTERRUPTED_RESULT,
+    History,
+    TurnKind,
+    repaired_turns,
+    without_names,
+)
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
+    SESSION_TOOLS,
     Lineage,
     SubagentLimits,
     Subagents,
@@ -125,7 +132,9 @@ class Session:
         self.model = chosen
         self.price: ReplyPrice = parts.host.price or profile.price or (lambda _usage: None)
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
-        self.history = History(repaired_turns(earlier, clock.now()), summary_plus_recent)
+        shown, hidden = _names(parts)
+        known = without_names(earlier, shown, hidden)
+        self.history = History(repaired_turns(known, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
@@ -483,6 +492,12 @@ class Session:
         finally:
             while self._asked_models:
                 await self._asked_models.pop().aclose()
+
+
+def _names(parts: SessionParts) -> tuple[set[str], set[str]]:
+    """Return the names of the tools of a profile that the model is shown, and those of the others."""
+    shown = {tool.name for tool in parts.profile.tools if parts.shows(tool)}
+    return shown | SESSION_TOOLS, {*parts.profile.tools.names()} - shown
 
 
 def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`

@@ -52,6 +52,9 @@ BACKGROUND_SECONDS = 300.0
 WAIT_SECONDS = 600.0
 """Time that one call of `wait` waits at most; the model may call it again."""
 
+SESSION_TOOLS = frozenset({"spawn_agent", "send_input", "wait", "close_agent", "subagent", "subagent_status"})
+"""The names of the tools here."""
+
 _NO_TASK = "the task is empty: say in full what the subagent has to do"
 _GOOD_ENDS = frozenset({"completed", "awaiting", "finish"})
 
@@ -165,11 +168,9 @@ class Subagents:
         if limits.in_background:
             running = [one for one in self.by_id.values() if one.status is SubagentStatus.RUNNING]
             if len(running) >= limits.most:
-                raise ToolError(
-                    f"{limits.most} subagents are running already: wait for one with subagent_status first"
-                )
+                raise ToolError(f"{limits.most} subagents are running already: wait for one first")
         elif len(self.by_id) >= limits.most:
-            raise ToolError(f"there are {limits.most} subagents already: close one with close_agent first")
+            raise ToolError(f"there are {limits.most} subagents already: close one first")
         session = self._make(task)
         run = (
             _run_once(session, task.text, limits.seconds) if limits.in_background else session.run(task.text)
@@ -244,7 +245,7 @@ class Subagents:
         subagent = self._find(arguments["agent_id"])
         await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
         if not subagent.work.done():
-            return Ok(f"status: {SubagentStatus.RUNNING}\nIt is still running. Call wait again, or close it.")
+            return Ok(f"status: {SubagentStatus.RUNNING}\nIt is still running. Wait again, or close it.")
         result = subagent.result()
         text = f"success: {str(result.success).lower()}\nturns used: {result.turns_used}\noutput:\n{result.output}"
         return Ok(text) if result.success else Failed(text)

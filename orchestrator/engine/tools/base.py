@@ -182,6 +182,7 @@ class ToolContext:
     Attributes:
         todos: the session's to-do list.
         skills: the skill texts that the session's model was given, by name.
+        shown: the names of the tools that the model was shown. No text for it may name another one.
     """
 
     environment: ExecutionEnvironment
@@ -191,6 +192,11 @@ class ToolContext:
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
     skills: dict[str, str] = field(default_factory=dict)
+    shown: frozenset[str] = frozenset()
+
+    def if_shown(self, name: str, text: str) -> str:
+        """Return a text that names a tool; empty if the model was not shown that tool."""
+        return text if name in self.shown else ""
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]

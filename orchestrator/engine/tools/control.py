@@ -127,7 +127,7 @@ def use_skill(skills: Skills, most_bytes: int) -> Tool:
             return await asyncio.to_thread(_skill_file, skill, file)
         if skill in skills.chosen or skill.name in context.skills:
             return Ok(f"You have the skill {skill.name} already: it is above.")
-        words = context.skills[skill.name] = skill.words(most_bytes)
+        words = context.skills[skill.name] = skill.words(most_bytes, definition.name)
         return Ok(words)
 
     definition = define("use_skill", {"name": TEXT, "file": TEXT}, ("name",))

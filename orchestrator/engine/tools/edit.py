@@ -161,7 +161,10 @@ async def _no_old_text(context: ToolContext, path: str, file: TextFile | None, t
     state = "is empty."
     if file is None:
         state = f"does not exist.{await did_you_mean(context, context.environment.relative(path))}"
-    return Failed(f"{path} {state} To give it its first text, call edit_file with an empty {terms.old}.")
+    first = context.if_shown(
+        "edit_file", f" To give it its first text, call edit_file with an empty {terms.old}."
+    )
+    return Failed(f"{path} {state}{first}")
 
 
 async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str) -> ToolOutcome:
@@ -177,7 +180,8 @@ def _rewrite_hint(context: ToolContext, name: str, text: str) -> str:
     count = len(lines_of(text))
     if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
         return ""
-    return f"\nOr call write_file for {name} with its whole text, all {count} lines, the wrong one corrected."
+    hint = f"\nOr call write_file for {name} with its whole text, all {count} lines, the wrong one corrected."
+    return context.if_shown("write_file", hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,8 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
         before = await read_bytes(context, path, MAX_BYTES)
     except FileMissingError as error:
         near = await did_you_mean(context, name)
-        raise FileMissingError(f"{error}.{near or ' To create a file, use file_write.'}") from None
+        create = context.if_shown("file_write", " To create a file, use file_write.")
+        raise FileMissingError(f"{error}.{near or create}") from None
     return name, before, decode_text(path, before)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
@@ -392,16 +393,16 @@ async def write_text(
     kept, remark = (await asyncio.to_thread(lines_left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
-        remark = (
-            f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
-        )
+        remark = f" Its last {kept} lines, which your content left out, were kept."
+        remark += context.if_shown("edit_file", " To remove them, use edit_file.")
     data = old.with_text(content)
     if data == now and (not keeps_tail or name in context.ledger.touched):
         context.ledger.shown.add(name)
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    checks = _mask_problem, _shrink_problem, _replacement_problem, _blanks_problem
+    part = context.if_shown("edit_file", _PART)
+    checks = _mask_problem, partial(_shrink_problem, part), _replacement_problem, _blanks_problem
     doubts = (check(name, old.text, content) for check in checks)
     if refusal := _refuse_once(context, name, content, *doubts, is_final=keeps_tail):
         return refusal
@@ -447,7 +448,7 @@ async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile
         data = await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES)
         return data, decode_text(name, data)
     except FileUnreadableError as error:
-        raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
+        raise FileUnreadableError(f"{name} is not replaced: {error}") from None
 
 
 async def _write(  # noqa: PLR0913, PLR0917  an optional remark
@@ -465,11 +466,12 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
     if len(text) > MAX_SHOWN_CHARS:
         return Failed(
             f"{begin} It is too long to be shown in one piece ({len(text):,} characters, {len(lines_of(text)):,} "
-            "lines): change the parts that need it with edit_file."
+            f"lines).{context.if_shown('edit_file', ' Change the parts that need it with edit_file.')}"
         )
     context.ledger.shown.add(name)
+    part = context.if_shown("edit_file", " To change a part of it, use edit_file.")
     return Failed(
-        f"{begin} To change a part of it, use edit_file. To replace all of it, send the same call again, with every "
+        f"{begin}{part} To replace all of it, send the same call again, with every "
         f"line that should stay. This is its text now:\n\n{text}",
         cut_as="read_file",
     )
@@ -548,15 +550,15 @@ def lines_left_out(old: str, content: str) -> int:
     return len(tail) if len(tail) >= _LEAST_TAIL_LINES and not is_elsewhere else 0
 
 
-def _shrink_problem(name: str, old: str, content: str) -> str:
+_PART = " To change a part of the file, use edit_file, which leaves the rest alone."
+
+
+def _shrink_problem(advice: str, name: str, old: str, content: str) -> str:
     """Return an error if the content would remove more than half of the lines of a longer file."""
     before, after = len(lines_of(old)), len(lines_of(content))
     if before <= _GUARDED_LINES or after * 2 >= before:
         return ""
-    return (
-        f"{name} has {before} lines and your content only {after}, so it was not replaced. To change a part of the "
-        "file, use edit_file, which leaves the rest alone."
-    )
+    return f"{name} has {before} lines and your content only {after}, so it was not replaced.{advice}"
 
 
 def _replacement_problem(name: str, old: str, content: str) -> str:

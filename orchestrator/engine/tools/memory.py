@@ -126,7 +126,7 @@ def forget_memory(memory: LongTermMemory) -> Tool:
         except MemoryStoreError as error:
             return Failed(f"Not forgotten: {error}.")
         if forgotten is None:
-            return Failed(f"There is no memory {number}. Find its number with recall_memories.")
+            return Failed(f"There is no memory {number}. Find its number by recalling it.")
         return _answer({"forgotten": number, "content": forgotten.content})
 
     return Tool(define("forget_memory", {"memory_id": _ID}, ("memory_id",)), execute, order=Order.ALONE)
@@ -196,7 +196,7 @@ def _executor(
 ) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         if arguments.get("index_name") in RESERVED_INDICES:
-            return Failed("This index holds the memories: use remember, recall_memories and forget_memory.")
+            return Failed("This index holds the memories, which have tools of their own.")
         try:
             return _answer(await action(memory, arguments))
         except (MemoryStoreError, ModelError) as error:

@@ -166,10 +166,10 @@ def test_the_explorers_limit_is_that_of_its_document_unless_another_one_is_set()
     skills = found(long=plain("long", body="x" * 30_000)).choosing(["long", "long"])
     sizes = {}
     for name, limit in (("explorer", None), ("assistant", None), ("explorer", 8_000)):
-        profile = make_profile(name, dangerous=False)
+        profile = make_profile(name)
         given_to = with_skills(profile, Skills(skills.all, skills.chosen, limit))
-        sizes[name, limit] = given_to.base_prompt.count("x" * 2)
-        assert given_to.base_prompt.count("The skill `long`") == 1
+        sizes[name, limit] = given_to.words(()).count("x" * 2)
+        assert given_to.words(()).count("The skill `long`") == 1
     assert sizes["explorer", None] < 2_048 < sizes["explorer", 8_000] < 4_000 < sizes["assistant", None]
 
 
@@ -246,11 +246,11 @@ async def test_a_chosen_skill_is_not_given_twice(context: ToolContext) -> None:
 
 
 def test_a_brief_profile_has_the_chosen_ones_and_no_tool() -> None:
-    small = make_profile("small", dangerous=False)
+    small = make_profile("small")
     assert with_skills(small, found(pdf=plain("pdf"))) == small
     chosen = with_skills(small, found(pdf=plain("pdf")).choosing(["pdf"]))
     assert chosen.tools.get("use_skill") is None
-    assert "Do it." in chosen.base_prompt
+    assert "Do it." in chosen.words(())
 
 
 def test_a_folder_of_the_user_is_read_and_no_link_in_it_is_followed(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_defence_is_the_one_that_says_so() -> None:
     ("event", "defence"),
     [
         (ended(CallStatus.REFUSED, "is not available"), Defence.LEVEL),
-        (ended(CallStatus.FAILED, "There is no tool named 'x'."), Defence.LEVEL),
+        (ended(CallStatus.FAILED, "You have no tool of this name. Yours are: x."), Defence.LEVEL),
         (ended(CallStatus.FAILED, "is outside the repository"), Defence.PATHS),
         (LimitReached("rounds", "20 of 20"), Defence.LIMITS),
         (Guarded(Defence.WORDING, "changed"), Defence.WORDING),

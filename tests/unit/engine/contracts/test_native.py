@@ -100,10 +100,11 @@ def test_a_complaint_names_all_problems(contract: Contract) -> None:
 
 
 def test_a_model_is_asked_to_go_on_in_fixed_words_that_name_the_tool_that_ends() -> None:
-    assert "`submit`" in SingleStep("submit").go_on
-    assert "`hand_in`" in SingleStep("hand_in").go_on
-    assert SingleStep().go_on == Native().go_on
-    assert "neither text nor a tool call" in Native().go_on
+    tools = ToolDefinition("submit", "", {}), ToolDefinition("hand_in", "", {})
+    assert "`submit`" in SingleStep("submit").go_on(tools)
+    assert "`hand_in`" in SingleStep("hand_in").go_on(tools)
+    assert SingleStep().go_on(tools) == Native().go_on(tools) == SingleStep("hand_in").go_on(())
+    assert "neither text nor a tool call" in Native().go_on(())
 
 
 WRITTEN_TOOLS = (ToolDefinition("read_file", "Reads.", {}), ToolDefinition("grep", "Searches.", {}))

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
 
 
+def prompt_of(profile: Profile, *, dangerous: bool = True) -> str:
+    """The first part of the system prompt, for a model that is shown these tools."""
+    return profile.words(profile.tools.definitions(dangerous=dangerous))
+
+
 TOOLS = {
     "openai": ["read_file", "apply_patch", "write_file", "shell", "grep", "glob"],
     "anthropic": ["read_file", "write_file", "edit_file", "shell", "grep", "glob"],
@@ -103,22 +108,22 @@ def test_only_the_shell_is_dangerous(name: str) -> None:
 
 @every_profile
 def test_the_prompt_names_what_is_shown_and_nothing_else(name: str) -> None:
-    assert _named(MAKERS[name]().base_prompt) == set(TOOLS[name]) - UNNAMED
+    assert _named(prompt_of(MAKERS[name]())) == set(TOOLS[name]) - UNNAMED
     fetches = name in {"gemini", "assistant"}
     web = tuple(_tool(tool) for tool in (("web_search", "web_fetch") if fetches else WEB[:3]))
     with_web = MAKERS[name](web=web)
     assert list(with_web.tools.names()) == [*TOOLS[name], *(tool.name for tool in web)]
-    assert "web" in with_web.base_prompt
-    assert "web" not in MAKERS[name]().base_prompt
+    assert "web" in prompt_of(with_web)
+    assert "web" not in prompt_of(MAKERS[name]())
 
 
 @every_profile
 def test_safe_mode_knows_no_shell(name: str) -> None:
-    prompt = MAKERS[name](dangerous=False).base_prompt
+    prompt = prompt_of(MAKERS[name](), dangerous=False)
     assert not re.search(r"shell|command|terminal|dangerous|\bbash\b|timeout|unsafe", prompt)
     assert "cannot run anything" in prompt
     assert _named(prompt) == set(TOOLS[name]) - SHELLS - UNNAMED
-    assert "cannot run anything" not in MAKERS[name]().base_prompt
+    assert "cannot run anything" not in prompt_of(MAKERS[name]())
 
 
 @every_profile
@@ -134,15 +139,15 @@ def test_a_tool_of_the_host_is_added_or_wins(name: str) -> None:
 
 @every_profile
 def test_a_host_that_makes_pull_requests_is_told_of(name: str) -> None:
-    prompt = MAKERS[name](custom=tuple(map(_tool, HOST))).base_prompt
+    prompt = prompt_of(MAKERS[name](custom=tuple(map(_tool, HOST))))
     assert {"create_pull_request", "finish"} <= _named(prompt)
     assert "without a tool call" not in prompt
 
 
 @every_profile
 def test_the_prompt_is_short_whole_and_the_same_each_time(name: str) -> None:
-    prompt = MAKERS[name]().base_prompt
-    assert prompt == MAKERS[name]().base_prompt
+    prompt = prompt_of(MAKERS[name]())
+    assert prompt == prompt_of(MAKERS[name]())
     assert len(prompt) < 6_500
     assert "{" not in prompt.replace("{name}", "")
     assert "\n\n\n\n" not in prompt
@@ -164,7 +169,7 @@ TOPICS = {
 
 @table(("name", "words"), [(name, words) for name, all_ in TOPICS.items() for words in all_])
 def test_topics(name: str, words: str) -> None:
-    assert words in MAKERS[name]().base_prompt
+    assert words in prompt_of(MAKERS[name]())
 
 
 @every_profile
@@ -172,38 +177,38 @@ def test_topics(name: str, words: str) -> None:
     "words", ["coding agent", "smallest complete change", "fail", "Files", "only if a result"]
 )
 def test_topics_of_every_prompt(name: str, words: str) -> None:
-    assert words in MAKERS[name]().base_prompt
+    assert words in prompt_of(MAKERS[name]())
 
 
 def test_an_explorer_looks_and_names_a_hypothesis() -> None:
-    profile = make_profile("explorer", dangerous=True)
+    profile = make_profile("explorer")
     assert profile.tools.names() == ("read_file", "list_files", "grep", "run_command")
     assert {tool.order for tool in profile.tools} == {Order.TOGETHER}
     assert [tool.name for tool in profile.tools if tool.dangerous] == ["run_command"]
     assert not profile.subagents
-    assert "\nHypothesis: " in profile.base_prompt
-    safe = make_profile("explorer", dangerous=False).base_prompt
+    assert "\nHypothesis: " in prompt_of(profile)
+    safe = prompt_of(profile, dangerous=False)
     assert "run_command" not in safe
     assert "cannot run anything" in safe
 
 
 def test_an_explorer_that_works_on_a_task_ends_by_finish() -> None:
-    prompt = make_profile("explorer", custom=tuple(map(_tool, HOST)), dangerous=False).base_prompt
+    prompt = prompt_of(make_profile("explorer", custom=tuple(map(_tool, HOST))), dangerous=False)
     assert "call `finish` with what you found" in prompt
     assert "create_pull_request" not in prompt
 
 
 def test_the_minimal_profile_lists_its_tools() -> None:
-    prompt = minimal(web=(_tool("web_open"),), submit=True).base_prompt
+    prompt = prompt_of(minimal(web=(_tool("web_open"),), submit=True))
     for tool in (*TOOLS["minimal"], "web_open", "submit"):
         assert f"\n- `{tool}`: " in prompt
 
 
 def test_submit_only_where_it_is_enabled() -> None:
     assert minimal(submit=True).tools.names()[-1] == "submit"
-    assert "call `submit` with the answer" in minimal(submit=True).base_prompt
-    assert "That ends the task." in minimal().base_prompt
-    assert "submit" not in minimal().base_prompt
+    assert "call `submit` with the answer" in prompt_of(minimal(submit=True))
+    assert "That ends the task." in prompt_of(minimal())
+    assert "submit" not in prompt_of(minimal())
 
 
 def test_only_anthropic_searches_in_modes() -> None:
@@ -264,7 +269,8 @@ PLANNER_TOOLS = (
 
 def _system(*tools: Tool, dangerous: bool = False) -> str:
     profile = planner_over(ToolRegistry(tools))
-    return f"{profile.base_prompt}\n\n{JsonPlan().describe(profile.tools.definitions(dangerous=dangerous))}"
+    shown = profile.tools.definitions(dangerous=dangerous)
+    return f"{profile.words(shown)}\n\n{JsonPlan().describe(shown)}"
 
 
 def test_the_profile_keeps_all_tools() -> None:
@@ -284,7 +290,7 @@ def test_the_prompt_is_the_same_bytes_each_time() -> None:
 
 
 def test_the_base_prompt_names_no_tool_that_is_missing() -> None:
-    text = planner_over(ToolRegistry([_planner_tool("write_file", "path", "content")])).base_prompt
+    text = prompt_of(planner_over(ToolRegistry([_planner_tool("write_file", "path", "content")])))
     assert "edit_file" not in text
     assert "read_file" not in text or "read it first" not in text
     assert "whole text of the file" in text
@@ -305,4 +311,4 @@ def test_the_example_is_a_plan_that_would_run() -> None:
 
 @table("words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"])
 def test_the_rules_are_in_it(words: str) -> None:
-    assert words in planner_over(ToolRegistry(PLANNER_TOOLS)).base_prompt
+    assert words in prompt_of(planner_over(ToolRegistry((*PLANNER_TOOLS, _planner_tool("ask_question")))))

@@ -45,7 +45,6 @@ async def test_a_model_is_shown_the_tools_of_appendix_a(tmp_path: Path) -> None:
         "assistant",
         web=web_tools_of("assistant", HttpWeb()),
         custom=(*memory_tools(memory), *document_tools(memory)),
-        dangerous=True,
     )
     model = ScriptedModel([says("Done.")])
     async with Session(
@@ -61,7 +60,7 @@ async def test_the_instructions_beside_the_project_are_in_the_prompt(tmp_path: P
     (tmp_path / "PROMPT.md").write_text("Answer in rhymes.")
     model = ScriptedModel([says("Done.")])
     async with Session(
-        profile=make_profile("assistant", dangerous=False),
+        profile=make_profile("assistant"),
         environment=LocalEnvironment(tmp_path, sandbox="off"),
         model=model,
         config=SessionConfig(user_instructions="Answer in prose."),
@@ -84,7 +83,7 @@ async def test_an_assistant_writes_finds_changes_and_runs(tmp_path: Path) -> Non
         ]
     )
     async with Session(
-        profile=make_profile("assistant", dangerous=True),
+        profile=make_profile("assistant"),
         environment=LocalEnvironment(tmp_path, sandbox="off"),
         model=model,
     ) as session:
@@ -104,7 +103,7 @@ async def test_a_long_output_can_be_read_in_parts_by_file_read(tmp_path: Path) -
         ]
     )
     async with Session(
-        profile=make_profile("assistant", dangerous=True),
+        profile=make_profile("assistant"),
         environment=LocalEnvironment(tmp_path, sandbox="off"),
         model=model,
     ) as session:
@@ -119,7 +118,7 @@ async def test_an_explorer_is_stopped_at_the_third_refusal(tmp_path: Path) -> No
     model = ScriptedModel([chain] * 5)
     keeper = Gatekeeper(Level.SAFE, CommandRules.parse(["ls *", "touch *"]))
     async with Session(
-        profile=make_profile("explorer", dangerous=True),
+        profile=make_profile("explorer"),
         environment=LocalEnvironment(tmp_path, sandbox="off"),
         model=model,
         host=Host(gate=keeper, shows=keeper.shows),

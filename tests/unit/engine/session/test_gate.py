@@ -157,10 +157,9 @@ async def test_arguments_are_checked_before_the_gate_and_nothing_is_said_of_a_hi
     first, _, third = results(model.requests[1])
     assert "'command' is a required property" in first.content
     assert "Granted commands" in third.content
-    assert (
-        results(model.requests[2])[-1].content
-        == "raw is not available. Use only the tools that you were given."
-    )
+    last = results(model.requests[2])[-1].content
+    assert last.startswith("You have no tool of this name. Yours are: read_file,")
+    assert "raw" not in last
     assert [event.defence for event in of(events, Guarded)] == [Defence.COMMANDS, Defence.LEVEL]
     assert "raw" not in [definition.name for definition in model.requests[0].tools]
 

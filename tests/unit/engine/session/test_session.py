@@ -481,7 +481,7 @@ async def test_the_event_has_all_and_the_model_what_fits(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (("no_such_tool", {}), "There is no tool named 'no_such_tool'"),
+        (("no_such_tool", {}), "You have no tool of this name. Yours are:"),
         (("read_file", {}), "'file_path' is a required property"),
         (("read_file", {"_invalid_json": '{"file_path": "a'}), "are not a JSON object"),
         (("read_file", {"file_path": "missing.txt"}), "missing.txt"),

@@ -148,7 +148,7 @@ async def test_words_alone_are_answered_by_the_fixed_message_until_submit(tmp_pa
         end = await session.run("Go")
     assert (end.kind, end.text) == ("finish", "42")
     said = [message.text for message in model.requests[-1].messages if message.role is Role.USER]
-    assert said == ["Go", *[SingleStep("submit").go_on] * 3]
+    assert said == ["Go", *[SingleStep("submit").go_on(model.requests[-1].tools)] * 3]
 
 
 async def test_without_submit_words_end_the_work(tmp_path: Path) -> None:

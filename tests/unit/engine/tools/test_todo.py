@@ -142,7 +142,7 @@ async def test_the_longest_list_is_shown_whole(timed: ToolContext) -> None:
     ],
 )
 def test_which_profiles_have_them(profile: str, has_them: bool) -> None:  # noqa: FBT001  a table's column
-    names = make_profile(profile, dangerous=False).tools.names()
+    names = make_profile(profile).tools.names()
     assert (set(TOOLS) <= set(names)) is has_them
     assert has_them or not set(TOOLS) & set(names)
 
