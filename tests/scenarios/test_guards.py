@@ -172,7 +172,7 @@ class TestTheRepositorysOwnRules:
         assert "run_shell_command" not in offered
         assert "edit_file" not in offered
         assert "no tool here changes a file" in stage.told(0)
-        assert "edit_file is not available" in stage.told(1)
+        assert "You have no tool of this name" in stage.told(1)
         assert branches(repository) == []
 
     @slow

@@ -318,7 +318,7 @@ class TestTheModelRunsThem:
         assert "failed before your change, too: `test_calc.py::test_add`" in first
         assert "def double" in first, "what failed before blocks nothing"
         assert "failed before your change" not in second
-        assert "Not run: run_tests failed before this call" in second
+        assert "Not run: a call before this one failed" in second
         assert "Not run" in third
         assert [ids for _, ids in bench.verifiers[0].made if ids] == [("test_calc.py::test_double",)]
 
@@ -342,7 +342,7 @@ class TestChangedTests:
     async def test_what_passes_only_as_changed_goes_back_once(self, bench: Bench) -> None:
         result = await bench.run(do(BREAKING, self.CHANGED), do(self.CHANGED, PROPOSE), do(PROPOSE, FINISH))
         told = bench.stage.told(2)
-        assert "call create_pull_request again as it is" in told
+        assert "propose it again as it is" in told
         assert "test_double" in told
         assert result.outcome == "proposed"
         assert (

@@ -359,7 +359,9 @@ class Host:
 
     def shows_tool(self, tool: Tool) -> bool:
         """Return whether a tool is visible to the model."""
-        shows: Callable[[Tool], bool] = self.shows or getattr(self.gate, "shows", shows_all)
+        if self.shows is not None:
+            return self.shows(tool)
+        shows: Callable[[Tool], bool] = getattr(self.gate, "shows", shows_all)
         return shows(tool)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:

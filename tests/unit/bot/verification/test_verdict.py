@@ -579,7 +579,7 @@ def test_a_new_run_that_counts_for_nothing_tells_nothing() -> None:
 
 def test_a_doubtful_change_is_told_what_to_do() -> None:
     verdict = judged({TEST: "A A P P"}, "test")
-    assert "call create_pull_request again as it is" in " ".join(verdict.for_model().split())
+    assert "propose it again as it is" in " ".join(verdict.for_model().split())
     assert "put the tests back" in verdict.for_model()
     assert "cheat" not in json.dumps([verdict.for_model(), *verdict.reasons]).lower()
 

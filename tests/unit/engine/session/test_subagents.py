@@ -453,7 +453,7 @@ async def test_there_is_a_most_of_subagents_and_a_closed_one_makes_room(tmp_path
         await session.run("Go")
     results = told(model.asked("Go")[-1])
     assert [result.is_error for result in results] == [False] * MAX_SUBAGENTS + [True, *[False] * 4]
-    assert "close one with close_agent first" in results[MAX_SUBAGENTS].content
+    assert "close one first" in results[MAX_SUBAGENTS].content
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ async def test_five_work_in_the_background_at_once_and_those_that_ended_do_not_c
         await session.run("Go")
     answers = [one.content for one in told(model.asked("Go")[-1])]
     assert [text.startswith("{") for text in answers] == [True] * 7 + [False]
-    assert answers[-1] == "5 subagents are running already: wait for one with subagent_status first"
+    assert answers[-1] == "5 subagents are running already: wait for one first"
 
 
 async def test_a_subagent_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path) -> None:

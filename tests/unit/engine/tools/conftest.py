@@ -18,5 +18,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[ToolContext]:
     environment = LocalEnvironment(tmp_path, clock=SystemClock())
-    yield ToolContext(environment, Ledger(), lambda _text: None)
+    shown = frozenset({"read_file", "edit_file", "write_file", "file_write"})
+    yield ToolContext(environment, Ledger(), lambda _text: None, shown=shown)
     await environment.cleanup()
