@@ -77,4 +77,6 @@ def _may_name(node: ast.AST) -> bool:
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.Assign):
         return any(isinstance(one, ast.Name) and one.id in {"hint", "_PART"} for one in node.targets)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "if_shown"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "if_shown"
+    )

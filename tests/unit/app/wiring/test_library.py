@@ -147,7 +147,10 @@ def test_web_tools_exist_only_when_enabled(make: Any, names: set[str]) -> None:
         name for name in make(model="m", api_url=LOCAL, web=HttpWeb()).tools.names() if "web" in name
     }
     assert pages_only == names - {"web_search"}
-    assert "web_search" not in make(model="m", api_url=LOCAL, web=HttpWeb()).base_prompt
+    profile = make(model="m", api_url=LOCAL, web=HttpWeb())
+    assert "web_search" not in profile.words(profile.tools.definitions(dangerous=True))
+    safe = make(model="m", api_url=LOCAL, dangerous=False)
+    assert not any(tool.dangerous for tool in safe.tools)
 
 
 def test_the_documented_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ async def test_files_that_are_not_replaced(context: ToolContext, tmp_path: Path)
     (tmp_path / "large").write_bytes(b"x" * 1_000_001)
     for name, reason in (("bin", "binary"), ("latin", "not UTF-8"), ("large", "1,000,001 bytes")):
         context.ledger.shown.add(name)
-        with pytest.raises(FileUnreadableError, match=f"{name} is not replaced by write_file: .*{reason}"):
+        with pytest.raises(FileUnreadableError, match=f"{name} is not replaced: .*{reason}"):
             await write(context, name, "text")
 
 
