@@ -98,6 +98,8 @@ class FleetSnapshot:
             replaced = state is not None and state.number != one.turn.number
             ends = f"ends on {one.worker}, because another turn replaced it"
             return ends if replaced else f"runs on {one.worker}"
+        if state is None and any(row.key == one.turn.repository for row in self.unreadable):
+            return "the row of its repository cannot be read"
         if state is not None and state.paused is not None:
             return f"paused by a person: {state.paused}" if state.paused else "paused by a person"
         if state is not None and state.pause is not None:

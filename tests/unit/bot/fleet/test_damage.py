@@ -11,6 +11,7 @@ import threading
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ OF_SQLITE = {
     "a NUL": "x\x00y",
     "not UTF-8": sa.text("CAST(x'ff61fe' AS TEXT)"),
 }
+
+OF_POSTGRESQL = ("nothing", "words", "negative", "largest", "smallest", "endless")
 
 
 @dataclass
@@ -89,7 +92,7 @@ class Damaged:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Put every row back at the end of the block."""
-        store, tables = self.store, [*TABLES.values(), *self._engine_tables()]
+        store, tables = self.store, [*TABLES.values(), *self._engine_tables]
         rows = {
             table.name: [dict(row._mapping) for row in store.rows(sa.select(*raw(*table.c)))]
             for table in tables
@@ -105,6 +108,7 @@ class Damaged:
 
         store.transaction(put_back)
 
+    @cached_property
     def _engine_tables(self) -> list[sa.Table]:
         engine, schema = self.store.engine, self.store.engine_schema
         return [sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine) for name in OF_ENGINE]
@@ -237,6 +241,8 @@ def test_damaged_rows_are_shown_and_the_others_go_on(damaged: Damaged, kind: str
 @pytest.mark.slow(reason="each column with each damage, and then everything that can be done")
 @pytest.mark.parametrize("kind", OF_SQLITE)
 def test_each_column_with_each_damage(damaged: Damaged, kind: str) -> None:
+    if damaged.store.is_shared and kind not in OF_POSTGRESQL:
+        pytest.skip("PostgreSQL stores no such value in any of these columns, or it is a text like another")
     assert play(damaged, COLUMNS, OF_SQLITE[kind]) == []
 
 
@@ -271,6 +277,8 @@ def test_a_row_that_cannot_be_read_is_said_everywhere_and_stays(
             out, err = capsys.readouterr()
             assert why in err
             assert why in out  # the JSON of both commands
+            of_repository = table == "pullwright_repositories"
+            assert ("the row of its repository cannot be read" in out) is of_repository
             assert damaged.stored(table, column) == before
 
 
