@@ -39,11 +39,12 @@ class _Link:
     Attributes:
         commands: takes signals and messages.
         wake: readable after each signal.
+        overtime_seconds: how long work may go on after its time limit.
         mark: the value of `MARK` for the programs of this process.
     """
 
-    def __init__(self, commands: int, wake: int) -> None:
-        self.commands, self.wake = commands, wake
+    def __init__(self, commands: int, wake: int, overtime_seconds: float) -> None:
+        self.commands, self.wake, self.overtime_seconds = commands, wake, overtime_seconds
         self.mark = os.urandom(8).hex()
         self._marked = False
         self._limits = 0
@@ -68,10 +69,14 @@ class _Link:
 _link: _Link | None = None
 
 
-def start_watchdog(grace_seconds: float = GRACE_SECONDS) -> None:
+def start_watchdog(grace_seconds: float = GRACE_SECONDS, overtime_seconds: float = OVERTIME_SECONDS) -> None:
     """Start the second process, which watches this one until it ends. Call it before any thread exists.
 
     If no process can be started, there is no watchdog.
+
+    Args:
+        grace_seconds: see `GRACE_SECONDS`.
+        overtime_seconds: see `OVERTIME_SECONDS`.
     """
     global _link  # noqa: PLW0603  a process has one watchdog, as it has one `set_wakeup_fd`
     if not sys.executable or _link is not None:
@@ -100,7 +105,7 @@ def start_watchdog(grace_seconds: float = GRACE_SECONDS) -> None:
     finally:
         os.close(read)
         os.close(write)
-    _link = _Link(commands, wake)
+    _link = _Link(commands, wake, overtime_seconds)
     signal.set_wakeup_fd(commands, warn_on_full_buffer=False)
 
 
@@ -137,7 +142,7 @@ def watched_run(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def time_limit(minutes: float | None, overtime_seconds: float = OVERTIME_SECONDS) -> Iterator[None]:
+def time_limit(minutes: float | None) -> Iterator[None]:
     """Have the watchdog end the process if the block takes longer than its time limit and the overtime.
 
     It sends SIGTERM then, and SIGKILL after the grace.
@@ -149,8 +154,8 @@ def time_limit(minutes: float | None, overtime_seconds: float = OVERTIME_SECONDS
         yield
         return
     number = _link.next_limit()
-    until = time.monotonic() + minutes * 60.0 + overtime_seconds
-    words = f"{minutes:g} minutes (max_minutes) were over for {overtime_seconds:g} s"
+    until = time.monotonic() + minutes * 60.0 + _link.overtime_seconds
+    words = f"{minutes:g} minutes (max_minutes) were over for {_link.overtime_seconds:g} s"
     _link.send(f"L{number} {until} {words}".encode())
     try:
         yield

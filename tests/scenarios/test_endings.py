@@ -30,25 +30,25 @@ from orchestrator.core import watchdog
 def hold_the_interpreter():
     # From here on no other thread runs, and no handler of a signal: as in a pattern of `re` that never ends.
     runs = Path(os.environ["PULLWRIGHT_HOME"], "runs")
-    while not any(b'"ToolCallEnded"' in path.read_bytes() for path in runs.glob("*/journal.jsonl")):
+    while not any(b'"{after}"' in path.read_bytes() for path in runs.glob("*/journal.jsonl")):
         time.sleep(0.01)
     print("stuck", flush=True)
     sum(itertools.repeat(0, 10**18))
 
-watchdog.start_watchdog({grace})
+watchdog.start_watchdog({grace}, overtime_seconds=0.0)
 threading.Thread(target=hold_the_interpreter, daemon=True).start()
 sys.exit(main(sys.argv[1:]))
 """
 
 
 class Running:
-    """The program in a process of its own, which gets stuck after its first call."""
+    """The program in a process of its own, which gets stuck after the first event of a kind."""
 
-    def __init__(self, *argv: str) -> None:
+    def __init__(self, *argv: str, after: str = "ToolCallEnded") -> None:
         self._read, write = os.pipe()
         with Path(os.devnull).open("r+b") as nothing:
             streams = nothing.fileno(), write, nothing.fileno()
-            self.process = Forked(argv, streams, code=STUCK.format(grace=GRACE))
+            self.process = Forked(argv, streams, code=STUCK.format(grace=GRACE, after=after))
         os.close(write)
         self.output = os.fdopen(self._read, encoding="utf-8")
 
@@ -107,3 +107,14 @@ def test_a_stuck_run_ends_says_why_and_is_taken_up(
     [end] = [event["result"] for event in stage.events(dead.name) if event["type"] == "CycleEnded"]
     assert (end["outcome"], end["error"]) == ("interrupted", reason)
     assert end["saved"]
+
+
+def test_a_stuck_cycle_ends_after_its_minutes(stage: Stage, repository: Path, opened: ExitStack) -> None:
+    model = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    limit = ("--max-minutes", "0.001")
+    running = Running("run", "--repo", str(repository), *TASK, *model, *limit, after="CycleStarted")
+    opened.callback(running.close)
+    assert running.process.wait(60) == -signal.SIGKILL
+    running.output.read()
+    [dead] = (stage.home / "runs").iterdir()
+    assert "because 0.001 minutes (max_minutes) were over" in (dead / NOTE_FILE).read_text()

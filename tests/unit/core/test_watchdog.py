@@ -23,7 +23,7 @@ from pathlib import Path
 from orchestrator.core import watchdog
 from orchestrator.core.event_loop import in_abandoned_thread, on_ending_signals, run
 
-watchdog.start_watchdog({grace})
+watchdog.start_watchdog({grace}, overtime_seconds=0.0)
 
 def ready():
     print("ready", flush=True)
@@ -149,7 +149,7 @@ def test_a_process_that_is_stuck_ends_with_its_children_after_signals(how: str, 
 
 def test_a_time_limit_ends_it_too(tmp_path: Path) -> None:
     limit = f"""
-    with watchdog.time_limit(0.001, overtime_seconds=0.0), watchdog.watched_run(Path("run")):
+    with watchdog.time_limit(0.001), watchdog.watched_run(Path("run")):
         {HOLDS_THE_INTERPRETER}"""
     (tmp_path / "run").mkdir()
     with started(IN_A_LOOP.format(stuck=limit), tmp_path) as program:
@@ -166,7 +166,7 @@ def test_a_time_limit_is_an_orderly_end_where_that_is_possible(tmp_path: Path) -
     code = """
 async def work():
     on_ending_signals(asyncio.current_task().cancel)
-    with watchdog.time_limit(0.001, overtime_seconds=0.0):
+    with watchdog.time_limit(0.001):
         await asyncio.sleep(1_000)
 
 try:
@@ -182,7 +182,7 @@ except asyncio.CancelledError:
 
 def test_a_time_limit_that_was_kept_ends_nothing(tmp_path: Path) -> None:
     code = """
-with watchdog.time_limit(0.001, overtime_seconds=0.0):
+with watchdog.time_limit(0.001):
     pass
 with watchdog.time_limit(None):
     threading.Event().wait(0.3)
