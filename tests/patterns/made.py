@@ -129,7 +129,9 @@ MADE: dict[tuple[str, str], Examples] = {
     ("engine.models.refusals", "'|'.join(patterns)"): _kept,
     ("engine.policy.command_rules", "f'{first}{parts}{letter}*{last}'"): _rules,
     ("engine.policy.command_rules", "first"): lambda: ["git"],
-    ("engine.session.history", "_mention(names)"): lambda: [history._mention(["wait", "run_it"])],
+    ("engine.session.history", "_mention(names, kind)"): lambda: [
+        history._mention(["wait", "run_it"], kind) for kind in history.TurnKind
+    ],
     ("engine.policy.destructive", "again"): lambda: [
         destructive._again("a"),
         destructive._again(":"),

@@ -591,38 +591,39 @@ def without_names(turns: Iterable[Turn], shown: Collection[str], hidden: Iterabl
     names = sorted({*hidden, *used} - {*shown})
     if not names:
         return turns
-    mention = re.compile(_mention(names))
 
-    def renamed(text: str) -> str:
-        return mention.sub(WITHDRAWN, text)
-
-    def changed(part: Part) -> Part:
+    def changed(part: Part, kind: TurnKind) -> Part:
         match part:
             case Text(text):
-                return Text(renamed(text))
-            case ToolCall() if part.name in names:
+                return Text(re.sub(_mention(names, kind), rf"\g<1>{WITHDRAWN}", text))
+            case ToolCall() | ToolResult() if part.name in names:
                 return replace(part, name=WITHDRAWN)
-            case ToolResult():
-                name = WITHDRAWN if part.name in names else part.name
-                return replace(
-                    part, name=name, content=renamed(part.content) if part.is_error else part.content
-                )
             case _:
                 return part
 
     return [
         turn
         if turn.kind in FROM_USER
-        else replace(turn, message=replace(turn.message, parts=tuple(map(changed, turn.message.parts))))
+        else replace(
+            turn,
+            message=replace(
+                turn.message, parts=tuple(changed(part, turn.kind) for part in turn.message.parts)
+            ),
+        )
         for turn in turns
     ]
 
 
-def _mention(names: Sequence[str]) -> str:
-    """Return an expression for these names: those with `_` anywhere, ordinary words such as `wait` in quotes."""
-    quoted = "|".join(map(re.escape, names))
-    anywhere = "|".join(re.escape(name) for name in names if "_" in name) or r"\Z\A"
-    return rf"(?<=[`\"])(?:{quoted})(?=[`\"])|\b(?:{anywhere})\b"
+def _mention(names: Sequence[str], kind: TurnKind) -> str:
+    """Return an expression for these names where a turn names a tool; files and arguments stay as they are."""
+    any_of = "|".join(map(re.escape, names))
+    match kind:
+        case TurnKind.ASSISTANT:  # a plan in JSON
+            return rf'("(?:tool_name|tool|name|function)"\s*+:\s*+")(?:{any_of})(?=")'
+        case TurnKind.TOOL_RESULTS:  # the line above a result
+            return rf"(?m:^)(\d{{1,4}}\. `)(?:{any_of})(?=`: )"
+        case _:
+            return rf"(`)(?:{any_of})(?=`)"
 
 
 def _with_allowed_parts(turn: Turn) -> Turn:
