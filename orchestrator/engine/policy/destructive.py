@@ -376,7 +376,7 @@ def _program_first(words: list[str]) -> list[str]:
     """Return a command without keywords, and without the unknown parts of its program's name."""
     start = 0
     while start < len(words) and (words[start] in KEYWORDS or _ASSIGNMENT.fullmatch(words[start])):
-        start += 1
+        start += 2 if words[start] == "function" else 1
     while start < len(words) and not words[start].strip(_UNSET + _SET):
         start += 1
     return [words[start].replace(_UNSET, "").replace(_SET, ""), *words[start + 1 :]] if words[start:] else []

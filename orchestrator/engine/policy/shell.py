@@ -49,7 +49,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 RUNNERS = frozenset(
     "sudo doas su env nohup nice ionice chrt taskset timeout stdbuf setsid command builtin exec xargs busybox "  # noqa: SIM905  words read best without quotes
     "toybox chroot unshare nsenter flock time script strace watch parallel eval find npx bunx uv uvx poetry pdm hatch "
-    "pipenv runuser setpriv prlimit gdb valgrind ltrace perf entr".split()
+    "pipenv runuser systemd-run setpriv prlimit gdb valgrind ltrace perf entr".split()
 )
 """Programs that run the program that their arguments name."""
 

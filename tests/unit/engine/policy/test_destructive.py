@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESTRUCTIVE = [
+    "function f { rm -rf /; }; f", "function f() { rm -rf /; }; f", "systemd-run --wait rm -rf /",
     "rm -rf /", "rm -rf /*", 'rm   -r -f  "/"', "rm -fr /*", "rm -r /", "rm / -rf", "rm -rf -- /", "rm --rec /",
     "sudo rm --recursive --force /", "sudo -u root rm -rf /", "/bin/rm -rf //", "r\\m -rf /", "r''m -rf /",
     "rm -rf /./", "rm -rf /tmp/..", "rm -rf '/'*", "rm -rf /.*", "rm -rf $'/'", "rm -rf $'\\x2f'", "rm -rf ~",
