@@ -62,6 +62,12 @@ class Watch:
         if move.ref.startswith(_WIP):
             self._count_replies(number, move)
 
+    def forget(self, key: str) -> None:
+        """Expect nothing that was saved of a task: a person deletes it, but not its branch."""
+        number = int(key.rpartition("-")[2])
+        self.steps.pop(number, None)
+        self.replies.pop(number, None)
+
     def _count_replies(self, number: int, move: Move) -> None:
         if move.new is None:
             self.replies.pop(number, None)
@@ -160,8 +166,8 @@ def _check_caps(world: World) -> list[str]:
             if runs.count(run) > most
         ]
     if most := flags.get("max_rounds_per_task"):
-        # What a machine spent that was lost with its disk is known to nobody.
-        gone = {incident for incident in world.struck if incident.kind is Kind.LOST}
+        # What a machine spent is known to nobody if it was lost with its disk, or could not write it down.
+        gone = any(incident.kind in {Kind.LOST, Kind.FULL} for incident in world.struck)
         for number in range(1, len(world.plan.tasks) + 1):
             count = sum(paid.task == number for paid in world.paid)
             if count > most and not gone:

@@ -81,6 +81,10 @@ class Act(StrEnum):
     PUSH = "push"
     RELEASE = "release"
     """They release the claim by hand."""
+    RETRY = "retry"
+    """They ask for another try, if the task is blocked."""
+    FORGET = "forget"
+    """They delete what is kept of the task, if nobody works on it."""
     ANSWER = "answer"
     OTHERS = "others"
     """Work on another repository leaves 250 runs on each machine."""
@@ -88,7 +92,7 @@ class Act(StrEnum):
     """A disk damages a line in the middle of each journal without an end."""
 
 
-OF_PEOPLE = (Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.PUSH, Act.RELEASE, Act.ANSWER)
+OF_PEOPLE = (Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.PUSH, Act.RELEASE, Act.RETRY, Act.FORGET, Act.ANSWER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import resource
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -19,18 +20,26 @@ from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
-from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.app.wiring.repository import Site, Source, kept_work, lease_times
 from orchestrator.bot.coordination.budget import CycleBudget, RepositoryLedger
+from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Assignment, Stop
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_open, lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
-from orchestrator.core.errors import ForgeUnavailableError, PullwrightError, RemoteUnavailableError
+from orchestrator.core.errors import (
+    ForgeUnavailableError,
+    PullwrightError,
+    PushRejectedError,
+    RemoteUnavailableError,
+)
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolCallEnded, ToolOutputDelta
+from orchestrator.core.suggestions import Commands
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.memory_git import (
     ADDRESS,
@@ -316,8 +325,8 @@ class World:
                 self.forge.remove_label(number, LABEL)
             case Act.PUSH:
                 self._push(number)
-            case Act.RELEASE:
-                self._release(number)
+            case Act.RELEASE | Act.RETRY | Act.FORGET:
+                self._decide(deed.act, f"issue-{number}")
             case Act.ANSWER:
                 self.forge.say(number, WRITER, "Do it as you like.")
             case Act.OTHERS:
@@ -353,24 +362,28 @@ class World:
                     lines[len(lines) // 2] = b"\0" * 20 + b"\n"
                     path.write_bytes(b"".join(lines))
 
-    def _release(self, task: int) -> None:
-        """A person releases the claim on a task."""
-        from orchestrator.app.wiring.repository import lease_times
-        from orchestrator.bot.coordination.claims import Claims
-
-        machine = Machine(-1, self.folder / "desk", "desk")
-        machine.temporary.mkdir(parents=True, exist_ok=True)
-        wire = DeskWire()
+    def _decide(self, act: Act, key: str) -> None:
+        """A person decides about a task, at a desk from which everything is reached."""
+        desk = Machine(-1, self.folder / "desk", "desk")
+        desk.temporary.mkdir(parents=True, exist_ok=True)
+        clock, wire = WorldClock(self, desk), DeskWire()
         make = lambda folder, git_dir: MemoryGit(folder, git_dir, self.server, wire, "desk")  # noqa: E731
-        records = Records(
-            machine.temporary, ADDRESS, lambda: None, clock=WorldClock(self, machine), make_git=make
-        )
-        with records:
-            times = lease_times(settings_of(self.plan.flags).settings)
-            nonce = lambda: f"{self.ids.getrandbits(64):x}"  # noqa: E731
-            Claims(records, "desk", WorldClock(self, machine), times, nonce).release(
-                f"issue-{task}", "released"
-            )
+        nonce = lambda: f"{self.ids.getrandbits(64):x}"  # noqa: E731
+        times = lease_times(settings_of(self.plan.flags).settings)
+        with Records(desk.temporary, ADDRESS, lambda: None, clock=clock, make_git=make) as records:
+            claims = Claims(records, "desk", clock, times, nonce)
+            forge = cast("Forge", self.forge)
+            kept = kept_work(Home(desk.home), records)
+            decisions = TaskDecisions(records, claims, forge, times, clock, Commands("REPO"), (), {}, kept)
+            state = next((one for one in decisions.states() if one.key == key), None)
+            with suppress(PushRejectedError):  # a worker was faster
+                if act is Act.RELEASE:
+                    claims.release(key, "released")
+                elif act is Act.RETRY and state is not None:
+                    decisions.retry(state)
+                elif state is not None:
+                    self.watch.forget(key)
+                    decisions.forget(state)
 
     def _enter(self, thread: Thread) -> None:
         """Make the surroundings of the running thread those of its machine."""

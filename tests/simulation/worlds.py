@@ -38,6 +38,15 @@ MENDED: dict[str, Plan] = {
     "the machine is lost whose run was proposed after a recovery": Plan(
         (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.LOST, "record Proposed", 1))
     ),
+    "killed while it went on with work that only its machine has": Plan(
+        (Task(2),),
+        (0,),
+        (Incident(Kind.KILLED, "forge ensure_pull_request", 1),),
+        (Deed(Act.RELEASE, 1, 0.6),),
+        pace=280,
+        flags=(("max_rounds", 2),),
+        cycles=1,
+    ),
     "the disk is full from the push of a branch on": Plan(
         (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.FULL, "git push branch", 1))
     ),

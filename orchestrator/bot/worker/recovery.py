@@ -17,6 +17,7 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     files_to_keep,
     pages_of,
+    read_kept,
     read_saved,
     trimmed_events,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.coordination.saved_work import UnfinishedWork
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
@@ -194,9 +196,9 @@ class Recovery:
                 stop was requested. The work stays where it is.
         """
         key = lease.record.task
-        before = _Before.of(load_wip(self.records, key), run)
+        before = _Before.of(load_wip(self.records, key), read_kept(self.kept.read(key)), run)
         if before.is_newest:
-            return {"saved": wip_ref(key)}
+            return {} if before.work is None else {"saved": wip_ref(key)}
         before = replace(before, tip=self._branch_tip(key))
         clone = self._reopened(run)
         if clone is None:
@@ -217,13 +219,12 @@ class Recovery:
         The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
         on another base, the result could differ from what the model wrote. It sees its earlier calls instead.
         """
-        found = before.work
         if not _has_replies(run) or _reached_finish(run.events):
             return {}
         with self.open_clone() as clone:
             try:
-                if found is not None and found.work is not None and not before.is_in_branch:
-                    _restore_saved_work(clone, found.work, wip_ref(lease.record.task))
+                if not before.is_in_branch:
+                    before.restore(clone, wip_ref(lease.record.task))
                 return {"saved": self._save_on_remote(run, lease, clone, before, files_lost=True)}
             except WorkspaceError as error:
                 if self._is_temporary(error):
@@ -300,7 +301,7 @@ class Recovery:
         pages = pages_of(state, trimmed_events(kept), self.redactor)
         replaces = before.contained
         try:
-            return save_wip(
+            saved = save_wip(
                 clone,
                 key,
                 pages,
@@ -311,11 +312,14 @@ class Recovery:
                 stamp=f"{run.id} recovered by {self.own_run}",
                 find_secrets=self._secrets,
                 lease=lease,
-            ).ref
+            )
         except WorkspaceError as error:
             if not self._is_temporary(error):
                 self._keep_on_this_machine(key, clone, touched, pages, replaces)
             raise
+        if before.kept is not None:
+            self.kept.remove(key)
+        return saved.ref
 
     def _branch_tip(self, key: str) -> str | None:
         """Return the commit of the task's branch; empty if there is none, None if there are several.
@@ -344,17 +348,20 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a dead run's task has on its hidden ref, and what the run did with it.
+    """What was saved of a dead run's task before, and what the run did with it.
 
     Attributes:
-        state, events: its state and conversation; None and empty if there are none that can be read.
-        is_newest: whether the dead run has nothing that it lacks.
-        contained: its commit, if the run's work contains it or it cannot be read; else None.
-        has_turns: whether the run continued its conversation.
+        work: what the hidden ref has; None if there is no ref.
+        kept: what this machine had, if the run took that up; else None.
+        state, events: the state and conversation that count; None and empty if there are none that can be read.
+        is_newest: whether the dead run has nothing that they lack.
+        contained: the ref's commit, if the run's work contains it or it cannot be read; else None.
+        has_turns: whether the run continued the conversation.
         tip: the commit of the task's branch now, as `UnfinishedState.tip`.
     """
 
     work: UnfinishedWork | None
+    kept: Earlier | None
     state: UnfinishedState | None
     events: tuple[Event, ...]
     is_newest: bool
@@ -362,29 +369,51 @@ class _Before:
     has_turns: bool
     tip: str | None = None
 
+    @classmethod
+    def of(cls, work: UnfinishedWork | None, kept: tuple[Earlier, str | None] | None, run: Run) -> _Before:
+        """Compare what was saved with the journal of a dead run.
+
+        Args:
+            kept: as returned by `read_kept`.
+        """
+        resumed = [event for event in run.events if isinstance(event, Resumed)]
+        commit = None if work is None else work.commit
+        if kept is not None:
+            here, replaces = kept
+            taken_up = [event for event in resumed if event.run == here.state.run]
+            if taken_up or not _has_replies(run):
+                contained = commit if commit == replaces else None
+                has_turns = any(event.turns > 0 for event in taken_up)
+                return cls(work, here, here.state, here.events, not taken_up, contained, has_turns)
+        pages = read_saved(work)
+        if work is None or pages is None:
+            return cls(work, None, None, (), is_newest=False, contained=commit, has_turns=False)
+        state, events = pages
+        # Older versions did not record the commit.
+        taken_up = [
+            event for event in resumed if (event.saved == commit if event.saved else event.run == state.run)
+        ]
+        is_newest = state.run == run.id or not (taken_up or _has_replies(run))
+        has_turns = any(event.turns > 0 for event in taken_up)
+        return cls(work, None, state, events, is_newest, commit if taken_up else None, has_turns)
+
     @property
     def is_in_branch(self) -> bool:
         """Whether its files are not needed: they cannot be read, or the dead run pushed a commit that has them."""
         return self.state is None or bool(self.tip and not self.state.knows(self.tip))
 
-    @classmethod
-    def of(cls, work: UnfinishedWork | None, run: Run) -> _Before:
-        """Compare saved work with the journal of a dead run."""
-        pages = read_saved(work)
-        if work is None or pages is None:
-            unreadable = None if work is None else work.commit
-            return cls(work, None, (), is_newest=False, contained=unreadable, has_turns=False)
-        state, events = pages
-        # Older versions did not record the commit.
-        taken_up = [
-            event
-            for event in run.events
-            if isinstance(event, Resumed)
-            and (event.saved == work.commit if event.saved else event.run == state.run)
-        ]
-        is_newest = state.run == run.id or not (taken_up or _has_replies(run))
-        contained = work.commit if taken_up else None
-        return cls(work, state, events, is_newest, contained, any(event.turns > 0 for event in taken_up))
+    def restore(self, clone: Clone, reference: str) -> None:
+        """Restore its files onto a fresh clone.
+
+        Raises:
+            WorkspaceError: they conflict with the base: the saved work, without the conversation, is of more use.
+        """
+        found, packed = (self.work, None) if self.kept is None else (self.kept, self.kept.objects)
+        if found is None or found.work is None:
+            return
+        applied = clone.apply_work(found.work, reference=None if packed else reference, packed=packed)
+        if applied.conflicts:
+            raise WorkspaceError("the work saved by the cycle before it conflicts with the base")
 
 
 def _has_replies(run: Run) -> bool:
@@ -395,12 +424,6 @@ def _clone_folder(run: Run) -> Path | None:
     """Return the place of a run's clone, which may be gone; None if it made none."""
     cloned = run.last(Cloned)
     return Path(cloned.folder) if cloned is not None and cloned.folder else None
-
-
-def _restore_saved_work(clone: Clone, work: str, reference: str) -> None:
-    if clone.apply_work(work, reference=reference).conflicts:
-        # The saved work, without the conversation, is of more use.
-        raise WorkspaceError("the work saved by the cycle before it conflicts with the base")
 
 
 def _messages_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.saved_work import load_wip, save_wip
-from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
+from orchestrator.bot.cycle.earlier import (
+    UnfinishedState,
+    conversation,
+    files_to_keep,
+    pages_of,
+    read_state_pages,
+)
+from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.bot.journal.reader import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
@@ -268,3 +275,47 @@ def test_where_the_lost_run_pushed_its_work_older_files_are_not_restored(machine
     assert work is None, "the branch has them, and more"
     assert (state.files_lost, len(said)) == (True, 4)
     assert state.tip == git(machine.source, "rev-parse", branch).strip()
+
+
+def keep(machine: Machine, run: str, files: dict[str, str]) -> KeptWork:
+    """Keep unfinished work on the machine, as the cycle `run` does where the remote refuses it."""
+    kept = KeptWork(machine.home.unfinished)
+    state = UnfinishedState(run, "limit", "m", "native", "", tip="")
+    with clone(machine.source, machine.temporary) as opened:
+        for name, text in files.items():
+            (opened.tree / name).write_text(text)
+        made = opened.snapshot(set(files), "Unfinished", include_commands=False)
+        pages = pages_of(state, conversation(SAID), Redactor())
+        kept.write(KEY, files_to_keep(opened.pack(made), pages, None))
+    return kept
+
+
+def test_a_run_goes_on_with_what_only_its_machine_had(machine: Machine) -> None:
+    kept = keep(machine, "before", {"calc.py": "kept\n"})
+    run, _ = machine.killed(1, [Resumed("before", "limit", 2, 1), *SAID])
+    machine.taken(run)
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert (state.run, state.attempts, len(said)) == (run, 2, 4)
+    assert work is not None
+    assert kept.read(KEY) is None, "the remote has all of it"
+
+
+def test_where_its_files_are_lost_those_that_the_machine_had_are_restored(machine: Machine) -> None:
+    keep(machine, "before", {"calc.py": "kept\n"})
+    lost(machine, [Resumed("before", "limit", 2, 1), *SAID])
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert (state.files_lost, len(said)) == (True, 4)
+    with clone(machine.source, machine.temporary) as opened:
+        opened.apply_work(work or "", reference=f"refs/pullwright/wip/{KEY}")
+        assert (opened.tree / "calc.py").read_text() == "kept\n"
+
+
+def test_a_run_that_died_before_it_took_kept_work_up_leaves_it_there(machine: Machine) -> None:
+    kept = keep(machine, "before", {"calc.py": "kept\n"})
+    run, _ = machine.killed(1)
+    machine.taken(run)
+    assert run in machine.recovery().recover()
+    assert load_wip(machine.records, KEY) is None
+    assert kept.read(KEY) is not None
