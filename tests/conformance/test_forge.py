@@ -19,6 +19,8 @@ from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.github import bare, checks
 from tests.doubles.github.faults import lost_reply
 from tests.doubles.github.server import GitHub
@@ -99,7 +101,8 @@ class OnGitHub(World):
         clock = ManualClock()
         timing = CallTiming(clock, clock.advance, pacing_seconds=0)
         auth = GitHubToken(self.github.token())
-        forge = GitHubForge(name, auth, timing, api_url_for(self.github.web_url))
+        redactor = Redactor([SECRET])
+        forge = GitHubForge(name, auth, timing, api_url_for(self.github.web_url), redactor=redactor)
         self.opened.append(forge)
         return forge
 
@@ -144,7 +147,8 @@ class OnDisk(World):
         return self.folder / "empty.git"
 
     def _open(self, path: Path) -> LocalForge:
-        return LocalForge(self.folder / "state" / path.stem, path, BareGit(path), clock=ManualClock())
+        root, redactor = self.folder / "state" / path.stem, Redactor([SECRET])
+        return LocalForge(root, path, BareGit(path), clock=ManualClock(), redactor=redactor)
 
 
 class BareGit:
@@ -432,7 +436,22 @@ def nothing_is_said_or_labelled_where_there_is_nothing(world: World) -> None:
         world.forge.remove_label(999, "bug")
 
 
+def no_text_that_is_written_holds_a_secret(world: World) -> None:
+    text = f"so {SECRET} and {SECRET[::-1]} are"
+    made, created = world.forge.ensure_pull_request(replace(FIX, title=text, body=text))
+    again, created_again = world.forge.ensure_pull_request(replace(FIX, title=text, body=text))
+    assert (created, created_again) == (True, False)
+    world.forge.ensure_comment(made.number, "key", text)
+    world.forge.ensure_question(None, "other", text)
+    read = world.forge.pull_request(made.number)
+    clean = f"so {REPLACEMENT} and {REPLACEMENT} are"
+    for pull in (made, again, read):
+        assert (pull.title, pull.body) == (clean, clean)
+    assert world.comments(made.number) == [clean]
+
+
 CASES: list[Callable[[World], None]] = [
+    no_text_that_is_written_holds_a_secret,
     the_repository_can_be_cloned,
     an_empty_repository_has_no_default_branch,
     files_are_read_from_the_default_branch,
@@ -466,6 +485,7 @@ def test_a_forge_keeps_its_promise(case: Callable[[World], None], world: World) 
     case(world)
 
 
+SECRET = "zebraquartzmellowfinch"
 CHECK = OwnCheck("pullwright:x", "Ours", "", CheckState.FAILED, "It does not hold.", "Because.")
 
 

@@ -137,6 +137,7 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
         api_url_for(place.server),
         in_workflow=context.in_workflow,
         token_variable=known.variable,
+        redactor=context.redactor,
     )
 
     def source() -> Source:
@@ -215,7 +216,9 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
     except WorkspaceError as error:
         raise ConfigurationError(str(error)) from None
     base, root = context.settings.base, root_of(context.home.root, place.home)
-    forge = LocalForge(root, place.home, repository, base=base, clock=context.clock)
+    forge = LocalForge(
+        root, place.home, repository, base=base, clock=context.clock, redactor=context.redactor
+    )
 
     def source() -> Source:
         name = base or repository.default_branch()

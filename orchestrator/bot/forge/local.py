@@ -33,6 +33,7 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.files import LONGEST_WAIT_SECONDS, is_full, lock_file, replace_file
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -242,11 +243,20 @@ class LocalForge:
         base: the branch that pull requests are for, if it is not the default branch. With a detached HEAD it
             is the default branch too.
         clock: gives the times in the files.
+        redactor: removes secrets from all texts that are written; None for one that knows only their forms.
     """
 
-    def __init__(
-        self, root: Path, repository_path: Path, git: Git, *, base: str | None = None, clock: Clock
+    def __init__(  # noqa: PLR0913  all but three are given by name
+        self,
+        root: Path,
+        repository_path: Path,
+        git: Git,
+        *,
+        base: str | None = None,
+        clock: Clock,
+        redactor: Redactor | None = None,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self._root, self._path = root, repository_path.resolve()
         self._git, self._base, self._clock = git, base, clock
         self._seen: tuple[str, _Heads] | None = None
@@ -310,6 +320,8 @@ class LocalForge:
         if commit in self._merged([commit], heads):
             reason = f"no commits between {proposal.base} and {proposal.branch}"
             raise ForgeError(f"cannot open a pull request: {reason}")
+        title, body = self._redactor.redact(proposal.title), self._redactor.redact(proposal.body)
+        proposal = replace(proposal, title=title, body=body)
         with self._lock():
             there = (one for one in self._pulls() if one.branch == proposal.branch)
             known = next((one for one in there if not one.is_closed), None)
@@ -327,7 +339,8 @@ class LocalForge:
             known = next((one for one in _read_all(self._root, QuestionRecord) if one.key == key), None)
             number = known.number if known else take_number(self._root / QuestionRecord.folder)
             created = known.created_at if known else now
-            record = QuestionRecord(number=number, created_at=created, updated_at=now, key=key, body=body)
+            clean = self._redactor.redact(body)
+            record = QuestionRecord(number=number, created_at=created, updated_at=now, key=key, body=clean)
             save_record(self._file(record), record)
         return self._url(record)
 
@@ -335,7 +348,7 @@ class LocalForge:
         """Store a comment in the pull request's file, or replace the one with this key; an empty one removes it."""
         with self._lock():
             record = self._pull(number)
-            made = CommentRecord(key=key, body=body)
+            made = CommentRecord(key=key, body=self._redactor.redact(body))
             there = tuple(made if old.key == key else old for old in record.comments)
             comments = there if made in there else (*there, made)
             self._change(record, comments=tuple(one for one in comments if one.body.strip()))

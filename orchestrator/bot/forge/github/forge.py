@@ -45,6 +45,7 @@ from orchestrator.bot.forge.github.transport import (
 )
 from orchestrator.core.errors import ConfigurationError, ForgeError
 from orchestrator.core.redaction import Credential
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -136,6 +137,7 @@ class GitHubForge(RestPast):
         api_url: the REST interface's address, as `api_url_for` returns it.
         in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
         token_variable: the variable for this server's token, for messages.
+        redactor: removes secrets from everything that is sent; None for one that knows only their forms.
 
     Raises:
         ConfigurationError: the name is not `owner/name`, or the token has invalid characters.
@@ -151,6 +153,7 @@ class GitHubForge(RestPast):
         *,
         in_workflow: bool = False,
         token_variable: str = TOKEN_VARIABLE,
+        redactor: Redactor | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
@@ -159,8 +162,10 @@ class GitHubForge(RestPast):
             raise ConfigurationError(f"{token_variable} holds characters that no token has: copy it again")
         self._token = token
         self._api_url = api_url
-        self._app = AppTransport(name, auth, timing, api_url) if isinstance(auth, GitHubApp) else None
-        transport = self._app or open_transport(api_url, token, token_variable)
+        known = redactor or Redactor()
+        known.learn([token] if token else [])
+        self._app = AppTransport(name, auth, timing, api_url, known) if isinstance(auth, GitHubApp) else None
+        transport = self._app or open_transport(api_url, token, known, token_variable)
         kind = TokenKind.APP if self._app else token_kind_of(token, in_workflow=in_workflow)
         super().__init__(name, transport, timing, kind, in_workflow and self._app is None)
         self._missing: dict[str, str | None] = {}

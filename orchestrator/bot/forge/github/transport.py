@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from github import Auth
     from github.Requester import Requester
 
+    from orchestrator.engine.policy.secrets import Redactor
+
 _TIMEOUT_SECONDS = 30
 _PUBLIC_PATHS = ("/meta", "/rate_limit")
 """Paths that anybody may request from GitHub; an Enterprise server has both."""
@@ -64,15 +66,18 @@ class PyGithubTransport:
 
     Args:
         make_auth: makes the authentication; None if requests are not signed.
+        redactor: removes secrets from everything that is sent to the server, but for the authentication.
     """
 
     def __init__(
         self,
         api_url: str,
         make_auth: Callable[[], Auth.Auth] | None,
+        redactor: Redactor,
         secret: str = "",
         variable: str = TOKEN_VARIABLE,
     ) -> None:
+        self._redactor = redactor
         # PyGithub logs whole replies at level DEBUG, and one of them holds an app's token.
         logging.getLogger("github.Requester").setLevel(logging.WARNING)
         self._make_auth = make_auth
@@ -144,7 +149,7 @@ class PyGithubTransport:
                 requester.graphql_url if request.is_graphql else request.path,
                 parameters=dict(request.query),
                 headers=dict(request.headers),
-                input=None if request.body is None else dict(request.body),
+                input=None if request.body is None else self._redactor.redact_value(dict(request.body)),
             )
         except OSError as error:  # every error of the HTTP library below PyGithub is one
             why = type(error).__name__
@@ -181,8 +186,10 @@ class AppTransport:
     has_token = True
     token_variable = TOKEN_VARIABLE
 
-    def __init__(self, name: str, app: GitHubApp, timing: CallTiming, api_url: str) -> None:
-        self._name, self._timing, self._api_url = name, timing, api_url
+    def __init__(
+        self, name: str, app: GitHubApp, timing: CallTiming, api_url: str, redactor: Redactor
+    ) -> None:
+        self._name, self._timing, self._api_url, self._redactor = name, timing, api_url, redactor
         self._signer = _app_signer(app)
         self._transport: PyGithubTransport | None = None
         self._token = ""
@@ -221,7 +228,7 @@ class AppTransport:
             now = self._timing.clock.now()
             is_old = self._needs_new_token or self._expires_at - now < RENEWAL_MARGIN
             if self._transport is None or is_old:
-                as_app = PyGithubTransport(self._api_url, lambda: self._signer)
+                as_app = PyGithubTransport(self._api_url, lambda: self._signer, self._redactor)
                 calls = Calls(as_app, self._timing)
                 try:
                     self._token, self._expires_at = self._new_token(calls)
@@ -229,7 +236,8 @@ class AppTransport:
                     as_app.close()
                     self._spent += calls.traffic()
                 self.close()
-                self._transport = open_transport(self._api_url, self._token)
+                self._redactor.learn([self._token])
+                self._transport = open_transport(self._api_url, self._token, self._redactor)
                 self._needs_new_token = False
             return self._transport
 
@@ -297,7 +305,9 @@ def _answers_as_github(reply: Reply) -> bool:
     return isinstance(body, dict) and not body.keys().isdisjoint(_GITHUB_KEYS)
 
 
-def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> PyGithubTransport:
+def open_transport(
+    api_url: str, token: str, redactor: Redactor, variable: str = TOKEN_VARIABLE
+) -> PyGithubTransport:
     """Return a transport that signs requests with a token, or does not sign them if it is empty."""
 
     def make_auth() -> Auth.Token:
@@ -305,7 +315,7 @@ def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> 
 
         return Auth.Token(token)
 
-    return PyGithubTransport(api_url, make_auth if token else None, token, variable)
+    return PyGithubTransport(api_url, make_auth if token else None, redactor, token, variable)
 
 
 def _app_signer(app: GitHubApp) -> Auth.AppAuth:
