@@ -444,7 +444,9 @@ class _Model:
 
     def _reply(self) -> ProbeFinding:
         named, timeout = self._need(), self._context.settings.request_timeout_seconds
-        chosen = connected(named, min(timeout, _REPLY_SECONDS), self._context.clock, None)
+        chosen = connected(
+            named, min(timeout, _REPLY_SECONDS), self._context.clock, None, self._context.redactor
+        )
 
         async def ask() -> ProbeFinding:
             request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)

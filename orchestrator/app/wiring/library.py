@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from orchestrator.app.config.keys import OTHER_KEY, ApiKeys, key_for_server
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected, echo_model
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
@@ -271,7 +272,7 @@ class _Given:
         if ref.provider is Provider.OPENAI:
             ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
         addressed = AddressedModel(ref, url, self.api_key or _key(ref, url))
-        return connected(addressed, READ_SECONDS, SystemClock(), self.on_wait)
+        return connected(addressed, READ_SECONDS, SystemClock(), self.on_wait, known_secrets(os.environ))
 
 
 def _key(ref: ModelRef, url: str) -> str | None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.base import Model, OnWait, Switched
     from orchestrator.engine.models.wire import Wire
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 KEY_OF = {
@@ -251,7 +252,8 @@ def _ask(context: BuildContext, named: AddressedModel) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         context.emit(WaitStarted(seconds, str(error)))
 
-    chosen = connected(named, context.settings.request_timeout_seconds, context.clock, on_wait)
+    seconds = context.settings.request_timeout_seconds
+    chosen = connected(named, seconds, context.clock, on_wait, context.redactor)
     return replace(chosen, is_small=_is_small(context.settings, named))
 
 
@@ -315,7 +317,7 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
 
 
 def connected(
-    named: AddressedModel, read_seconds: float, clock: Clock, on_wait: OnWait | None
+    named: AddressedModel, read_seconds: float, clock: Clock, on_wait: OnWait | None, redactor: Redactor
 ) -> ChosenModel:
     """Create a model that speaks its provider's protocol. No connection is opened before the first request.
 
@@ -332,6 +334,7 @@ def connected(
         random=random.random,
         on_wait=on_wait,
         options=HttpOptions(read_seconds=read_seconds, without_key=named.refusal),
+        redactor=redactor,
     )
     ref = named.ref
     known = facts(named.api_url, ref.name)
@@ -341,7 +344,7 @@ def connected(
         ref,
         named.api_url,
         lambda name: connected(
-            replace(named, ref=ModelRef(ref.provider, name)), read_seconds, clock, on_wait
+            replace(named, ref=ModelRef(ref.provider, name)), read_seconds, clock, on_wait, redactor
         ),
         known.output_tokens,
         known.reasoning,

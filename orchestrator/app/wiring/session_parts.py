@@ -420,6 +420,7 @@ def choose_embedder(context: BuildContext) -> Embedder:
         options=HttpOptions(
             read_seconds=_EMBEDDING_SECONDS, total_seconds=_EMBEDDING_SECONDS, tries=_EMBEDDING_TRIES
         ),
+        redactor=context.redactor,
     )
     model = settings.embedding_model or _USUAL_EMBEDDING_MODEL
     return ServerEmbedder(server, model, partial(_embedding_price, url, model), settings.embedding_dimension)

@@ -21,8 +21,10 @@ from orchestrator.core.errors import (
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
+from orchestrator.engine.models.outgoing import OutgoingRequests
 from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -355,6 +357,7 @@ class HttpModel:
         random: Callable[[], float],
         on_wait: OnWait | None = None,
         options: HttpOptions | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         """Create the model; no connection is opened before the first request.
 
@@ -366,6 +369,8 @@ class HttpModel:
             random: returns numbers from 0 up to 1, for the jitter of the waits.
             on_wait: called before each wait of `complete` if the request has no `Request.on_retry`; `stream`
                 yields an event instead.
+            redactor: removes secrets from everything that is sent but the key; None for one that knows only their
+                forms.
 
         Raises:
             ConfigurationError: the key has characters that keys never have.
@@ -378,6 +383,7 @@ class HttpModel:
                 f"the API key for {name} has characters that keys never have: check that it was copied completely"
             )
         self._on_wait = on_wait
+        self._outgoing = OutgoingRequests(redactor or Redactor())
         self._connection = _Connection(key, clock, random, options)
         self._running = 0  # replies
         self._closing = False
@@ -414,6 +420,7 @@ class HttpModel:
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
         """Repeat the request until there is a reply, or no further attempt makes sense."""
+        request = self._outgoing.clean(request)
         attempts = self._connection.attempts()
         self._running += 1
         try:
@@ -457,10 +464,10 @@ class JsonServer:
     Args:
         url: the address of the requests; the key is sent there and nowhere else.
         api_key: sent as a bearer token; None sends none.
-        clock, random, options: see `HttpModel`.
+        clock, random, options, redactor: see `HttpModel`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  keyword-only
         self,
         url: str,
         *,
@@ -468,8 +475,10 @@ class JsonServer:
         clock: Clock,
         random: Callable[[], float],
         options: HttpOptions | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.url = url
+        self._redactor = redactor or Redactor()
         self._connection = _Connection((api_key or "").strip(), clock, random, options)
 
     async def ask(self, value: JsonObject) -> Any:
@@ -479,7 +488,7 @@ class JsonServer:
             ModelError: the server gave none.
         """
         attempts = self._connection.attempts()
-        content = json_bytes(value)
+        content = json_bytes(self._redactor.redact_value(value))
         while True:
             said = await self._try(content, attempts)
             if not isinstance(said, ModelError):

@@ -35,12 +35,16 @@ class Redactor:
     twelve characters at a time. The defence against those is that the model's commands never see a secret in
     the first place.
 
+    Attributes:
+        version: increases when another secret is learnt: results of before may differ.
+
     Args:
         values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._known = frozenset(values)
+        self.version = 0
         self._indexed: tuple[frozenset[str], ValueIndex] | None = None
 
     def learn(self, values: Iterable[str]) -> None:
@@ -48,6 +52,7 @@ class Redactor:
         new = frozenset(values) - self._known
         if new:
             self._known |= new
+            self.version += 1
 
     def _values(self) -> ValueIndex:  # built at the first use, because it takes a while
         known, indexed = self._known, self._indexed
