@@ -113,7 +113,7 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
             file=sys.stderr,
         )
         return INTERRUPTED if made.stop() else NOTHING
-    record = TryRecord(made.folder / "tries.jsonl")
+    record = TryRecord(made.folder / "tries.jsonl", known_secrets(os.environ))
     attempts = CycleAttempts(made, view.of_try)
     wanted = planned(found.ready, made.arms, options.tries)
     caps = Caps(usd=options.max_usd_total, minutes=options.max_minutes_total)

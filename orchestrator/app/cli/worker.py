@@ -112,7 +112,7 @@ def open_store(url: str, *, patient: bool) -> FleetStore:
         raise ConfigurationError(
             f"the queue needs the package {error.name}: {install_command('fleet')}"
         ) from None
-    return FleetStore(url, SystemClock(), patient=patient)
+    return FleetStore(url, SystemClock(), patient=patient, redactor=known_secrets(os.environ))
 
 
 def allow_open_files(wanted: int) -> None:

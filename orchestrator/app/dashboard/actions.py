@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orchestrator
 from orchestrator.app.dashboard.overview import Plot, cost_plot, cost_plots
 from orchestrator.app.options import flag_of
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
@@ -482,7 +483,7 @@ class FleetActions:
         from orchestrator.bot.fleet.store import FleetStore
 
         if self._store is None:
-            store = FleetStore(self.find(), self.clock)
+            store = FleetStore(self.find(), self.clock, redactor=known_secrets(os.environ))
             try:
                 store.open()
             except FleetError:

@@ -21,6 +21,7 @@ from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, ToolError
 from orchestrator.core.files import is_full, lock_file
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,15 +46,18 @@ def digest_of(*facts: object) -> str:
 
 
 class JsonLines:
-    """A file with one JSON object per line.
+    """A file with one JSON object per line, without secrets.
+
+    Args:
+        redactor: removes secrets from what is written; None for one that knows only their forms.
 
     Raises:
         JournalError: it cannot be read or written.
         DiskFullError: the disk is full.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
+        self._path, self._redactor = path, redactor or Redactor()
 
     def lines(self) -> list[dict[str, Any]]:
         """Return all complete lines in order. An incomplete line, which a process left when it died, is ignored."""
@@ -67,7 +71,8 @@ class JsonLines:
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Append a line, and wait until it is on the disk."""
-        line = json.dumps({"form": _VERSION, **values}).encode("ascii")
+        clean = self._redactor.redact_value(dict(values))
+        line = json.dumps({"form": _VERSION, **clean}).encode("ascii")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._path.open("ab+") as file:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.evidence.cases import ReadyCase
     from orchestrator.core.clock import Clock
+    from orchestrator.engine.policy.secrets import Redactor
 
 _MOST_FAILURES = 2
 """Most failures of one arm in a row. After that many, a server is down or a key is wrong, and more tries would fail too."""
@@ -98,8 +99,8 @@ class TryRecord:
         JournalError: the file cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = JsonLines(path)
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
+        self._file = JsonLines(path, redactor)
         self.done: dict[str, TryResult] = {}
         for line in self._file.lines():
             with suppress(TypeError):  # a line of another version

@@ -22,6 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.files import lock_file
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,6 +126,15 @@ def _refuse_pickle(_self: object, _text: str) -> object:
     )
 
 
+def _without_secrets(values: Any, redactor: Redactor) -> Any:
+    """Return a statement's values with every text redacted. Values of the driver's own types stay."""
+    if isinstance(values, dict):
+        return {name: _without_secrets(value, redactor) for name, value in values.items()}
+    if isinstance(values, list) or type(values) is tuple:
+        return type(values)(_without_secrets(value, redactor) for value in values)
+    return redactor.redact(values) if type(values) is str else values
+
+
 def make_engine(url: str) -> sa.Engine:
     """Create an engine for `sqlite:///PATH` or a PostgreSQL URL.
 
@@ -171,11 +181,24 @@ class FleetDatabase:
     """
 
     def __init__(
-        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        patient: bool = False,
+        wait: Callable[[float], bool] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.url = url
         self.clock = clock
         self.engine = make_engine(url)
+        known = redactor or Redactor()
+
+        def clean(_c: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: Any) -> Any:
+            return statement, _without_secrets(values, known)
+
+        # Every value of every statement, of queries too: so a name is looked for as it was written.
+        sa.event.listen(self.engine, "before_cursor_execute", clean, retval=True)
         self.place = _place_without_credentials(self.engine.url)
         self._patient = patient
         self._closed = threading.Event()

@@ -16,9 +16,12 @@ from orchestrator.bot.fleet.turns import Following, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, FleetError
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from dbos import DBOSClient
 
@@ -35,6 +38,20 @@ def store(fleet_database: str) -> Iterator[FleetStore]:
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def test_no_value_of_the_database_holds_a_secret(tmp_path: Path) -> None:
+    secret, file = "zebraquartzmellowfinch", tmp_path / "fleet.db"
+    store = FleetStore(f"sqlite:///{file}", SystemClock(), redactor=Redactor([secret]))
+    store.open()
+    try:
+        store.begin(A, "quota", now(), Pause(now() + timedelta(hours=1), f"the server said {secret}"))
+        assert store.pause(A, f"because {secret}")
+        (state,) = store.repositories()
+    finally:
+        store.close()
+    assert (state.repository, state.paused) == (A, f"because {REPLACEMENT}")
+    assert all(secret.encode() not in one.read_bytes() for one in tmp_path.iterdir())
 
 
 def cycle_after(turn: RepositoryTurn, key: str = "issue-1", kind: str = "new") -> RepositoryTurn:
