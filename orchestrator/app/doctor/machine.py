@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import re
 import shutil
@@ -27,6 +28,7 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
+from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.app.wiring.model import (
     KEY_OF,
@@ -263,7 +265,7 @@ def _fleets(urls: Sequence[str], clock: Clock) -> ProbeFinding:
         return skipped(f"the package {error.name} is not installed: {install_command('fleet')}")
     damaged: list[str] = []
     for url in urls:
-        store = FleetStore(url, clock)
+        store = FleetStore(url, clock, redactor=known_secrets(os.environ))
         try:
             store.open()
             damaged += [f"{store.place}: {row.words}" for row in read_snapshot(store).unreadable]
