@@ -103,6 +103,7 @@ CHANNELS = (
             "bot/git/branches.py": 1,
             "bot/git/checkpoints.py": 2,
             "bot/git/folders.py": 2,
+            "bot/git/foreign.py": 2,
             "bot/git/hostgit.py": 1,
             "bot/git/local.py": 2,
             "bot/git/opening.py": 5,
