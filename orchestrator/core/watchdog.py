@@ -170,10 +170,12 @@ def leave_within_grace(status: int, seconds: float = EXIT_SECONDS) -> None:
         status: the exit status. It holds even if the process ends without its threads.
         seconds: how long the exit may wait for them.
     """
-    if _link is not None:
-        _link.send(b"E")
     threading = sys.modules.get("threading")
-    if threading is None or threading.active_count() == 1:
+    is_alone = threading is None or threading.active_count() == 1
+    if _link is not None:
+        # Without other threads nothing waits for a program any more, so none is left that has to be killed.
+        _link.send(b"E-" if is_alone else b"E")
+    if threading is None or is_alone:
         return
 
     def leave() -> None:

@@ -113,6 +113,7 @@ class Watch:
                 self._mark = f"{MARK}=".encode() + value
             case b"E":
                 self._limits.clear()
+                self._mark = b"" if value == b"-" else self._mark
                 self._request_end("its last step")
             case _:
                 pass

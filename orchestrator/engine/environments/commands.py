@@ -292,7 +292,7 @@ class Command:
 class ProgramLaunch:
     """A `Launch` of a program of this machine in its own process group.
 
-    A process that leaves the group is not ended.
+    A process that leaves the group is not ended. If this program dies, the watchdog ends all of them.
 
     Args:
         command: the program's folder and variables.
@@ -324,7 +324,7 @@ class ProgramLaunch:
             stdout=stdout,
             stderr=stderr,
             cwd=self._command.folder,
-            env=self._command.variables,
+            env={**self._command.variables, **owner_variables()},
             start_new_session=True,
         )
         loop = asyncio.get_running_loop()

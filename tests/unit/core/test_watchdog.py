@@ -315,6 +315,33 @@ threading.Event().wait()
         assert program.end_of_output() == b""
 
 
+def test_the_commands_of_a_process_that_was_killed_end(tmp_path: Path) -> None:
+    code = f"""
+from orchestrator.engine.environments.commands import Command, ProgramLaunch
+
+async def work():
+    launch = ProgramLaunch(("sh", "-c", "{IGNORES}"), Command("", "/", {{"PATH": os.environ["PATH"]}}, 1))
+    await launch.start(1, 2)
+    await asyncio.Event().wait()
+
+run(work())
+"""
+    with started(code, tmp_path) as program:
+        assert program.read_line() == b"ready\n"
+        program.process.kill()
+        assert program.end_of_output() == b""
+
+
+def test_what_is_left_running_at_an_orderly_end_stays(tmp_path: Path) -> None:
+    code = """
+subprocess.Popen(["sh", "-c", "sleep 0.5; echo stayed"], env=os.environ | watchdog.owner_variables())
+watchdog.leave_within_grace(0)
+"""
+    with started(code, tmp_path, grace=60) as program:
+        assert program.process.wait(60) == 0
+        assert program.end_of_output() == b"stayed\n"
+
+
 def test_the_watchdog_has_nothing_of_the_programs_environment(tmp_path: Path) -> None:
     code = """
 os.environ["SECRET"] = "zebraquartz"
