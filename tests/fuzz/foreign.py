@@ -194,7 +194,8 @@ def _rust(text: str) -> None:
 
 def _calls(text: str) -> None:
     python_tests.parse_pytest(text)
-    python_tests.checked_ids([text], {"tests/test_a.py"})
+    with suppress(PullwrightError):
+        python_tests.checked_ids([text], {"tests/test_a.py"})
 
 
 READERS: Mapping[str, Reader] = {
@@ -264,7 +265,7 @@ READERS: Mapping[str, Reader] = {
     "skill": _skill,
     "template": lambda text: repository_rules.fill_template(text, text),
     "etiquette": lambda text: repository_rules.read_etiquette(["CONTRIBUTING.md"], {"CONTRIBUTING.md": text}),
-    "owners": lambda text: repository_rules.owners_of(text, ["a" * 200, text[:200]]),
+    "owners": lambda text: repository_rules.owners_of(text, ["a" * 200, ascii(text[:200])]),
     "tests": _tests_of,
     "tests in Rust": _rust,
     "test command": _calls,
@@ -306,5 +307,11 @@ PIECES = (
     "fatal: ", "#[cfg(test)]\n", "#[cfg(test)]\nmod a {\n", "#[", "Signed-off-by: a\n", "a: b\n", "::", "##[", "<tool>", "<tool_call>", "<think>",
     "</think>", "<function=a>", "<pullwright", "<!-- pullwright:", "we ban ", "do not use AI", "import pytest\n", "rem ", "s/a/b/;", "a(){ ", "`a`",
 )  # fmt: skip
-BEGINS = ("", "a", "<a ", "[", '{"plan": "', "# ", "- ", "> ", "'", '"', "x\n")
-ENDS = ("", "\0!", "x\n", "<x", "\n")
+BEGINS = ("", "a ")
+ENDS = ("", "\0!")
+NOISE_S = {"Markdown": 2.0, "comment": 2.0}
+"""What a text may cost before growth is looked at, in seconds, if it is more than `USUAL_NOISE_S`.
+
+The package that parses Markdown needs more than linear time for the 40,000 characters to which a text is cut.
+"""
+USUAL_NOISE_S = 0.1

@@ -93,6 +93,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 # GitHub says a minute where it names no time: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 _LIMIT_SECONDS = 60.0
 _LONGEST_LIMIT_SECONDS = 900.0
+_MOST_DIGITS = 12
 _LIMITED = re.compile(
     r"error: 429|HTTP 429|rate limited by|^remote:.*\brate limit", re.IGNORECASE | re.MULTILINE
 )
@@ -167,7 +168,7 @@ def _retry_after(headers: Mapping[str, str]) -> int | None:
     """Return the seconds to wait, by the server's own clock if the header has a date."""
     wanted = headers.get("retry-after", "")
     if wanted.isdecimal():
-        return int(wanted)
+        return int(wanted[:_MOST_DIGITS])
     try:
         until, now = (parsedate_to_datetime(text) for text in (wanted, headers.get("date", "")))
         return max(0, int((until - now).total_seconds()))

@@ -271,7 +271,7 @@ _UNREADABLE = "the change"
 _FILE_NAME = "the name of a file"
 
 # https://git-scm.com/docs/diff-format#generate_patch_text_with_p
-_HUNK = re.compile(r"@@ -[0-9]+(?:,([0-9]+))? \+([0-9]+)(?:,([0-9]+))? @@")
+_HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _NEW_NAME = ("rename to ", "copy to ", "new file mode ")
 _HEADER = re.compile(
     r"diff --git |index |old mode |new mode |deleted file mode |new file mode |copy from |copy to |rename from |"

@@ -293,7 +293,7 @@ class IgnoreRules:
 
 def path_test(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a test for paths of files: whether one is named, or in a folder that is, by patterns as in `.gitignore`."""
-    content = "\n".join(patterns).encode("utf-8", "surrogateescape")
+    content = "\n".join(patterns).encode("utf-8", "backslashreplace")
     rules = IgnoreRules(lambda folder: b"" if folder else content)
     return lambda path: rules.ignored(tuple(path.split("/")), is_dir=False)
 

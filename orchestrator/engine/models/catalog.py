@@ -384,7 +384,7 @@ SMALL_PARAMETERS = 4.5e9
 Measured with a model of 1.5 billion (`python -m tests.evaluation`); the exact limit was not measured.
 """
 
-_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])", re.ASCII)
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d{1,9})x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])", re.ASCII)
 """A number of parameters in a name. `1m` does not match: it is a context of a million tokens."""
 
 

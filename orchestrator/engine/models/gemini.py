@@ -235,7 +235,7 @@ def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
     )
 
 
-_NUMBERED = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
+_NUMBERED = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?![\d.])")
 
 _LEVELS = {"none": "MINIMAL", "max": "XHIGH"}  # thinking cannot be switched off in Gemini 3
 

@@ -164,11 +164,11 @@ _TIMEOUT_MS = 5_000
 _UNTRACKED = "??"
 _HEX = r"((?: *[0-9a-f]{2})*) *"
 _HERE = re.compile(rf"here {_HEX}")
-_DOCUMENT = re.compile(rf"document ([0-9]+)\|{_HEX}\|(.+)")
+_DOCUMENT = re.compile(rf"document ([0-9]{{1,4}})\|{_HEX}\|(.+)")
 _BRANCH = re.compile(r"branch (.+)", re.DOTALL)
 _DETACHED = re.compile(r"detached ([0-9a-f]+)")
 _COMMIT = re.compile(r"commit ([0-9a-f]+) (.*)", re.DOTALL)
-_STATUS = re.compile(r"status +([0-9]+) (..)")
+_STATUS = re.compile(r"status +([0-9]{1,9}) (..)")
 _BYTE_ORDER_MARK = "\ufeff"
 _LONGEST_CHARACTER_BYTES = 4
 """Longest UTF-8 character.
