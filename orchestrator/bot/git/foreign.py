@@ -242,13 +242,13 @@ _ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "\n": ""}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 # Whatever follows a `=` is a value: so no text is read twice.
 _VALUE = re.compile(
-    r'[ \t]*+(?:=((?:"(?:[^"\\\n]|\\[^\n]|\\\n)*+"?|\\[^\n]|\\\n|[^"\\\n#;])*+)(?:[#;][^\n]*+)?+)?+(?=\n|\Z)'
+    r'[ \t]*+(?>(?:=((?>(?:"(?>(?:[^"\\\n]|\\[^\n]|\\\n)*)"?|\\[^\n]|\\\n|[^"\\\n#;])*))(?>(?:[#;][^\n]*)?))?)(?=\n|\Z)'
 )
 _PIECE = re.compile(
-    r'"(?P<quoted>(?:[^"\\]|\\.)*+)"?+|(?P<blank>[ \t\r\f\v]++)|\\.|[^" \t\r\f\v\\]++|\\', re.DOTALL
+    r'"(?P<quoted>(?>(?:[^"\\]|\\.)*))"?+|(?P<blank>[ \t\r\f\v]++)|\\.|[^" \t\r\f\v\\]++|\\', re.DOTALL
 )
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
-_SECTION = re.compile(r'\[([A-Za-z0-9.-]*)(?:[ \t]+"((?:[^"\\\n]|\\.)*+)")?\]')
+_SECTION = re.compile(r'\[([A-Za-z0-9.-]*)(?:[ \t]+"((?>(?:[^"\\\n]|\\.)*))")?\]')
 
 
 def parse_settings(content: bytes) -> list[tuple[str, str]]:
