@@ -446,16 +446,17 @@ class MemoryClone(Clone):
         since = self._pushed_files if pushed and self._pushed_files is not None else self._start_files
         return _diff(since, self._wanted(touched, include_commands=include_commands)).encode()
 
-    def snapshot(
+    def snapshot(  # noqa: PLR0913  as the clone has it
         self,
         touched: set[str],
         message: str,
         *,
         include_commands: bool,
         find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+        redact: Callable[[str], str] = str,
         leave_out: Callable[[str], str | None] | None = None,
     ) -> Snapshot:
-        del find_secrets, leave_out
+        del find_secrets, redact, leave_out
         self._check()
         files = self._wanted(touched, include_commands=include_commands)
         if files == self._start_files:

@@ -105,10 +105,11 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     stamp: str,
     lease: Fence,
     find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+    redact: Callable[[str], str] = str,
 ) -> SavedWork:
     """Push all changes since the base, committed or not, to the task's hidden ref.
 
-    A file that adds a secret is left out and reported. The clone does not change.
+    A secret that a file adds is taken out, or the file is left out and reported. The clone does not change.
 
     Args:
         pages: information about the work, by plain names, at most 20 MiB together. They are public if the
@@ -120,6 +121,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         stamp: a unique text, such as the run and a number.
         lease: our claim on the task, which moves in the same push.
         find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
+        redact: removes secrets from a text.
 
     Raises:
         ClaimLostError: somebody else holds the task; nothing was pushed.
@@ -141,6 +143,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
             wip_subject(key),
             include_commands=include_commands,
             find_secrets=find_secrets,
+            redact=redact,
             leave_out=leave_out,
         )
 

@@ -432,6 +432,7 @@ class _Saving:
                 wip_subject(self._key),
                 include_commands=session.ledger.shell_used,
                 find_secrets=self._secrets,
+                redact=parts.guards.redactor.redact,
             )
             self.kept.write(self._key, files_to_keep(session.clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as failure:
@@ -454,6 +455,7 @@ class _Saving:
             saved_at=parts.clock.now(),
             stamp=parts.run,
             find_secrets=self._secrets,
+            redact=parts.guards.redactor.redact,
             lease=self.lease,
         )
         session.attempt.result.saved = saved.ref

@@ -20,15 +20,20 @@ from orchestrator.bot.git.branches import Branches, bundle_reference, fetch_prop
 from orchestrator.bot.git.folders import disarm
 from orchestrator.bot.git.hostgit import HostGit, name_paths, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
+    Difference,
+    TreeEntry,
     Trees,
     blobs_of,
+    changed_tree,
     commit_of,
     differences,
     identity_variables,
     pack_commit,
+    read_objects,
     recent_commits,
     tree_of,
     with_markers,
+    write_blob,
     write_tree,
 )
 from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
@@ -82,6 +87,7 @@ def clean_message(text: str) -> str:
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"
 # Only so many changed files are searched for secrets one by one. If there are more, none of them is kept.
+_FILE_MODES = frozenset({"100644", "100755"})
 _MOST_SEARCHED = 1000
 
 
@@ -281,38 +287,40 @@ class Clone:
         left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         return write_tree(self.git, index, doing=COMMITTING), left_out
 
-    def snapshot(
+    def snapshot(  # noqa: PLR0913  all but two are given by name
         self,
         touched: set[str],
         message: str,
         *,
         include_commands: bool,
         find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+        redact: Callable[[str], str] = str,
         leave_out: Callable[[str], str | None] | None = None,
     ) -> Snapshot:
         """Create a commit of all changes since the base, committed or not. Nothing else changes.
 
-        It is not a proposal: it is searched only for secrets, and a file that adds one is left out and
-        reported.
+        It is not a proposal: it is searched only for secrets. Of a file that adds one, the added lines are kept
+        without it; if that is not enough, the file is left out and reported.
 
         Args:
             touched: as for `commit`.
             include_commands: as for `commit`.
             find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
+            redact: removes secrets from a text.
             leave_out: returns why a path is left out, or None.
         """
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
         tree, unwanted = self._without(tree, leave_out) if leave_out else (tree, [])
-        tree, secret = self._without_secrets(tree, find_secrets)
+        tree, secret = self._without_secrets(tree, find_secrets, redact)
         named = tuple(sorted(left_out + unwanted + secret, key=lambda item: item.path))
         if tree == tree_of(self.git, self.start):
             return Snapshot(None, self.start, named)
         return Snapshot(commit_of(self.git, tree, [self.start], message), self.start, named)
 
     def _without_secrets(
-        self, tree: str, find_secrets: Callable[[str], list[str]]
+        self, tree: str, find_secrets: Callable[[str], list[str]], redact: Callable[[str], str]
     ) -> tuple[str, list[LeftOut]]:
-        """Return the tree without files that add a secret. If that is not enough, no change is left."""
+        """Return the tree without secrets, or without files that add one. If that is not enough, no change is left."""
 
         def adds_secrets(tree: str, *paths: str) -> bool:
             made = diff(self.git, self.start, tree, "--text", paths=paths)
@@ -322,7 +330,12 @@ class Clone:
         if not adds_secrets(whole):
             return whole, []
         left_out: list[LeftOut] = []
-        if len(differences(self.git, self.start, tree)) <= _MOST_SEARCHED:
+        changed = differences(self.git, self.start, tree)
+        if len(changed) <= _MOST_SEARCHED:
+            found = [one for one in changed if one.new is not None and adds_secrets(whole, one.path)]
+            clean = [new for one in found if (new := self._redacted(one, redact)) is not None]
+            index = self.index.with_name("index.redacted")
+            whole = changed_tree(self.git, whole, clean, index, doing=COMMITTING)
             tree, left_out = self._without(
                 whole, lambda path: "it holds a secret" if adds_secrets(whole, path) else None
             )
@@ -330,6 +343,23 @@ class Clone:
                 return tree, left_out
         empty, rest = self._without(tree, lambda _: "the change holds a secret")
         return empty, left_out + rest
+
+    def _redacted(self, change: Difference, redact: Callable[[str], str]) -> Difference | None:
+        """Return the change of a file in which the added lines are redacted; None for what is no text."""
+        entries = [entry for entry in (change.old, change.new) if entry is not None]
+        if change.new is None or any(entry.mode not in _FILE_MODES for entry in entries):
+            return None
+        *old, new = read_objects(self.git, [entry.object_id for entry in entries], doing=COMMITTING)
+        known = set(old[0].splitlines(keepends=True)) if old else set()
+        try:
+            lines = [
+                line if line in known else redact(line.decode("utf-8")).encode("utf-8")
+                for line in new.splitlines(keepends=True)
+            ]
+        except UnicodeDecodeError:
+            return None
+        blob = write_blob(self.git, b"".join(lines), doing=COMMITTING)
+        return Difference(change.path, change.new, TreeEntry(change.new.mode, blob))
 
     def _without(self, tree: str, reason: Callable[[str], str | None]) -> tuple[str, list[LeftOut]]:
         """Return the tree with the start's version of each path for which there is a reason."""

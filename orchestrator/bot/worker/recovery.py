@@ -311,6 +311,7 @@ class Recovery:
                 saved_at=self.clock.now(),
                 stamp=f"{run.id} recovered by {self.own_run}",
                 find_secrets=self._secrets,
+                redact=self.redactor.redact,
                 lease=lease,
             )
         except WorkspaceError as error:
@@ -335,7 +336,11 @@ class Recovery:
     ) -> None:
         try:
             made = clone.snapshot(
-                touched, wip_subject(key), include_commands=False, find_secrets=self._secrets
+                touched,
+                wip_subject(key),
+                include_commands=False,
+                find_secrets=self._secrets,
+                redact=self.redactor.redact,
             )
             self.kept.write(key, files_to_keep(clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as error:

@@ -171,6 +171,23 @@ def test_a_file_with_a_secret_stays_here(source: Path, tmp_path: Path) -> None:
     assert "hunter2" not in git(source, "log", "-p", "--text", REF)
 
 
+def test_the_rest_of_a_file_with_a_secret_is_saved(source: Path, tmp_path: Path) -> None:
+    with clone(source, tmp_path / "runs") as opened:
+        write(
+            opened.tree,
+            {"src/calc.py": "work = 1\nkey = 'hunter2'\nmore = 2\n", "d/b.bin": b"\0\xffhunter2\n"},
+        )
+        saved = save(
+            opened,
+            {"src/calc.py", "d/b.bin"},
+            find_secrets=find_word,
+            redact=lambda text: text.replace("hunter2", "[redacted]"),
+        )
+        assert saved.left_out == (LeftOut("d/b.bin", "it holds a secret"),)
+    assert git(source, "show", f"{REF}^:src/calc.py") == "work = 1\nkey = '[redacted]'\nmore = 2"
+    assert "hunter2" not in git(source, "log", "-p", "--text", REF)
+
+
 def test_a_secret_that_no_file_alone_has_keeps_all_of_them_here(source: Path, tmp_path: Path) -> None:
     def together(made: str) -> list[str]:
         return ["both"] if "+one" in made and "+two" in made else []
