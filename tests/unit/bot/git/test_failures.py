@@ -326,8 +326,8 @@ def test_git_and_what_it_started_end_with_the_stop_of_the_run(
     deaf_git: DeafGit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", deaf_git.path)
-    stop, place = threading.Event(), tmp_path.as_uri()
-    remote = Remote(place, place, "file", "", lambda: None, tmp_path, stop.is_set)
+    stop, place = threading.Event(), "https://git.example.com/calc"
+    remote = Remote(place, place, "https", "git.example.com", lambda: None, cancelled=stop.is_set)
     both = [Waiting(tmp_path, stop), Waiting(tmp_path, stop, remote)]
     for waiting in both:
         waiting.start()
