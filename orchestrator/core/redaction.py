@@ -94,6 +94,10 @@ _LONG_USER_CHARS = 20
 _PARAMETER = re.compile(r"[?&]([A-Za-z0-9_.~-]{1,64})=([^&#\s\"'<>]{1,4096})")
 _NAMED = re.compile(r"(-{0,2}[A-Za-z0-9_.-]{1,80})(?:=|:[ \t]*+(?!//))")
 """A flag, a variable or a header before its value."""
+_LONG_WORD = re.compile(r"[A-Za-z0-9_+/=~.-]{20,1024}")
+_MIN_DISTINCT = 8
+_MIN_CHANGES = 5
+_CHANGE = re.compile(rb"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9]|[a-z][A-Z0-9])|[0-9](?=[A-Za-z])")
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
 _KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")
 
@@ -186,7 +190,7 @@ def parts_of_setting(name: str, pieces: Sequence[SettingPiece]) -> list[str]:
         if not piece.is_default:
             run += piece.text
             continue
-        found += parts_to_hide(name, run)
+        found += (*parts_to_hide(name, run), *_made_words(run))
         if is_secret_name(name):
             found += _parts_of_header(name, run)
         run = ""
@@ -246,6 +250,20 @@ class SettingPiece(NamedTuple):
     text: str
     variable: str = ""
     is_default: bool = False
+
+
+def _made_words(text: str) -> Iterator[str]:
+    """Yield the long words of a setting that a program made at random, such as a key: no name looks like them."""
+    for match in _LONG_WORD.finditer(text):
+        word = match[0]
+        kinds = (str.islower, str.isupper, str.isdigit)
+        if looks_random(word.encode()) and all(any(map(kind, word)) for kind in kinds):
+            yield word
+
+
+def looks_random(text: bytes) -> bool:
+    """Return whether small letters, capitals and digits alternate more than in names and numbers."""
+    return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
 
 
 def _identifies(value: str) -> bool:

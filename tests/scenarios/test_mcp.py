@@ -118,7 +118,8 @@ def test_a_ticket_is_read_in_a_conversation_and_in_its_replay(
     assert KEY not in json.dumps(stage.events())
 
     servers.path.unlink()
-    again = stage.command("ask", "--model", f"replay:{done.result['run']}", "--json", "What is issue 7?")
+    replay = ["--model", f"replay:{done.result['run']}", "--profile", "assistant"]
+    again = stage.command("ask", *replay, "--json", "What is issue 7?")
     assert again.result["answer"] == "It subtracts.", again.err
     outputs = [[one["output"] for one in stage.events(run) if one["type"] == "ToolCallEnded"]
                for run in (done.result["run"], again.result["run"])]  # fmt: skip

@@ -10,7 +10,7 @@ from enum import Enum, StrEnum
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
-from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
+from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT, looks_random
 from orchestrator.engine.policy.secret_values import ValueIndex, merged_spans, spans_in_parts
 
 _WORD = re.compile(rb"[A-Za-z]{3,24}")
@@ -233,9 +233,6 @@ RUN_CHARS = 16
 
 _CONTEXT_BYTES = 80
 _LONGEST_WORD_CHARS = 24
-_MIN_DISTINCT = 8
-_MIN_CHANGES = 5
-_CHANGE = re.compile(rb"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9]|[a-z][A-Z0-9])|[0-9](?=[A-Za-z])")
 # The characters of tokens, without and with those that separate their parts.
 _TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUN_MAP = bytes(97 if byte in _TOKEN else 32 for byte in range(256))
@@ -433,11 +430,6 @@ def _has_more_than_words(text: bytes) -> bool:
     return any(len(part) > _LONGEST_WORD_CHARS for part in re.split(rb"[._-]", text))
 
 
-def _looks_random(text: bytes) -> bool:
-    """Return whether small letters, capitals and digits alternate more than in names and numbers."""
-    return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
-
-
 _Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes, bool]
 
 
@@ -483,7 +475,7 @@ def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterat
             secret = match[regex.groups]
             if looks is _Looks.MORE_THAN_WORDS and not _has_more_than_words(secret):
                 continue
-            if looks is _Looks.RANDOM and not _looks_random(secret):
+            if looks is _Looks.RANDOM and not looks_random(secret):
                 continue
             yield match.span(regex.groups)
 

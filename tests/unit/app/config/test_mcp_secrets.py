@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 V = "q7Zr2VbN9xKp4TmW"
 """A value that only its place can make a secret: it has no form of a credential."""
 W = "swordfish-of-mine"
+MADE = "tk_" + "9f3kQ2mVw8ZrT5xB" * 2
+"""A value that its form alone makes a secret."""
 PEM = f"-----BEGIN EC PRIVATE KEY-----\n{V * 4}\n-----END EC PRIVATE KEY-----"
 
 
@@ -84,6 +86,10 @@ SECRETS: list[tuple[dict[str, Any], dict[str, str], str]] = [
     # Forms, whatever the name is.
     (variable("DATABASE", f"postgres://app:{V}@db/app"), {}, V),
     (variable("CONFIG", PEM), {}, PEM),
+    (header("X-Ticket", MADE), {}, MADE),
+    (variable("TICKETS", MADE), {}, MADE),
+    (variable("TICKETS", "${TICKETS}"), {"TICKETS": MADE}, MADE),
+    (arguments("serve", MADE), {}, MADE),
     (variable("PLACE", f"https://a.example/x?api_key={V}"), {}, V),
     (variable("PLACE", f"https://a.example/x?region=eu&sig={V}&v=1"), {}, V),
     ({"url": f"https://a.example/mcp?token={V}"}, {}, V),
@@ -101,6 +107,10 @@ SECRETS: list[tuple[dict[str, Any], dict[str, str], str]] = [
 
 ORDINARY: list[tuple[dict[str, Any], dict[str, str], str]] = [
     (header("Accept", "application/json"), {}, "application/json"),
+    (header("Accept", "application/vnd.github.v3+json"), {}, "application/vnd.github.v3+json"),
+    (header("X-Model", "claude-sonnet-4-5-20250929"), {}, "claude-sonnet-4-5-20250929"),
+    (header("X-Client", "PullwrightClientForPython311"), {}, "PullwrightClientForPython311"),
+    (header("X-Ticket", f"${{TICKET:-{MADE}}}"), {}, MADE),
     (header("Accept", "application/json, text/event-stream"), {}, "text/event-stream"),
     (header("Accept-Language", "en-US,en;q=0.9"), {}, "en-US,en;q=0.9"),
     (header("Accept-Encoding", "gzip, deflate"), {}, "gzip, deflate"),
