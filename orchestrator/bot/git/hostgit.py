@@ -395,6 +395,10 @@ class HostGit:
             raise WorkspaceError("git has no repository here")
         return self._git_dir
 
+    def require_program(self) -> None:
+        """Raise `GitMissingError` if there is no git on this machine."""
+        _find_git(self._environment(None)["PATH"])
+
     def without_tree(self) -> HostGit:
         """Return git for the same objects, without the working tree."""
         return HostGit(self.folder, self._git_dir, foreign=self._foreign)

@@ -142,6 +142,7 @@ class LocalRepository:
                 f"{path} belongs to another user, so git does not trust it; run as its owner"
             )
         self._git = HostGit(folder, found.git_dir, foreign=found)
+        self._git.require_program()
         self._doing = f"cannot read {path}"
         self._seen_heads: set[str] = set()
         # The folder of a commit from which the last file was read.
