@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.forge.base import Comment, Permission, PullRequestState
-from orchestrator.core.errors import ForgeNotFoundError, ForgeUnavailableError
+from orchestrator.bot.cycle.tasks import issue_of, key_of
+from orchestrator.bot.forge.base import Comment, Issue, Permission, PullRequestState
+from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.memory_forge import MemoryForge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from orchestrator.bot.forge.base import Issue, Proposal, PullRequest
+    from orchestrator.bot.forge.base import Proposal, PullRequest
     from tests.doubles.memory_git import MemoryRemote, Wire
 
 WRITER = "ada"
+_STRANGERS = 1000
+"""The number of the first issue of a stranger."""
 _OURS = "<!-- pullwright:comment -->"
 
 
@@ -25,6 +28,8 @@ class WorldForge(MemoryForge):
 
     Attributes:
         now: returns the present time, at which everything happens.
+        locked: issues on which nobody may write.
+        unprocessable: tasks, by number, whose pull request is refused.
     """
 
     def __init__(self, server: MemoryRemote, now: Callable[[], datetime], clone_url: str) -> None:
@@ -35,9 +40,29 @@ class WorldForge(MemoryForge):
             {WRITER: Permission.WRITE, "eve": Permission.READ},
         )
         self.now = now
+        self.locked: set[int] = set()
+        self.unprocessable: set[int] = set()
         self._ids = 0
 
+    def add_strangers(self, count: int, label: str) -> None:
+        """Open issues with a label from somebody who may not ask for work."""
+        for number in range(_STRANGERS, _STRANGERS + count):
+            title, url = f"Wish {number}", self._url(number)
+            self._issues[number] = Issue(number, title, "Please.", True, (label,), "eve", url, self.now())
+            self._labelled[number, label] = "eve", self.now()
+
+    def _new_number(self) -> int:
+        known = (*self._issues, *self._pulls)
+        return 1 + max((number for number in known if number < _STRANGERS), default=0)
+
+    def _require(self, number: int) -> None:
+        if number in self.locked:
+            raise ForgePermissionError(f"issue #{number} is locked")
+        super()._require(number)
+
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        if (issue_of(key_of(proposal.branch)) or 0) in self.unprocessable:
+            raise ForgeError("GitHub refuses the request (422: Validation Failed)")
         pull, created = super().ensure_pull_request(proposal)
         pull = self._pulls[pull.number] = replace(pull, author=self.own_login() or "", updated_at=self.now())
         return pull, created
@@ -72,6 +97,12 @@ class WorldForge(MemoryForge):
             return there[key].url
         super().ensure_comment(number, key, f"{body}\n\n{_OURS}" if body.strip() else "")
         return self._addressed(number, key)
+
+    def comments(self, number: int) -> list[Comment]:
+        return list(self._comments.get(number, {}).values())
+
+    def labelled_by(self, number: int, label: str) -> str | None:
+        return self._labelled.get((number, label), (None, None))[0]
 
     def say(self, number: int, author: str, body: str) -> None:
         """A person comments."""
@@ -127,11 +158,11 @@ class FarForge:
             def do() -> Any:
                 try:
                     return method(*arguments)
-                except ForgeNotFoundError as error:
+                except ForgeError as error:
                     return error
 
             found = self._wire.request(f"forge {name}", do, fail)
-            if isinstance(found, ForgeNotFoundError):
+            if isinstance(found, ForgeError):
                 raise found
             return found
 

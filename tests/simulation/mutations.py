@@ -152,6 +152,21 @@ def _takes_all_again(parts: CycleParts) -> CycleParts:
     return parts
 
 
+class _Curious(_Over):
+    """Asks for the same issue again and again."""
+
+    def open_issues(self, label: str) -> Any:
+        for _ in range(200):
+            self._under.issue(1)
+        return self._under.open_issues(label)
+
+
+def _asks_much(parts: CycleParts) -> CycleParts:
+    tasks: Any = parts.tasks
+    tasks.forge = _Curious(tasks.forge)
+    return parts
+
+
 class _Faulty(_Over):
     """Has a defect."""
 
@@ -200,6 +215,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a task that was given up is taken again": Mutation(
         invariants.AT_REST, _broken(_takes_all_again), Plan((Task(1, gives_up=True),))
     ),
+    "an issue is read again and again": Mutation(invariants.BOUNDED, _broken(_asks_much), Plan((Task(1),))),
     "a step has a defect": Mutation(
         invariants.NO_DEFECT,
         _broken(lambda parts: replace(parts, tasks=_Faulty(parts.tasks))),

@@ -26,6 +26,8 @@ class Task:
         kills: whether the process that works on it is ended by the system, each time, at the model's first reply.
         refused: whether the server refuses each branch that has its files.
         gives_up: whether the model finishes without a change.
+        locked: whether nobody may write on its issue.
+        unprocessable: whether the forge refuses its pull request (422).
     """
 
     steps: int = 2
@@ -33,6 +35,14 @@ class Task:
     kills: bool = False
     refused: bool = False
     gives_up: bool = False
+    locked: bool = False
+    unprocessable: bool = False
+
+    @property
+    def can_be_done(self) -> bool:
+        """Whether a pull request can come of it without a person."""
+        ends = self.kills or self.refused or self.gives_up or self.unprocessable
+        return not (ends or (self.asks and self.locked))
 
 
 class Kind(StrEnum):
@@ -114,6 +124,7 @@ class Plan:
         pace: decides how long requests take, and so who comes first.
         flags: options of all workers, besides those that every world has.
         cycles: the most cycles of each start of the program; None for as many as there are.
+        strangers: so many older issues have the label from somebody who may not ask for work.
     """
 
     tasks: tuple[Task, ...] = (Task(2),)
@@ -123,6 +134,7 @@ class Plan:
     pace: int = 0
     flags: tuple[tuple[str, Any], ...] = ()
     cycles: int | None = None
+    strangers: int = 0
 
 
 # Where things go wrong, with how often each place is chosen, and how late.

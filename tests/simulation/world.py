@@ -6,6 +6,7 @@ import asyncio
 import random
 import resource
 import tempfile
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -177,6 +178,7 @@ class World:
         self.struck: list[Incident] = []
         self._pending = [(incident, [incident.nth]) for incident in plan.incidents]
         self._earlier: dict[str, tuple[Any, Any]] = {}
+        self.requests: Counter[str] = Counter()
         self.paid: list[Paid] = []
         self.ended: list[Ended] = []
         self.people: set[int] = set()
@@ -261,6 +263,9 @@ class World:
         files = {"README.md": b"# Many\n"}
         self.base = base = self.server.commit(files, [], "Ada <ada@example.com>", "First\n", objects)
         self.server.refs["refs/heads/main"] = base
+        self.forge.add_strangers(self.plan.strangers, LABEL)
+        self.forge.locked = {number for number, task in enumerate(self.plan.tasks, 1) if task.locked}
+        self.forge.unprocessable = {n for n, task in enumerate(self.plan.tasks, 1) if task.unprocessable}
         for number, task in enumerate(self.plan.tasks, 1):
             labels = (LABEL,)
             self.forge.add_issue(f"Task {number}", f"Do task {number}: {task.steps} steps.", author=WRITER, labels=labels)  # fmt: skip
@@ -462,6 +467,7 @@ class Life:
     def request(self, what: str, do: Callable[[], T], fail: Callable[[], T]) -> T:
         """Send a request over a line on which everything happens that a plan says."""
         self.check()
+        self.world.requests[self.run_id] += 1
         fate = self.world.fate(what)
         self._before(fate)
         self._sleep(1800.0 if fate is Kind.SLOW else self.world.pace.uniform(0.05, 0.5))

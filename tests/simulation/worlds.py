@@ -83,6 +83,18 @@ KNOWN: dict[str, KnownFault] = {
         invariants.SERVED,
         Plan((Task(1, refused=True), Task(1)), (0,), cycles=1),
     ),
+    "a pull request that the forge does not process": KnownFault(
+        3,
+        "it is tried again for ever, and the task behind it waits",
+        invariants.SERVED,
+        Plan((Task(1, unprocessable=True), Task(1)), (0,), cycles=1),
+    ),
+    "many issues that nobody authorised": KnownFault(
+        3,
+        "each costs two requests at each look, without a cap",
+        invariants.BOUNDED,
+        Plan((Task(1),), (0,), strangers=100),
+    ),
     "a dead run behind many newer ones": KnownFault(
         4,
         "it is not found, and its work is paid again",
