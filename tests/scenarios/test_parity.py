@@ -261,7 +261,7 @@ async def test_error_recovery(vendor: Vendor, tmp_path: Path) -> None:
         missing, unknown, conflict, done = game.results(-1)
     assert (tmp_path / "calc.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert "clac.py" in missing.text
-    assert "no_such_tool" in unknown.text
+    assert "no tool of this name" in unknown.text
     assert "return a - b" in conflict.text, "the nearest lines are shown"
     said = [told.is_error for told in (missing, unknown, conflict, done)]
     assert said == ([None] * 4 if vendor is OPENAI else [True, True, True, False])

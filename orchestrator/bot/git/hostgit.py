@@ -395,6 +395,11 @@ class HostGit:
             raise WorkspaceError("git has no repository here")
         return self._git_dir
 
+    @property
+    def object_folder(self) -> Path:
+        """The folder of the objects, which several working trees may share."""
+        return (self.git_dir if self._foreign is None else self._foreign.common) / "objects"
+
     def require_program(self) -> None:
         """Raise `GitMissingError` if there is no git on this machine."""
         _find_git(self._environment(None)["PATH"])

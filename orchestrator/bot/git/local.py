@@ -331,11 +331,6 @@ class RepositoryHistory:
         sums = [sum(int(one[place]) for one in counts if one[place].isdigit()) for place in (0, 1)]
         return len(counts), sums[0], sums[1]
 
-    def object_folder(self) -> Path:
-        """Return the folder of the objects, even if several working trees share it."""
-        found = self.git.run("rev-parse", "--git-path", "objects", doing=_READING)
-        return (self.git.folder / os.fsdecode(found.removesuffix(b"\n"))).resolve()
-
     def copy_tree(self, tree: str, target: HostGit) -> None:
         """Copy a tree with its content into another repository, without commits or names."""
         named = self.git.run("rev-list", "--objects", "--no-object-names", tree, doing=_COPYING)
@@ -345,7 +340,7 @@ class RepositoryHistory:
             *("pack-objects", "--quiet", str(target.git_dir / "objects" / "pack" / "pack")),
             doing=_COPYING,
             stdin=named,
-            variables=alternates([self.object_folder()]),
+            variables=alternates([self.git.object_folder]),
         )
 
     def object_format(self) -> IdKind:
