@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import zlib
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ProviderError
+from orchestrator.core.messages import Message
+from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.listing import read_list
-from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, HttpModel
 from tests.doubles.sse_server import Answer, SseServer
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ pytestmark = pytest.mark.timeout(300)  # one process unpacks all of them, on how
 
 _BLOCK_BYTES = 2**20
 _BLOCKS = 140
+_EVENTS = 20_000
 _PEAK_BYTES = 220 * 2**20  # of the whole process; one that only imports what is needed has about 60
 
 _CHUNK = b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n'
@@ -127,6 +133,29 @@ def test_a_decompression_bomb_is_not_unpacked(number: int, outcomes: list[tuple[
     elif status == 200:
         assert "ProviderError" in said
         assert "bytes; the rest was not read" in said
+
+
+async def test_a_reply_that_unpacks_to_many_events_can_be_cancelled() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    body = packer.compress(_CHUNK % b"a" * _EVENTS) + packer.flush()
+    headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
+    seen = 0
+
+    async def read() -> None:
+        nonlocal seen
+        async for _ in model.stream(Request("", (Message.user("Hello"),))):
+            if not seen:
+                asyncio.get_running_loop().call_soon(reading.cancel)
+            seen += 1
+
+    with SseServer([Answer((body,), headers=headers)]) as server:
+        wire = ChatWire.at(server.url, "m")
+        model = HttpModel("m", wire, api_key=None, clock=ManualClock(), random=lambda: 0.0)
+        reading = asyncio.create_task(read())
+        await asyncio.wait({reading})
+        await model.aclose()
+    assert reading.cancelled()
+    assert 0 < seen < _EVENTS / 2
 
 
 def test_a_list_of_models_is_bounded_too() -> None:
