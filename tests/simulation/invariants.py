@@ -12,7 +12,7 @@ from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.earlier import SESSION_PAGE
 from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.forge.base import PullRequestState
-from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_STARTS, Kind
+from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_STARTS, Act, Kind
 
 if TYPE_CHECKING:
     from tests.doubles.memory_git import Move
@@ -170,8 +170,10 @@ def _check_caps(world: World) -> list[str]:
             if runs.count(run) > most
         ]
     if most := flags.get("max_rounds_per_task"):
-        # What a machine spent is known to nobody if it was lost with its disk, or could not write it down.
+        # What a machine spent is known to nobody if it was lost with its disk, or could not write it down; and the
+        # cost of a run does not count for the task whose claim a person gave to another, or forgot.
         gone = any(incident.kind in {Kind.LOST, Kind.FULL} for incident in world.struck)
+        gone |= any(deed.act in {Act.RELEASE, Act.FORGET} for deed in world.plan.deeds)
         for number in range(1, len(world.plan.tasks) + 1):
             count = sum(paid.task == number for paid in world.paid)
             if count > most and not gone:

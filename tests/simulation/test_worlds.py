@@ -5,6 +5,8 @@ A failure names its seed: `python -m tests.simulation SEED` tells the world's st
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.simulation.mutations import MUTATIONS
@@ -83,19 +85,25 @@ def test_a_known_fault(request: pytest.FixtureRequest, name: str) -> None:
     assert not any(line.startswith(known.breaks) for line in found), found
 
 
+@cache
+def sound(plan: Plan) -> list[str]:
+    """Return what does not hold in a world of the program as it is."""
+    return live(plan)[1]
+
+
 @pytest.mark.parametrize("name", list(MUTATIONS))
 def test_each_sentence_fails_for_a_program_that_breaks_it(name: str) -> None:
     mutation = MUTATIONS[name]
-    assert live(mutation.plan)[1] == []
+    assert sound(mutation.plan) == []
     found = live(mutation.plan, mutation.program)[1]
     assert any(line.startswith(mutation.breaks) for line in found), found
 
 
 def test_the_same_plan_is_the_same_world() -> None:
-    for seed in (3, 12, 40):
-        first, second = (live(draw(seed))[0] for _ in range(2))
-        assert first.trace == second.trace
-        assert first.counts == second.counts
+    first, second = (live(draw(12))[0] for _ in range(2))
+    assert first.struck
+    assert first.trace == second.trace
+    assert first.counts == second.counts
 
 
 def test_a_failure_shrinks() -> None:

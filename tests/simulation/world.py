@@ -23,6 +23,7 @@ from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source, kept_work, lease_times
 from orchestrator.bot.coordination.budget import CycleBudget, RepositoryLedger
+from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Assignment, Stop
@@ -289,7 +290,11 @@ class World:
         idle = 0
         last = max((deed.minutes for deed in self.plan.deeds), default=0.0) * 60.0
         thread.sleep(self.pace.uniform(0.0, 60.0))
-        while idle < _QUIET_STARTS and self.starts < MOST_STARTS and not self.is_endless:
+        while (
+            idle < (_QUIET_STARTS if self._is_claimed() else 1)
+            and self.starts < MOST_STARTS
+            and not self.is_endless
+        ):
             before = self._state()
             life = Life(self, self.machine(number), thread)
             self.lives[thread] = life
@@ -304,6 +309,11 @@ class World:
             self._answer()
             rest = _LONG_REST_SECONDS if is_idle or is_full else _REST_SECONDS
             thread.sleep(rest + self.pace.uniform(0.0, 60.0))
+
+    def _is_claimed(self) -> bool:
+        """Return whether a claim is held: its holder may be dead, and then it is free only later."""
+        claims = (commit for ref, commit in self.server.refs.items() if ref.startswith(CLAIMS))
+        return any('"state": "held"' in self.server.message(commit) for commit in claims)
 
     def _state(self) -> tuple[int, ...]:
         """Return what changes whenever something happens that could matter to a worker."""
