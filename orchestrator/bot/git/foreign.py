@@ -22,14 +22,14 @@ from orchestrator.core.errors import WorkspaceError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.core.confined import Entry
-
 _REPOSITORY = ".git"
 _POINTER = b"gitdir:"
 """The beginning of a `.git` that is a file: https://git-scm.com/docs/gitrepository-layout."""
 _COMMON = "commondir"
 _MOST_SMALL_BYTES = 10_000
 _MOST_CONFIG_BYTES = 1_000_000
+_MOST_FOLDERS = 1_000
+"""Number of folders that a git directory may reach by links and lenders."""
 
 _SHARED = ("objects", "refs", "packed-refs", "reftable", "logs", "shallow", "worktrees")
 """What a view takes from the repository: https://git-scm.com/docs/gitrepository-layout."""
@@ -170,21 +170,62 @@ def refuse_special_files(start: Path, *, upwards: bool = False) -> None:
 
 
 def _read_by_name(git_dir: Path) -> Iterator[tuple[Path, int]]:
-    """Yield what git opens in a git directory, and in the one that it shares with others, with the mode."""
-    if not git_dir.is_dir():
-        with suppress(FileNotFoundError):
-            yield git_dir, git_dir.stat().st_mode
-        return
-    with ConfinedFolder(git_dir) as opened:
-        for path, entry in opened.walk(enters=_is_entered, on_error=lambda _path, _error: None):
-            place = git_dir / path
-            if not entry.is_link:
-                yield place, entry.mode
-            elif place.exists():
-                yield place, place.stat().st_mode
-        shared = opened.beginning(_COMMON, _MOST_SMALL_BYTES) if opened.is_file(_COMMON) else b""
-    if shared and (common := (git_dir / os.fsdecode(shared.strip())).resolve()) != git_dir:
-        yield from _read_by_name(common) if not (common / _COMMON).exists() else ()
+    """Yield what git opens in a git directory, in the one that it shares with others, and in those that lend objects.
+
+    Each comes with its mode. Links are followed, as git follows them.
+    """
+    waiting, known = [(git_dir, "")], set[tuple[int, int]]()
+    while waiting:
+        place, name = waiting.pop()
+        with suppress(FileNotFoundError, NotADirectoryError) if place == git_dir else suppress(OSError):
+            status = place.stat()
+            yield place, status.st_mode
+            if not stat.S_ISDIR(status.st_mode) or (status.st_dev, status.st_ino) in known:
+                continue
+            known.add((status.st_dev, status.st_ino))
+            if len(known) > _MOST_FOLDERS:
+                raise WorkspaceError(f"{git_dir} has links to more than {_MOST_FOLDERS} folders: remove some")
+            with ConfinedFolder(place.resolve()) as opened:
+                yield from _listed(place, name, opened, waiting)
+                if name in {"", "objects"}:
+                    waiting += _lenders(place / "objects" if not name else place, opened, name)
+                if not name and opened.is_file(_COMMON):
+                    shared = os.fsdecode(opened.beginning(_COMMON, _MOST_SMALL_BYTES).strip())
+                    waiting.append(((place / shared).resolve(), ""))
+
+
+def _listed(
+    place: Path, name: str, opened: ConfinedFolder, waiting: list[tuple[Path, str]]
+) -> Iterator[tuple[Path, int]]:
+    """Yield what is in a folder and is no link. Links that git follows are added to those that wait for their turn.
+
+    Args:
+        name: the place of the folder in a git directory.
+    """
+
+    def inside(path: str) -> str:
+        return f"{name}/{path}" if name else path
+
+    walked = opened.walk(
+        enters=lambda path, _entry: _is_entered(inside(path)), on_error=lambda _path, _error: None
+    )
+    for path, entry in walked:
+        if not entry.is_link:
+            yield place / path, entry.mode
+        elif not (place / path).is_dir():
+            waiting.append((place / path, inside(path)))
+        elif _is_entered(inside(path)):
+            waiting.append(((place / path).resolve(), inside(path)))
+
+
+def _lenders(objects: Path, opened: ConfinedFolder, name: str) -> list[tuple[Path, str]]:
+    """Return the folders that lend objects to a folder of objects: https://git-scm.com/docs/gitrepository-layout."""
+    file = "info/alternates" if name else "objects/info/alternates"
+    if not opened.is_file(file):
+        return []
+    lines = os.fsdecode(opened.beginning(file, _MOST_CONFIG_BYTES)).split("\n")
+    named = (line.strip('"') for line in lines if line and not line.startswith("#") and "\0" not in line)
+    return [(objects / line, "objects") for line in named]
 
 
 def _git_dir_in(folder: Path) -> Path | None:
@@ -204,11 +245,14 @@ def _git_dir_in(folder: Path) -> Path | None:
     return folder if is_bare else None
 
 
-def _is_entered(path: str, _entry: Entry) -> bool:
-    """Return whether git opens files of a folder in the git directory by names that are no digests."""
-    return path in {"info", "objects", "objects/info", "objects/pack", "worktrees"} or path.startswith(
-        ("refs", "worktrees/")
-    )
+def _is_entered(path: str) -> bool:
+    """Return whether git opens files of a folder in the git directory."""
+    first, _, rest = path.partition("/")
+    if first == "objects":
+        second = rest.partition("/")[0]
+        # A folder of loose objects has the first two digits of their names.
+        return second in {"", "info", "pack"} or len(second) == len("ff")
+    return first in {"info", "refs", "worktrees"}
 
 
 def settings_of(found: FoundRepository) -> list[tuple[str, str]]:

@@ -217,6 +217,10 @@ class LocalRepository:
         if path not in listed or not listed[path][0].startswith("100"):
             return None
         _, _, blob, size = listed[path]
+        if not size.isdecimal():  # git says `BAD`
+            raise WorkspaceError(
+                f"the content of {path} is not in {self.path}: the repository is partial or damaged"
+            )
         if int(size) > _MOST_FILE_BYTES:
             raise WorkspaceError(f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes")
         return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")

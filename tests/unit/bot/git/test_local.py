@@ -61,6 +61,25 @@ def test_git_is_not_asked_where_it_would_wait(repository: LocalRepository, path:
             ask(top)
 
 
+@pytest.mark.parametrize("place", ["objects/{head}", "lent/info/alternates", "lent/pack/x.idx", "linked/v1"])
+def test_what_git_reaches_by_links_and_lenders_is_looked_at_too(source: Path, place: str) -> None:
+    """A loose object; folders that lend objects, one of them in a circle; a folder behind a link."""
+    git_dir, head = source / ".git", git(source, "rev-parse", "HEAD")
+    (git_dir / "objects/info/alternates").write_text("# lenders\n../../lent\n.\n/nowhere\n/\n" + "x" * 9_999)
+    (git_dir / "refs/heads/loop").symlink_to("loop")
+    (git_dir / "refs/tags").rmdir()
+    (git_dir / "refs/tags").symlink_to("../../linked")
+    pipe = (git_dir if "head" in place else source) / place.format(head=f"{head[:2]}/{head[2:]}")
+    pipe.parent.mkdir(parents=True, exist_ok=True)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    for ask in (locate, LocalRepository):
+        with pytest.raises(WorkspaceError, match=f"{pipe.name} is a named pipe, and git would wait for it"):
+            ask(source)
+    pipe.unlink()
+    assert locate(source).is_repository
+
+
 def test_git_goes_on_further_up_where_a_git_folder_is_empty(source: Path) -> None:
     (source / "src" / ".git").mkdir()
     (source / ".git" / "index").unlink(missing_ok=True)
