@@ -42,6 +42,8 @@ _GLUED = re.compile(
 )
 """Endings of words that are written without a separator: `PGPASSWORD`, `TS_AUTHKEY`."""
 
+_PASSWORDS = _words("pwd passphrase pass authorization")
+
 _SECRET_PAIRS = (
     _pairs("connection", "string")
     | _pairs("conn", "string str")
@@ -94,6 +96,11 @@ _LONG_USER_CHARS = 20
 _PARAMETER = re.compile(r"[?&]([A-Za-z0-9_.~-]{1,64})=([^&#\s\"'<>]{1,4096})")
 _NAMED = re.compile(r"(-{0,2}[A-Za-z0-9_.-]{1,80})(?:=|:[ \t]*+(?!//))")
 """A flag, a variable or a header before its value."""
+_NAMED_INSIDE = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?:(-{0,2}[A-Za-z0-9_.-]{1,80})(?:=|:[ \t]++|[\"']:[ \t]*+)|(--[A-Za-z0-9_.-]{1,80})[ \t]++)"
+    r"(?>(?i:bearer|basic|token)[ \t]++|)[\"']?+([^\s;,&\"'<>${}()-][^\s;,&\"'<>${}()]{7,4095}+)"
+)
+"""A flag, a variable or a header with its value, inside of a longer text: `--password VALUE`, `Pwd=VALUE;`."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/=~.-]{20,1024}")
 _MIN_DISTINCT = 8
 _MIN_CHANGES = 5
@@ -120,6 +127,8 @@ Redacting them would damage ordinary text.
 """
 _PLACE = re.compile(r"(?:https?:/|~|\.{1,2})?(?:/[a-z._:-]{0,32}[0-9]{0,5}){1,40}", re.IGNORECASE)
 """A path or an address made of words: the location of a secret, not the secret."""
+_NO_WORD = re.compile(r"[A-Za-z]{20}")
+"""More letters than the names of folders have."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -142,19 +151,21 @@ def is_secret_name(name: str) -> bool:
 def is_secret(name: str, value: str) -> bool:
     """Return whether a variable is a secret, by its name or by the form of its value.
 
-    The forms are a key file, a URL with a user, and a URL with a secret among its parameters.
+    The forms are a key file, a URL with a user, a URL with a secret among its parameters, and a text with the
+    name of a secret in front of its value.
     """
     if is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE)):
         return True
-    return any(True for _ in _secret_parameters(value))
+    parts = (*_secret_parameters(value), *_secrets_inside(name, value))
+    return not all(is_ordinary(part) and is_ordinary(unquote(part)) for part in parts)
 
 
 def parts_to_hide(name: str, value: str) -> list[str]:
     """Return the parts of a variable's value that must not appear in any text.
 
     These are the whole value of a secret, unless it is an ordinary word that texts contain anyway; the password
-    and the secret parameters in a URL, both encoded and decoded; and the value of each header in a list of HTTP
-    headers.
+    and the secret parameters in a URL, both encoded and decoded; what stands behind the name of a secret, as in a
+    command line or a connection string; and the value of each header in a list of HTTP headers.
     """
     text = value.strip()
     found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
@@ -168,7 +179,7 @@ def parts_to_hide(name: str, value: str) -> list[str]:
         user, password = match.groups()
         part = password or (user if len(user) >= _LONG_USER_CHARS else "")
         found += [form for form in (part, unquote(part)) if not is_ordinary(form)]
-    for part in _secret_parameters(text):
+    for part in (*_secret_parameters(text), *_secrets_inside(name, text)):
         found += [form for form in (part, unquote(part)) if not is_ordinary(form)]
     return list(dict.fromkeys(found))
 
@@ -276,13 +287,32 @@ def _secret_parameters(text: str) -> Iterator[str]:
     """Yield the values of the secret parameters of the URLs in a text: `?api_key=...`, `&sig=...`."""
     for match in _PARAMETER.finditer(text):
         name = match[1].lower()
-        if (name in _SIGNATURES or is_secret_name(match[1])) and _identifies(match[2]):
+        is_named = name in _SIGNATURES or is_secret_name(match[1])
+        if is_named and (_is_named_secret(match[1]) or _identifies(match[2])):
             yield match[2]
+
+
+def _secrets_inside(name: str, text: str) -> Iterator[str]:
+    """Yield what stands behind the name of a secret in the value of a variable: `--password VALUE`, `Pwd=VALUE;`."""
+    if name.startswith("BASH_FUNC_"):  # a function is a program, and its words are ordinary
+        return
+    for match in _NAMED_INSIDE.finditer(text):
+        label = match[1] or match[2]
+        is_password = label in {"Pwd", "pwd"}  # in a connection string; the shell's folder is PWD
+        if is_password or (is_secret_name(label) and (_is_named_secret(label) or _identifies(match[3]))):
+            yield match[3]
+
+
+def _is_named_secret(name: str) -> bool:
+    """Return whether a name ends in what always denotes a secret, as `password` and `api_key` do and `key` does not."""
+    words = [word.lower() for word in _BORDERS.split(name) if word]
+    return bool(_PASSWORDS.intersection(words[-1:])) or _GLUED.search("".join(words[-2:])) is not None
 
 
 def is_ordinary(value: str) -> bool:
     """Return whether a value occurs in ordinary texts: a short or common word, or a path or address of words."""
-    return len(value) < MIN_SECRET_CHARS or is_common(value) or _PLACE.fullmatch(value) is not None
+    is_place = _PLACE.fullmatch(value) is not None and _NO_WORD.search(value) is None
+    return len(value) < MIN_SECRET_CHARS or is_common(value) or is_place
 
 
 def is_common(value: str) -> bool:

@@ -104,7 +104,7 @@ _OFTEN_SET = re.compile(
 _AS_TEXT = str.maketrans(
     {DOLLAR: "$", QUOTED_DOLLAR: "$", OPEN_BRACE: "{", CLOSE_BRACE: "}", COMMA: ",", TILDE: "~", BLANK: " "}
 )
-_ONLY_STARS = f"{STAR}{QUESTION}.!"
+_ONLY_STARS = f"{STAR}{QUESTION}{OPEN_BRACKET}].!^"
 
 _MOST_WORDS = 200
 """The limit of words that the braces of one word make."""
@@ -144,6 +144,11 @@ _FORK_LOOP = re.compile(
     r"|\bloop\s*+[{(]\s*+fork\b|\bwhile\s*+\(?\s*+fork\b"
 )
 
+_TAKE_TEXT = frozenset(
+    {*((name,) for name in _words("echo printf grep egrep fgrep rg ag")), ("git", "commit")}
+)
+"""Programs that run no text that they are given. If a shell reads what they print, that is examined by itself."""
+
 
 def blocked(command: str, folder: str = "") -> str | None:
     """Return why a command is never run, or None.
@@ -178,7 +183,7 @@ class _Examination:
 
     def why(self, text: str, depth: int = 0) -> str | None:
         """Return why this text must not run; None if nothing is known against it."""
-        if _is_fork_bomb(text):
+        if _is_fork_bomb(text) and _is_fork_bomb(_without_quoted(text)):
             return "what starts itself again and again is a fork bomb"
         return _first(self._why_command(command, depth) for command in scan(text))
 
@@ -188,7 +193,9 @@ class _Examination:
             return reason
         words = self._expanded(command.words)
         if words[:1] in (["for"], ["select"]) and words[1:]:
-            self.variables[words[1]] = next(filter(self._is_precious, words[3:]), _SET)
+            # Of all values the one that does the greatest harm, also as in `rm -rf "/$name"`.
+            values = (one for one in words[3:] if self._is_precious(one) or self._is_precious(f"/{one}"))
+            self.variables[words[1]] = next(values, _SET)
         words = _program_first(words)
         for assignment in command.assignments if not words else ():
             self._assign(self._expand(assignment.live).translate(_AS_TEXT))
@@ -228,7 +235,7 @@ class _Examination:
             return []
         words = self._expanded(source.words)
         if words and basename(words[0]) == "find":
-            return _searched(words[1:])
+            return ["-R", *_searched(words[1:])]  # all that is below is given, too
         return self._expand(printed_words(source.words)).translate(_AS_TEXT).split()
 
     def _scripts_of(self, name: str, rest: Sequence[str], command: SimpleCommand) -> Iterator[str]:
@@ -297,10 +304,13 @@ class _Examination:
             targets = operands[-1:]
         if found := next(filter(self._is_precious, targets), None):
             return f"{name} would delete all of {_shown(found)}"
-        if name == "mv" and (found := next(filter(self._is_precious, operands[:-1]), None)):
+        if name == "mv" and (found := next(filter(self._is_precious, _moved(rest)), None)):
             return f"mv would move {_shown(found)} away"
-        if name in _MODE_PROGRAMS and _recursive(rest, "R"):
-            found = next((word for word in operands if self._is_precious(word, home=False)), None)
+        targets = operands if name in _MODE_PROGRAMS and _recursive(rest, "R") else ()
+        if name == "find" and _MODE_PROGRAMS.intersection(map(basename, rest)):
+            targets = _searched(rest)
+        if targets:
+            found = next((word for word in targets if self._is_precious(word, home=False)), None)
             return f"{name} would change all of {_shown(found)}" if found else None
         return None
 
@@ -375,7 +385,11 @@ def _shown(path: str) -> str:
 def _program_first(words: list[str]) -> list[str]:
     """Return a command without keywords, and without the unknown parts of its program's name."""
     start = 0
-    while start < len(words) and (words[start] in KEYWORDS or _ASSIGNMENT.fullmatch(words[start])):
+    while start < len(words) and (
+        words[start] in KEYWORDS
+        or _ASSIGNMENT.fullmatch(words[start])
+        or words[start - 1 : start + 1] == ["time", "-p"]
+    ):
         start += 2 if words[start] == "function" else 1
     while start < len(words) and not words[start].strip(_UNSET + _SET):
         start += 1
@@ -450,6 +464,20 @@ def _searched(words: Sequence[str]) -> list[str]:
     return paths
 
 
+def _moved(words: Sequence[str]) -> list[str]:
+    """Return the paths that `mv` moves: all but the last, or all if an option names the target."""
+    paths: list[str] = []
+    has_target = is_target = False
+    for word in words:
+        if is_target:
+            is_target = False
+        elif not word.startswith("-"):
+            paths.append(word)
+        elif word.startswith(("-t", "--t")):
+            has_target, is_target = True, word in {"-t", "--target-directory"}
+    return paths if has_target else paths[:-1]
+
+
 def _recursive(words: Sequence[str], letters: str) -> bool:
     """Return whether an option asks for recursion; long options may be abbreviated."""
     for word in words:
@@ -476,6 +504,19 @@ def _why_stopping(name: str, rest: Sequence[str], operands: Sequence[str]) -> st
     if _INTERPRETER.fullmatch(name) and any(map(_FORK_LOOP.search, rest)):
         return "what starts itself again and again is a fork bomb"
     return None
+
+
+def _without_quoted(text: str) -> str:
+    """Return a text without the words that a program only prints, stores or searches for."""
+    if "<(" in text:  # a shell may read what is printed
+        return text
+    for command in scan(text):
+        names = tuple(word.text for word in command.words[:2])
+        if names[:1] in _TAKE_TEXT or names in _TAKE_TEXT:
+            for word in command.words:
+                if "(" in word.text or "$0" in word.text:
+                    text = text.replace(word.text, " ", 1)
+    return text
 
 
 def _is_fork_bomb(command: str) -> bool:

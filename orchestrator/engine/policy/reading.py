@@ -61,7 +61,7 @@ _AS_TEXT = str.maketrans(
 )
 
 _ANY_OPTION = frozenset(
-    "[ b2sum base32 base64 basename cat cksum cmp column comm cut df dirname du echo egrep expand expr false fgrep fmt "  # noqa: SIM905  words read best without quotes
+    "[ b2sum base32 basename cat cksum cmp column comm cut df dirname du echo egrep expand expr false fgrep fmt "  # noqa: SIM905  words read best without quotes
     "fold grep groups head hexdump id join jq ls md5sum nl nproc numfmt od paste printenv printf pwd readlink realpath "
     "rev seq sha1sum sha224sum sha256sum sha384sum sha512sum stat sum tac tail test tr true type uname unexpand uptime "
     "wc which whoami".split()
@@ -237,6 +237,8 @@ def _git(arguments: Sequence[str]) -> str | None:
     if reason := git_refusal(argv):
         return reason
     place = subcommand_at(argv)
+    if argv[place : place + 1] == ("cat-file",):  # the filters of a repository are programs
+        return _without("--filters", "--textconv")(argv[place + 1 :])
     if place == len(argv) or argv[place] in _GIT:
         return None
     name, rest = argv[place], argv[place + 1 :]
@@ -251,6 +253,7 @@ def _git(arguments: Sequence[str]) -> str | None:
 
 
 _CHECKS: Mapping[str, Callable[[Sequence[str]], str | None]] = {
+    "base64": _without("-o", "--output"),  # of macOS
     "command": _command,
     "date": _date,
     "diff": _without("-l", "--paginate", "--to-file"),

@@ -14,6 +14,7 @@ from orchestrator.core.redaction import (
     REPLACEMENT,
     Credential,
     is_ordinary,
+    is_secret,
     is_secret_name,
     parts_to_hide,
     without_bytes,
@@ -183,6 +184,43 @@ def test_any_other_value_is_hidden(value: str) -> None:
 )
 def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> None:
     assert parts_to_hide("SITE", value) == found
+
+
+@table(
+    ("value", "found"),
+    [
+        ("jdbc:postgresql://db/app?user=a&password=larkspurmeadow", ["larkspurmeadow"]),
+        ("--user app --password larkspurmeadow --retry 3", ["larkspurmeadow"]),
+        ("-v --api-token=larkspurmeadow", ["larkspurmeadow"]),
+        ("-Xmx2g -Djavax.net.ssl.trustStorePassword='larkspurmeadow'", ["larkspurmeadow"]),
+        ("Authorization: Bearer larkspurmeadow", ["larkspurmeadow"]),
+        ("X-Api-Key: larkspurmeadow", ["larkspurmeadow"]),
+        (
+            '{"user": "app", "apiKey":"larkspurmeadow", "db_password": "willowcreek"}',
+            ["larkspurmeadow", "willowcreek"],
+        ),
+        ('{"maxTokens": 100000000, "tokenType": "bearer-jwt", "key": "production"}', []),
+        ("Driver=x;Server=db;Uid=app;Pwd=larkspurmeadow;", ["larkspurmeadow"]),
+        ("-Xmx2g -Djavax.net.ssl.trustStorePassword=changeit", []),
+        ("--token-file /run/secrets/token --max-tokens 100000000 --key production", []),
+        ("--password=$DB_PASSWORD --token ${{ secrets.TOKEN }} --secret $(pass show x)", []),
+        ("https://keys.example.com:8443/tokens", []),
+        ("PWD=/home/me/project SORT_KEY=created_at", []),
+        ("--password --verbose --token", []),
+    ],
+)
+def test_what_stands_behind_the_name_of_a_secret_is_hidden(value: str, found: list[str]) -> None:
+    assert parts_to_hide("APP_OPTIONS", value) == found
+    assert is_secret("APP_OPTIONS", value) is bool(found)
+
+
+def test_the_words_of_a_function_of_the_shell_are_ordinary() -> None:
+    assert parts_to_hide("BASH_FUNC_login%%", "() { local password=interactive; }") == []
+
+
+def test_an_address_of_a_webhook_is_no_place_if_a_part_of_it_is_no_word() -> None:
+    value = "https://hooks.example.com/services/zebraquartzmellowfinch"
+    assert parts_to_hide("BUILD_WEBHOOK_URL", value) == [value]
 
 
 @table(

@@ -69,6 +69,13 @@ DESTRUCTIVE = [
     "function f { f | f & }; f", "f(){ (f)|(f)& }; f", "f(){ f 2>/dev/null | f & }; f",
     "perl -e 'fork while fork'", 'python3 -c "import os;\nwhile True: os.fork()"',
     "python -c 'while 1: os.fork()'", "ruby -e 'loop { fork }'", "pvremove /dev/sda",
+    "time -p rm -rf /", "find / -exec chmod 777 {} +", "find / -type d | xargs chmod 777",
+    "find / -print0 | xargs -0 chown me", "find / -type f | xargs rm", "mv -t /tmp /etc", "mv -t/tmp /x /usr",
+    "mv --target-directory=/tmp /etc", "mv --target-directory /tmp /home/me", 'rm -rf "${HOME}"/.[!.]*',
+    "rm -rf ~/.[^.]*", 'for i in bin etc; do rm -rf "/$i"; done', "for i in x usr; do rm -rf /$i/*; done",
+    "echo ':(){ :|:& };:' | sh", "echo ':(){ :|:& };:'; :(){ :|:& };:", "sh <(echo ':(){ :|:& };:')",
+    ":(){ :|:& };: # ':(){ :|:& };:'\necho ':(){ :|:& };:'", 'echo "$(:(){ :|:& };:)"',
+    "# don't\n:(){ :|:& };:\n# can't",
 ]  # fmt: skip
 
 HARMLESS = [
@@ -98,7 +105,11 @@ HARMLESS = [
     "while true; do sleep 1; done", "cat /etc/passwd", "du -sh /* 2>/dev/null", "find / -maxdepth 1",
     "tar czf x.tgz -C / etc", "docker run --rm x rm -rf /tmp/a", "sed -i 's/reboot/restart/' a",
     "awk '/halt/ {print}' x", "cd /etc && ls", "(cd / && ls)", "X=/; ls $X", 'printf \'%s\\n\' "rm -rf /"',
-    "cat <<'E' > notes.md\nrm -rf /\nE",
+    "cat <<'E' > notes.md\nrm -rf /\nE", "mv -t /usr/local/bin x", "mv -t /usr x", "mv x /usr", "time -p make",
+    "find . | xargs chmod 644", "find . -exec chmod 644 {} +", "find . -type f | xargs rm", "rm -rf build/[a-c]*",
+    "for d in bin lib; do rm -rf $d; done", "for d in bin lib; do rm -rf ./build/$d; done",
+    "git commit -m 'No more :(){ :|:& };: in the examples'", "grep -rn ':(){ :|:& };:' docs",
+    "echo ':(){ :|:& };:' >> README.md",
 ]  # fmt: skip
 
 

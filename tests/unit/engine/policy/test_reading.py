@@ -45,6 +45,7 @@ READS = (
     "jq -r '.a[] | .b' a.json", "md5sum a", "od -c a | head", "hexdump -C a", "nl a.py", "rev a", "tac a",
     "ls 2>/dev/null", "ls x 2>&1 | head", "cat < a.py", "ls nothere >/dev/null 2>&1 || echo none",
     "grep -n '^class \\|^def ' a.py", "seq 3", "id", "whoami", "uname -a", "ls [a-c]*", "cat ~/notes.txt",
+    "base64 -d a", "base64 -w0 a", "git cat-file -p HEAD",
 )  # fmt: skip
 
 DOES_MORE = (
@@ -72,6 +73,8 @@ DOES_MORE = (
     "git config --get-urlmatch a b c d --global x y", "git branch --list -D x", "git stash show; x",
     "sort -T . a", "fd -x rm", "date 0101", "file -z a", "tail a | tee b", "printf -v x y", "egrep x a || rm b",
     "command -p rm x", "type a; b", "ls $(echo a)", "git log -p --ext-diff", "git diff --textconv a",
+    "base64 -o out a", "base64 -Do out a", "base64 --output=out a", "git cat-file --filters HEAD:a",
+    "git cat-file --filt HEAD:a",
 )  # fmt: skip
 
 
