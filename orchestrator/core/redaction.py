@@ -298,8 +298,11 @@ def _secrets_inside(name: str, text: str) -> Iterator[str]:
         return
     for match in _NAMED_INSIDE.finditer(text):
         label = match[1] or match[2]
+        before, after = text[max(match.start() - 1, 0) : match.start()], text[match.end(1) : match.end(1) + 1]
+        is_prose = after == ":" and before in {" ", "\t"}
         is_password = label in {"Pwd", "pwd"}  # in a connection string; the shell's folder is PWD
-        if is_password or (is_secret_name(label) and (_is_named_secret(label) or _identifies(match[3]))):
+        is_sure = is_password or (_is_named_secret(label) and not is_prose)
+        if (is_password or is_secret_name(label)) and (is_sure or _identifies(match[3])):
             yield match[3]
 
 

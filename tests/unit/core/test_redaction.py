@@ -207,6 +207,8 @@ def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> N
         ("https://keys.example.com:8443/tokens", []),
         ("PWD=/home/me/project SORT_KEY=created_at", []),
         ("--password --verbose --token", []),
+        ("It resets the password: instructions follow", []),
+        ("-H 'Authorization: Bearer larkspurmeadow'", ["larkspurmeadow"]),
     ],
 )
 def test_what_stands_behind_the_name_of_a_secret_is_hidden(value: str, found: list[str]) -> None:
