@@ -14,12 +14,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import operator
 import os
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,8 +66,7 @@ class UnsuitableFileError(OSError):
     """What is at a path is refused. `strerror` completes a sentence that begins with the path: `is a named pipe, …`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What is at a path, as `lstat` reports it. `name` is as on disk, undecodable bytes as surrogates."""
 
     name: str
@@ -91,7 +90,7 @@ class Entry:
     @property
     def is_dir(self) -> bool:
         """Whether the entry is a real folder, not a link to one."""
-        return stat.S_ISDIR(self.mode)
+        return stat.S_ISDIR(self.status.st_mode)
 
     @property
     def is_file(self) -> bool:
@@ -243,14 +242,15 @@ class ConfinedFolder:
             try:
                 while levels:
                     above, folder, waiting = levels[-1]
-                    entry = next(waiting, None)
-                    if entry is None:
+                    prefix = f"{above}/" if above else ""
+                    for entry in waiting:
+                        below = prefix + entry.name
+                        yield below, entry
+                        if stat.S_ISDIR(entry.status.st_mode) and enters(below, entry):
+                            break
+                    else:
                         levels.pop()
                         os.close(folder)
-                        continue
-                    below = f"{above}/{entry.name}" if above else entry.name
-                    yield below, entry
-                    if not entry.is_dir or not enters(below, entry):
                         continue
                     try:
                         inner, listed = _level(len(levels), below, folder, entry.name)
@@ -442,8 +442,11 @@ def entries_of(folder: int) -> Iterator[Entry]:
     """Yield what is in an open folder, in no order."""
     with os.scandir(folder) as items:
         for item in items:
-            with suppress(FileNotFoundError):  # removed since it was listed
-                yield Entry(item.name, item.stat(follow_symlinks=False))
+            try:
+                status = item.stat(follow_symlinks=False)
+            except FileNotFoundError:  # removed since it was listed
+                continue
+            yield Entry(item.name, status)
 
 
 def sorted_entries(folder: int, path: str = "") -> list[Entry]:
@@ -451,7 +454,14 @@ def sorted_entries(folder: int, path: str = "") -> list[Entry]:
     found = list(itertools.islice(entries_of(folder), MOST_LISTED + 1))
     if len(found) > MOST_LISTED:
         raise UnsuitableFileError(errno.EOVERFLOW, f"has more than {MOST_LISTED:,} entries", path)
-    return sorted(found, key=lambda entry: os.fsencode(entry.name))
+    found.sort(key=_name)
+    # Characters beyond ASCII are in the order of their numbers, those that stand for undecodable bytes are not.
+    if not all(entry.name.isascii() for entry in found):
+        found.sort(key=lambda entry: os.fsencode(entry.name))
+    return found
+
+
+_name = operator.attrgetter("name")
 
 
 def enter(folder: int, name: str, path: str = "", *, create: int | None = None) -> int:

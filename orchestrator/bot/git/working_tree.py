@@ -14,7 +14,7 @@ import struct
 import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
@@ -54,21 +54,29 @@ _OTHER_DISK_NS = 2_000_000_000
 # Reasons why a folder could not be listed because it is none any more.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EAGAIN})
 
-Signature = tuple[int, int, int, int]
-"""The times of the last change of a file's status and content, its inode and its size, as git's index has them."""
+Signature = tuple[int, int, int, int, str | None]
+"""The times of the last change of a file's status and content, its inode and its size, as git's index has them; and
+its mode."""
 
 
-def mode_of(status: os.stat_result) -> str | None:
-    """Return git's mode of a file or a link; None for anything else."""
-    if stat.S_ISLNK(status.st_mode):
+@cache
+def mode_of(mode: int) -> str | None:
+    """Return git's mode of a file or a link from that of its status; None for anything else."""
+    if stat.S_ISLNK(mode):
         return LINK_MODE
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(mode):
         return None
-    return "100755" if status.st_mode & stat.S_IXUSR else "100644"
+    return "100755" if mode & stat.S_IXUSR else "100644"
 
 
 def _signature(status: os.stat_result) -> Signature:
-    return status.st_ctime_ns, status.st_mtime_ns, status.st_ino & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+    return (
+        status.st_ctime_ns,
+        status.st_mtime_ns,
+        status.st_ino & 0xFFFFFFFF,
+        status.st_size & 0xFFFFFFFF,
+        mode_of(status.st_mode),
+    )
 
 
 @dataclass(slots=True)
@@ -135,11 +143,13 @@ class WorkingTree:
         self._times = times
         self._known: dict[str, tuple[Signature, str]] = {}
         self._unwatched: frozenset[str] = frozenset()
+        # What `_unchanged` returned, until one of the things changes of which it was made.
+        self._same: dict[str, Signature] | None = None
         self._listed: tuple[bytes, dict[str, TreeEntry], frozenset[str]] = b"", {}, frozenset()
 
     def trust(self, times: Path) -> None:
         """Trust the times of another index, which git wrote when it wrote all files."""
-        self._times, self._known = times, {}
+        self._times, self._known, self._same = times, {}, None
 
     @contextmanager
     def opened(self) -> Iterator[ConfinedFolder]:
@@ -164,7 +174,7 @@ class WorkingTree:
         self._load_times()
         found = Scan(entries)
         with self.opened() as folder:
-            looking = _Looking(found, folder, self._ignore_rules(folder), folders, self._known)
+            looking = _Looking(found, folder, self._ignore_rules(folder), folders, self._unchanged(entries))
             looking.at_everything()
         missing = entries.keys() - looking.seen
         found.removed += [path for path in missing if looking.is_removed(path)]
@@ -221,6 +231,7 @@ class WorkingTree:
         for path, signature in signatures.items():
             if path in entries:
                 self._known[path] = signature, entries[path].object_id
+                self._same = None
         return Stored(entries, refused)
 
     def _batches(  # noqa: PLR0913, PLR0917  it fills what its only caller collects
@@ -273,7 +284,7 @@ class WorkingTree:
             return _Copy(path, LINK_MODE, os.fsencode(os.readlink(name, dir_fd=folder)))
         with os.fdopen(open_regular(folder, name), "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            mode = mode_of(status) or ""
+            mode = mode_of(status.st_mode) or ""
             known = self._known.get(path)
             if known is not None and known[0] == _signature(status):
                 entries[path] = TreeEntry(mode, known[1])
@@ -366,6 +377,18 @@ class WorkingTree:
             self._add(git, index, paths[:half])
             self._add(git, index, paths[half:])
 
+    def _unchanged(self, entries: Mapping[str, TreeEntry]) -> Mapping[str, Signature]:
+        """Return the signatures of files that are known to be as the index last read has them."""
+        if self._same is None:
+            self._same = {
+                path: signature
+                for path, (signature, object_id) in self._known.items()
+                if (entry := entries.get(path)) is not None
+                and entry.object_id == object_id
+                and entry.mode == signature[-1]
+            }
+        return self._same
+
     # -- the index ---------------------------------------------------------------------------------------------------
 
     def _read_index(self, index: Path) -> tuple[dict[str, TreeEntry], frozenset[str]]:
@@ -378,7 +401,7 @@ class WorkingTree:
             for path in entries:
                 while (path := path.rpartition("/")[0]) and path not in folders:
                     folders.add(path)
-            self._listed = name, entries, frozenset(folders)
+            self._listed, self._same = (name, entries, frozenset(folders)), None
         return self._listed[1], self._listed[2]
 
     def _list(self, index: Path) -> dict[str, TreeEntry]:
@@ -396,6 +419,7 @@ class WorkingTree:
         times, self._times = self._times, None
         if times is None:
             return
+        self._same = None
         with storage_errors(_READING), suppress(FileNotFoundError), times.open("rb") as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
             known, unwatched = parse_times(file.read(_MOST_INDEX_BYTES), 32 if self._has_long_ids else 20)
@@ -415,7 +439,7 @@ class _Looking:
         folder: the open folder.
         rules: its ignore rules.
         tracked: the folders with files that are in the index.
-        known: signature and object of files that were read.
+        unchanged: the signatures that files of the index have while they are the same.
         seen: paths of the index at which there is something.
         hidden: folders that could not be listed, each with a `/` at its end.
     """
@@ -424,33 +448,35 @@ class _Looking:
     folder: ConfinedFolder
     rules: IgnoreRules
     tracked: Collection[str]
-    known: Mapping[str, tuple[Signature, str]]
+    unchanged: Mapping[str, Signature]
     seen: set[str] = field(default_factory=set)
     hidden: list[str] = field(default_factory=list)
 
     def at_everything(self) -> None:
         """Walk over the folder."""
+        # A folder may have very many files: each is looked at with as few calls as possible.
+        unchanged, see = self.unchanged.get, self.seen.add
         for path, entry in self.folder.walk(enters=self._enters, on_error=self._skip):
-            known = self.found.index.get(path)
-            if entry.is_dir or entry.name == _REPOSITORY:
-                continue
-            if known is not None:
-                self.seen.add(path)
-                self._compare(path, entry.status, known)
-            elif (entry.is_file or entry.is_link) and not self.rules.ignored(_names(path), is_dir=False):
-                self.found.new[path] = entry.status
+            if unchanged(path) == _signature(entry.status):
+                see(path)
+            elif not entry.is_dir and entry.name != _REPOSITORY:
+                self._note(path, entry)
+
+    def _note(self, path: str, entry: Entry) -> None:
+        """Take up a file that is not known to be the same."""
+        if path in self.found.index:
+            self.seen.add(path)
+            if mode_of(entry.mode) is None:
+                self.found.odd.append(path)
+            else:
+                self.found.modified[path] = entry.status
+        elif (entry.is_file or entry.is_link) and not self.rules.ignored(_names(path), is_dir=False):
+            self.found.new[path] = entry.status
 
     def is_removed(self, path: str) -> bool:
         """Return whether a path of the index that was not seen has no file any more."""
         is_hidden = bool(self.hidden) and path.startswith(tuple(self.hidden))
         return not is_hidden and self.found.index[path].mode != SUBMODULE_MODE
-
-    def _compare(self, path: str, status: os.stat_result, known: TreeEntry) -> None:
-        mode = mode_of(status)
-        if mode is None:
-            self.found.odd.append(path)
-        elif mode != known.mode or self.known.get(path) != (_signature(status), known.object_id):
-            self.found.modified[path] = status
 
     def _enters(self, path: str, entry: Entry) -> bool:
         """Return whether the walk goes into a folder: never into a repository, or what is ignored as a whole."""
@@ -608,7 +634,7 @@ def _parsed_times(content: bytes, id_bytes: int) -> tuple[dict[str, tuple[Signat
         path = os.fsdecode(name)
         if is_unwatched:
             unwatched.add(path)
-        signature = c_s * 10**9 + c_ns, m_s * 10**9 + m_ns, inode, size
+        signature = c_s * 10**9 + c_ns, m_s * 10**9 + m_ns, inode, size, mode_of(mode)
         known[path] = signature, object_id
     return known, unwatched
 

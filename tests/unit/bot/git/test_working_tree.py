@@ -327,7 +327,7 @@ def test_the_times_in_an_index_are_those_of_the_files(tmp_path: Path, version: s
     assert unwatched == {"d/n"}
     for path, (signature, object_id) in known.items():
         status = (folder / path).stat()
-        assert signature[1:] == (status.st_mtime_ns, status.st_ino & 0xFFFFFFFF, status.st_size)
+        assert signature[1:] == (status.st_mtime_ns, status.st_ino & 0xFFFFFFFF, status.st_size, "100644")
         assert object_id == git(folder, "hash-object", path)
     for end in range(0, len(content), 37):
         parse_times(content[:end], 20)
