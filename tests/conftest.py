@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,12 @@ _NUMBERS = itertools.count()
 _NAME_CHARS = 30
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """The default are 700: a test makes more."""
+
+
+def pytest_configure() -> None:
+    """Let the programs that tests start handle SIGHUP, also under `nohup`, which has them ignore it."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)  # a handler ends at exec; ignoring does not
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be absent

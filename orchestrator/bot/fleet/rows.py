@@ -56,10 +56,6 @@ class UnreadableRow:
 class UnreadableRowError(FleetError):
     """An action needs a row that cannot be read."""
 
-    def __init__(self, row: UnreadableRow) -> None:
-        super().__init__(row.words)
-        self.row = row
-
 
 class _Damage(Exception):  # noqa: N818  it never leaves this module
     """A column holds something else than it should."""

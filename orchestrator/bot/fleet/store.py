@@ -572,7 +572,7 @@ class FleetStore(FleetDatabase):
             "pullwright_repositories", "repository", c.execute(query.with_for_update()), _repository_row
         )
         if rows.unreadable:
-            raise UnreadableRowError(rows.unreadable[0])
+            raise UnreadableRowError(rows.unreadable[0].words)
         return next(iter(rows), None)
 
     def _repository_rows(self, query: sa.Select[Any]) -> Rows[_RepositoryRow]:

@@ -178,7 +178,7 @@ class RepositoryTurn:
         fields = data if isinstance(data, dict) else {}
         found = read_row("workflow_status", "repository", fields, cls.from_fields)
         if isinstance(found, UnreadableRow):
-            raise UnreadableRowError(found)
+            raise UnreadableRowError(found.words)
         return found
 
 

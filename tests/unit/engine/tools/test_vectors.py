@@ -157,7 +157,7 @@ async def test_the_memories_are_out_of_reach(call: Caller) -> None:
         ("delete_vector", {"vector_id": 1}),
         ("update_vector", {"vector_id": 1, "vector": [1]}),
     ):
-        assert "use remember" in await call(name, MEMORIES, **arguments)
+        assert "tools of their own" in await call(name, MEMORIES, **arguments)
     assert "no vector 1 in 'docs'" in await call("delete_vector", vector_id=1)
     assert [one.content for one in call.memory.store.listed(MEMORIES)] == ["Never use mocks"]
 
