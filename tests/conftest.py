@@ -51,7 +51,9 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 def pytest_configure() -> None:
     """Let the programs that tests start handle SIGHUP, also under `nohup`, which has them ignore it."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda _number, _frame: None)  # a handler ends at exec; ignoring does not
+        signal.signal(
+            signal.SIGHUP, lambda _number, _frame: None
+        )  # a handler ends at exec; ignoring does not
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be absent
