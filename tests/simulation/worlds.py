@@ -59,12 +59,10 @@ class KnownFault:
     """A fault that a world shows, until it is mended.
 
     Attributes:
-        section: of the issue that asks for its repair.
         why: what is wrong, in words.
         breaks: the sentence that does not hold.
     """
 
-    section: int
     why: str
     breaks: str
     plan: Plan
@@ -72,31 +70,26 @@ class KnownFault:
 
 KNOWN: dict[str, KnownFault] = {
     "a task that kills its worker": KnownFault(
-        3,
         "it is taken again at every start, and the task behind it never",
         invariants.SERVED,
         Plan((Task(1, kills=True), Task(1)), (0,)),
     ),
     "a push that is refused for its content": KnownFault(
-        3,
         "it is tried again for ever",
         invariants.SERVED,
         Plan((Task(1, refused=True), Task(1)), (0,), cycles=1),
     ),
     "a pull request that the forge does not process": KnownFault(
-        3,
         "it is tried again for ever, and the task behind it waits",
         invariants.SERVED,
         Plan((Task(1, unprocessable=True), Task(1)), (0,), cycles=1),
     ),
     "many issues that nobody authorised": KnownFault(
-        3,
         "each costs two requests at each look, without a cap",
         invariants.BOUNDED,
         Plan((Task(1),), (0,), strangers=100),
     ),
     "a dead run behind many newer ones": KnownFault(
-        4,
         "it is not found, and its work is paid again",
         invariants.PAID_ONCE,
         Plan(
@@ -104,7 +97,6 @@ KNOWN: dict[str, KnownFault] = {
         ),
     ),
     "a damaged line in a dead run's journal": KnownFault(
-        4,
         "the records before it do not count, and their work is paid again",
         invariants.PAID_ONCE,
         Plan(
@@ -112,7 +104,6 @@ KNOWN: dict[str, KnownFault] = {
         ),
     ),
     "the label of work in progress cannot be removed": KnownFault(
-        5,
         "it stays for ever if its removal fails once",
         invariants.SHOWN,
         Plan((Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)),
