@@ -309,9 +309,10 @@ PIECES = (
 )  # fmt: skip
 BEGINS = ("", "a ")
 ENDS = ("", "\0!")
-NOISE_S = {"Markdown": 2.0, "comment": 2.0}
+NOISE_S = {"Markdown": 2.0, "comment": 2.0, "nearest lines": 0.5, "owners": 0.5}
 """What a text may cost before growth is looked at, in seconds, if it is more than `USUAL_NOISE_S`.
 
-The package that parses Markdown needs more than linear time for the 40,000 characters to which a text is cut.
+The package that parses Markdown needs more than linear time for the 40,000 characters to which a text is cut. Nearest
+lines are scored for at most 200 lines, and the owners of a path cost its depth times the lines.
 """
 USUAL_NOISE_S = 0.1
