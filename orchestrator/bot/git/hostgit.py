@@ -564,8 +564,13 @@ def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:
     if not stdin:
         return Path(os.devnull).open("rb")
     source = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  the caller closes it
-    source.write(stdin)
-    source.seek(0)
+    try:
+        source.write(stdin)
+        source.seek(0)
+    except OSError:
+        with suppress(OSError):  # what the full disk did not take is written once more
+            source.close()
+        raise
     return source
 
 
