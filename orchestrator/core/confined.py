@@ -438,15 +438,36 @@ def entry_at(folder: int, name: str) -> Entry:
     return Entry(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
 
 
+@contextmanager
+def _scanned(folder: int) -> Iterator[os.ScandirIterator[str]]:
+    """List an open folder, from its beginning.
+
+    The folder is opened once more for it: duplicates of one descriptor share the place up to which it was listed, so
+    that another thread, which lists the same folder at the same time, would miss entries.
+    """
+    handle = os.open(".", OPEN_FOLDER, dir_fd=folder)
+    try:
+        with os.scandir(handle) as items:
+            yield items
+    finally:
+        os.close(handle)
+
+
 def entries_of(folder: int) -> Iterator[Entry]:
     """Yield what is in an open folder, in no order."""
-    with os.scandir(folder) as items:
+    with _scanned(folder) as items:
         for item in items:
             try:
                 status = item.stat(follow_symlinks=False)
             except FileNotFoundError:  # removed since it was listed
                 continue
             yield Entry(item.name, status)
+
+
+def names_in(folder: int) -> list[str]:
+    """Return the names in an open folder, in no order."""
+    with _scanned(folder) as items:
+        return [item.name for item in items]
 
 
 def sorted_entries(folder: int, path: str = "") -> list[Entry]:
@@ -642,7 +663,7 @@ def _empty(top: int, keep: str = "") -> None:
 
 def _portion(folder: int, keep: str) -> list[tuple[str, bool]]:
     """Return some names in an open folder, and whether each is a folder."""
-    with os.scandir(folder) as items:
+    with _scanned(folder) as items:
         found = ((item.name, item.is_dir(follow_symlinks=False)) for item in items if item.name != keep)
         return list(itertools.islice(found, _REMOVED_AT_ONCE))
 

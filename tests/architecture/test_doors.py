@@ -36,7 +36,7 @@ DOORS = (
     Door(
         "clones, chat's folder, trees of tests, folders of servers, a repository's files, skills",
         "somebody else may write: this is the one door, by descriptors; `files.py` has the rules of the tools on it",
-        {"core/confined.py": 26, "engine/environments/files.py": 3},
+        {"core/confined.py": 26, "engine/environments/files.py": 1},
     ),
     Door(
         "files that a person names: flags, variables, the user's own configuration, commands of chat",

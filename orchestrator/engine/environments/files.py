@@ -24,6 +24,7 @@ from orchestrator.core.confined import (
     entry_at,
     file_kind,
     kernel_devices,
+    names_in,
     open_regular,
     replace_at,
     require_regular,
@@ -187,7 +188,7 @@ def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
     """Refuse a name in another repository, and a name that some file systems treat as an existing one."""
     label = shown("/".join((*above, name)))
     with _os_errors(shown("/".join(above)) or ".", "listed"):
-        existing = os.listdir(folder)
+        existing = names_in(folder)
     if above and any(is_git_name(neighbour) for neighbour in existing):
         raise _other_repository(label)
     if name in existing:
@@ -203,7 +204,7 @@ def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
 
 def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
     """Refuse a folder that is another repository. The root itself is allowed."""
-    if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
+    if above and any(is_git_name(neighbour) for neighbour in names_in(folder)):
         raise _other_repository(label)
 
 

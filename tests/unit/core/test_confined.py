@@ -39,6 +39,18 @@ def tree(tmp_path: Path) -> Iterator[ConfinedFolder]:
         yield folder
 
 
+def test_two_that_list_one_folder_at_once_both_see_everything(tree: ConfinedFolder) -> None:
+    names = [f"{number:02}" for number in range(50)]
+    for name in names:
+        (tree.path / name).touch()
+    with tree.opened() as first, tree.opened() as second:
+        begun = confined.entries_of(first)
+        next(begun)
+        assert [entry.name for entry in tree.entries()] == names
+        assert sorted(confined.names_in(second)) == names
+        assert len(list(begun)) == len(names) - 1
+
+
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))
