@@ -213,9 +213,12 @@ def test_each_command_about_memory_works_in_a_conversation(stage: Stage, talk: T
         ("/memory list", "Releases are made on Mondays"),
         ("/memory search Decimal", "add() must work on Decimal numbers"),
         ("/memory edit 1 importance critical", "general, critical"),
+        ("/memory edit 2 content Releases are Anna's on Mondays", "Releases are Anna's on Mondays"),
+        ("/memory search Anna's releases", "Releases are Anna's on Mondays"),
+        ('/memory add --type instruction Don\'t say "please"', 'Don\'t say "please"'),
         ("/memory show 1", "importance: critical"),
-        ("/memory indices", "long_term_memory: 2 items"),
-        ("/memory stats", "by type: general 2"),
+        ("/memory indices", "long_term_memory: 3 items"),
+        ("/memory stats", "by type: instruction 1, general 2"),
         ("/memory show 9", "there is no memory 9"),
     ]
     lines = "".join(f"{typed}\n" for typed, _ in rows)
@@ -482,6 +485,29 @@ def test_at_a_terminal_a_person_decides_once_always_or_not(stage: Stage, termina
     assert "not that file" in stage.told(5)
     decided = [one for one in stage.events() if one.get("type") == "CallDecided"]
     assert [one["decision"] for one in decided] == ["always", "always", "no"]
+
+
+def test_at_a_terminal_a_person_decides_what_is_remembered_for_ever(stage: Stage, terminal: Talk) -> None:
+    said = {"type": "correction", "importance": "critical", "content": "Never use mocks."}
+    other = {"type": "instruction", "content": "Push to another remote."}
+    stage.script(calls(("remember", said)), reply("Noted."), calls(("remember", other)), reply("I leave it."))
+    with terminal("--memory", "--profile", "assistant", "--embedding-model", "letters") as person:
+        person.wait_for("leaves.")
+        person.type("Remember for ever: never use mocks")
+        assert "remember (correction, critical, for ever):" in (asked := question(person))
+        assert "Never use mocks." in asked
+        person.type("y")
+        person.wait_for("Noted.")
+        person.type("And the remote")
+        question(person)
+        person.type("n")
+        person.wait_for("I leave it.")
+        person.type("/memory list")
+        listed = person.wait_for("from conversation")
+        assert "correction, critical, by a person" in listed
+        assert "remote." not in listed.partition("/memory list")[2]
+        person.type("exit")
+        assert person.end() == DONE
 
 
 def test_three_denials_end_the_turn_and_the_next_begins_anew(stage: Stage, terminal: Talk) -> None:

@@ -86,6 +86,15 @@ def _number(value: str) -> int:
     return int(value[:20])
 
 
+_MOST_DIGITS_OF_SECONDS = 10
+
+
+def _seconds(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS_OF_SECONDS):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds")
+    return int(value)
+
+
 def _pull_number(value: str) -> int:
     return _number(value.removeprefix("#"))
 
@@ -341,13 +350,28 @@ def _add_flags_of_claims(to: argparse.ArgumentParser) -> None:
 
 
 _INDEX = {"index": {"nargs": "?"}}
+_WORDS = {"nargs": "+"}
+_NEW_MEMORY = {
+    "--type": {
+        "choices": ["correction", "instruction", "preference", "fact", "web_content", "general"],
+        "default": "general",
+        "help": "corrections and instructions are part of every session; the default is general",
+    },
+    "--importance": {
+        "choices": ["critical", "high", "normal", "low"],
+        "default": "normal",
+        "help": "critical and high stay for ever, normal 90 days (the default), low 7",
+    },
+    "--ttl": {"type": _seconds, "metavar": "SECONDS", "help": "forget it after this time; 0 is never"},
+}
 _MEMORY_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "list": ("list the items of an index, newest first", _INDEX),
-    "search": ("find items by words and by meaning", {"query": {}}),
+    "add": ("remember a text", {"text": _WORDS, **_NEW_MEMORY}),
+    "search": ("find items by words and by meaning", {"query": _WORDS}),
     "show": ("show one item with all its fields", {"id": {}}),
     "edit": (
         "change one field: content, type, source, importance or expires_at",
-        {"id": {}, "field": {}, "value": {}},
+        {"id": {}, "field": {}, "value": _WORDS},
     ),
     "forget": ("remove items for good", {"id": {"nargs": "+"}}),
     "indices": ("list all indices", {}),
@@ -364,7 +388,8 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         action = add_action(name, help=text)
         for argument, shape in arguments.items():
             type_of = _number if argument == "id" else _text
-            action.add_argument(argument, type=type_of, metavar=argument.upper(), **shape)
+            named = {} if argument.startswith("-") else {"type": type_of, "metavar": argument.upper()}
+            action.add_argument(argument, **named, **shape)
         _add_repo(action)
         _add_server(action)
         _add_json(action, "print JSON lines")
@@ -374,6 +399,8 @@ def memory_help() -> list[tuple[str, str]]:
     """Return the usage and the description of each action of `memory`."""
 
     def word(name: str, shape: Mapping[str, Any]) -> str:
+        if name.startswith("-"):
+            return f"[{name} {shape.get('metavar') or name.removeprefix('--').upper()}]"
         return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
 
     return [
@@ -534,7 +561,7 @@ COMMANDS = {
     ),
     "mcp": CommandEntry("list the MCP servers, test one, approve its tools", _add_mcp),
     "memory": CommandEntry(
-        "show, change, export or import what is remembered for later sessions", _add_memory
+        "add, show, change, export or import what is remembered for later sessions", _add_memory
     ),
     "doctor": CommandEntry("test what a run needs, and say how to fix what is missing", _add_doctor),
     "config": CommandEntry("print the effective configuration and where it comes from", _add_config),

@@ -21,7 +21,7 @@ from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
-from orchestrator.engine.memory.items import as_json, edited
+from orchestrator.engine.memory.items import Importance, MemoryType, as_json, edited
 from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
 from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
 
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 _SHOWN_CHARS = 300
 _CHANGES = frozenset({"edit", "forget"})
+_CREATES = frozenset({"add", "import"})
 
 
 def memory(options: argparse.Namespace) -> int:
-    """Run the requested action. Only `import` creates a memory file that does not exist.
+    """Run the requested action. Only `add` and `import` create a memory file that does not exist.
 
     Raises:
         ConfigurationError: the configuration or the repository's name is not valid.
@@ -64,7 +65,7 @@ async def _run(
 ) -> int:
     facts = await _read(shared)
     is_there = memory_file(context.home, repository).exists() or (facts is not None and facts.facts)
-    if not is_there and options.action != "import":
+    if not is_there and options.action not in _CREATES:
         if not options.json and options.action != "export":
             print(f"nothing is remembered {'about this repository' if repository else 'on this machine'}")
         return NOTHING
@@ -148,7 +149,7 @@ async def _list(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 async def _search(view: _OpenMemory, options: argparse.Namespace) -> int:
-    found = await view.opened.recall(options.query, CANDIDATES, view.indices(None))
+    found = await view.opened.recall(" ".join(options.query), CANDIDATES, view.indices(None))
     status = _write([one.memory for one in found.memories], as_json_lines=options.json)
     if found.note:
         print(clean(found.note), file=sys.stderr)
@@ -180,7 +181,7 @@ async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
     item = view.opened.store.get(options.id)
     if item is None:
         return _missing(options.id, as_json_line=options.json)
-    changed = edited(item, options.field, options.value)
+    changed = edited(item, options.field, " ".join(options.value), view.opened.clock.now())
     if item.index != REPOSITORY:
         is_there = await view.opened.rewrite(changed)
     elif options.field not in {"importance", "expires_at"}:
@@ -198,8 +199,9 @@ async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> RepositoryFacts:
-    value = item.importance.value if name == "importance" else item.expires_at
-    edits: dict[str, Any] = {name: value}
+    edits: dict[str, Any] = {"expires_at": item.expires_at}
+    if name == "importance":
+        edits["importance"] = item.importance.value
     return replace(
         facts, facts=tuple(replace(one, **edits) if one.key == key else one for one in facts.facts)
     )
@@ -210,6 +212,18 @@ def _is_same(one: Memory, item: Memory) -> bool:
     if item.index == REPOSITORY:
         return one.metadata.get(MIRRORED) == item.metadata.get(MIRRORED)
     return one.id == item.id
+
+
+async def _add(view: _OpenMemory, options: argparse.Namespace) -> int:
+    stored = await view.opened.remember(
+        " ".join(options.text),
+        type_=MemoryType(options.type),
+        importance=Importance(options.importance),
+        ttl=options.ttl,
+    )
+    if stored.note and not options.json:
+        print(clean(stored.note))
+    return _write([stored.memory], as_json_lines=options.json)
 
 
 async def _forget(view: _OpenMemory, options: argparse.Namespace) -> int:
@@ -294,6 +308,7 @@ async def _embed(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 _ACTIONS = {
+    "add": _add,
     "list": _list,
     "search": _search,
     "show": _show,

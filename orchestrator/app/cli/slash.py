@@ -70,7 +70,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     from orchestrator.app.cli.memory import act
     from orchestrator.app.wiring.session_parts import memory_file, open_memory
 
-    words = _words(rest)
+    words = _words_of_memory(rest)
     if not words or words == ["help"]:
         chat.view.rows([(f"/memory {what}", text) for what, text in memory_help()])
         return
@@ -81,7 +81,8 @@ async def _memory(chat: Chat, rest: str) -> None:
     if options.repo:
         raise ConfigurationError("/memory shows the memory of this conversation only: leave out --repo")
     program = await chat.program()
-    if not memory_file(program.context.home, program.repository).exists():
+    creates = options.action in {"add", "import"}
+    if not (creates or memory_file(program.context.home, program.repository).exists()):
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
@@ -93,6 +94,25 @@ async def _memory(chat: Chat, rest: str) -> None:
         if opened is not program.memory:
             await opened.aclose()
     chat.view.say(out.getvalue().rstrip("\n") or "nothing was found")
+
+
+_WORDS_BEFORE_TEXT = {"add": 0, "search": 0, "edit": 2}
+"""The actions of `/memory` whose last argument is the rest of the line, and how many words stand before it."""
+
+
+def _words_of_memory(rest: str) -> list[str]:
+    action, _, text = rest.partition(" ")
+    if action not in _WORDS_BEFORE_TEXT:
+        return _words(rest)
+    words = [action]
+    while (text := text.lstrip()) and (len(words) <= _WORDS_BEFORE_TEXT[action] or text.startswith("--")):
+        count = 2 if text.startswith("--") else 1
+        *first, text = [*text.split(maxsplit=count), ""][: count + 1]
+        words += first
+    quote = text[:1]
+    if len(text) > 1 and quote in {'"', "'"} and text.endswith(quote) and quote not in text[1:-1]:
+        text = text[1:-1]
+    return [*words, "--", text] if text else words
 
 
 async def _todo(chat: Chat, _rest: str) -> None:

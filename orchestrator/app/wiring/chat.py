@@ -440,7 +440,7 @@ class ChatProgram:
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
         name = chat_profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
-        custom = (*tools_of_memory(self.memory, name), *foreign)
+        custom = (*tools_of_memory(self.memory, name, attended=self.ask is not None), *foreign)
         return known_of(make_profile(name, web=online, custom=custom), self.chosen)
 
 

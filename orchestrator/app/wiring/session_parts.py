@@ -218,13 +218,21 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     return known_of(profile, chosen)
 
 
-def tools_of_memory(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
-    """Return the tools for a memory: none without one, and those for documents only in some profiles."""
+def tools_of_memory(
+    memory: LongTermMemory | None, profile: str, *, attended: bool = False
+) -> tuple[Tool, ...]:
+    """Return the tools for a memory: none without one, and those for documents only in some profiles.
+
+    Args:
+        attended: whether a person can be asked what is remembered for long.
+    """
     if memory is None:
         return ()
     from orchestrator.engine.tools.memory import document_tools, memory_tools
 
-    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
+    return memory_tools(memory, attended=attended) + (
+        document_tools(memory) if profile in DOCUMENT_PROFILES else ()
+    )
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:

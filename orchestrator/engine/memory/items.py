@@ -160,8 +160,10 @@ def from_json(line: str | bytes) -> tuple[str, NewItem]:
         ) from None
 
 
-def edited(memory: Memory, field_name: str, value: str) -> Memory:
+def edited(memory: Memory, field_name: str, value: str, now: datetime) -> Memory:
     """Return a copy of the memory with another value in one field.
+
+    Another importance gives it that importance's lifetime, from now on.
 
     Raises:
         MemoryStoreError: there is no such field, or the value is invalid.
@@ -171,9 +173,12 @@ def edited(memory: Memory, field_name: str, value: str) -> Memory:
         fields = ", ".join(_EDITABLE)
         raise MemoryStoreError(f"{field_name[:80]!r} is not a field of a memory; use one of: {fields}")
     try:
-        return replace(memory, **{field_name: parse(value)})
+        changed = replace(memory, **{field_name: parse(value)})
     except ValueError as error:
         raise MemoryStoreError(f"{field_name}: {str(error)[:200]}") from None
+    if field_name == "importance":
+        return replace(changed, expires_at=expiry(changed.importance, None, now))
+    return changed
 
 
 def _not_blank(value: str) -> str:

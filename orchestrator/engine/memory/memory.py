@@ -50,7 +50,7 @@ SOURCE_CHARS = 200
 REPEATED_SHARE = 0.5
 """A text says nothing new if a recalled memory makes up this share of it."""
 
-UNATTENDED_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
+UNATTENDED_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT, MemoryType.WEB_CONTENT})
 UNATTENDED_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
 """Types and importance that an unattended model may write: no instructions, and nothing permanent."""
 
@@ -415,6 +415,11 @@ def shown_block(memories: Iterable[Memory]) -> str:
         for memory in memories
     ]
     return render("agent/relevant_memories", memories=shown) if shown else ""
+
+
+def needs_person(type_: MemoryType, importance: Importance, ttl: int | None) -> bool:
+    """Return whether only a person may store a memory with these attributes."""
+    return bool(_restricted(type_, importance, ttl)[-1])
 
 
 def _restricted(

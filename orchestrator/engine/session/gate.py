@@ -44,8 +44,8 @@ class Refusal(str):
     """The reason why a call must not run, as the model is told, and the defence that refused it.
 
     Attributes:
-        scope: what a person may allow: the tool, with its command if it runs one, and with all its arguments
-            if another program runs it. Empty if the call is blocked at every level, so that nobody may allow
+        scope: what a person may allow: the tool, with its command if it runs one, with all its arguments if
+            another program runs it, or what `Tool.consent` returned. Empty if the call is blocked at every level, so that nobody may allow
             it.
     """
 
@@ -117,6 +117,8 @@ class Gatekeeper:
         """Return why the call must not run; None if it may. Its arguments match the tool's schema."""
         if not self.shows(tool):
             return not_available()
+        if tool.consent is not None and (what := tool.consent(call.arguments)):
+            return Refusal("Not run: only a person may decide this.", scope=what if self.asks else "")
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):

@@ -226,6 +226,8 @@ class Tool:
         outbound: whether its arguments are sent to a third party, so that they may hold no secret.
         refusal: returns why a call with these arguments never runs, before the gate or a person is asked; None
             refuses nothing.
+        consent: returns what a person has to agree to, at every level, before a call with these arguments runs;
+            empty if nothing. None never needs anybody.
     """
 
     definition: ToolDefinition
@@ -236,6 +238,7 @@ class Tool:
     outbound: bool = False
     refusal: Callable[[Mapping[str, Any]], str | None] | None = None
     only_reads: bool = False
+    consent: Callable[[Mapping[str, Any]], str] | None = None
 
     @property
     def changes(self) -> bool:

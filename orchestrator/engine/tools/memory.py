@@ -13,12 +13,22 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.engine.memory.embedding import MOST_DIMENSIONS, packed, unpacked
-from orchestrator.engine.memory.items import Author, Importance, Memory, MemoryType, NewItem, as_json, rank
+from orchestrator.engine.memory.items import (
+    Author,
+    Importance,
+    Memory,
+    MemoryType,
+    NewItem,
+    as_json,
+    expiry,
+    rank,
+)
+from orchestrator.engine.memory.memory import needs_person
 from orchestrator.engine.memory.store import RESERVED_INDICES, Index
 from orchestrator.engine.tools.base import (
     FROM_ONE,
@@ -61,23 +71,41 @@ _ID: JsonObject = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 _COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": MOST_FOUND}
 
 
-def memory_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
-    """Create the three tools. The model is offered the writing ones only if it may change files."""
-    return remember(memory), recall_memories(memory), forget_memory(memory)
+def memory_tools(memory: LongTermMemory, *, attended: bool = False) -> tuple[Tool, ...]:
+    """Create the three tools. The model is offered the writing ones only if it may change files.
+
+    Args:
+        attended: see `remember`.
+    """
+    return remember(memory, attended=attended), recall_memories(memory), forget_memory(memory)
 
 
-def remember(memory: LongTermMemory) -> Tool:
-    """Create the tool that stores a text."""
+def remember(memory: LongTermMemory, *, attended: bool = False) -> Tool:
+    """Create the tool that stores a text.
+
+    Args:
+        attended: whether a person is there, whom the gate asks before an order or something that stays for long is
+            stored; it is then theirs. Otherwise it is stored as a fact that expires.
+    """
+
+    def consent(arguments: Mapping[str, Any]) -> str:
+        type_, importance, ttl = _attributes(arguments)
+        if not needs_person(type_, importance, ttl):
+            return ""
+        until = expiry(importance, ttl, now := memory.clock.now())
+        stays = "for ever" if until is None else f"for {(until - now) / timedelta(days=1):,.0f} days"
+        return f"remember ({type_}, {importance}, {stays}):\n{arguments['content']}"
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        type_, importance, ttl = _attributes(arguments)
         try:
             stored = await memory.remember(
                 arguments["content"],
-                type_=MemoryType(arguments.get("type", MemoryType.GENERAL)),
+                type_=type_,
                 source=arguments.get("source") or "conversation",
-                importance=Importance(arguments.get("importance", Importance.NORMAL)),
-                ttl=integer(arguments, "ttl"),
-                author=Author.MODEL,
+                importance=importance,
+                ttl=ttl,
+                author=Author.PERSON if attended and consent(arguments) else Author.MODEL,
             )
         except (MemoryStoreError, ModelError) as error:
             return Failed(f"Not remembered: {error}.")
@@ -90,7 +118,13 @@ def remember(memory: LongTermMemory) -> Tool:
         "importance": {"type": "string", "enum": [one.value for one in Importance]},
         "ttl": {"type": "integer", "minimum": 0, "maximum": LONGEST_TTL_SECONDS},
     }
-    return Tool(define("remember", properties, ("content",)), execute, order=Order.ALONE)
+    definition = define("remember", properties, ("content",))
+    return Tool(definition, execute, order=Order.ALONE, consent=consent if attended else None)
+
+
+def _attributes(arguments: Mapping[str, Any]) -> tuple[MemoryType, Importance, int | None]:
+    type_ = MemoryType(arguments.get("type", MemoryType.GENERAL))
+    return type_, Importance(arguments.get("importance", Importance.NORMAL)), integer(arguments, "ttl")
 
 
 def new_memory(output: str) -> list[str]:

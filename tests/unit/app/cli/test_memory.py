@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from orchestrator.engine.memory.items import Author, Importance, MemoryType
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from tests.doubles.embedding_server import EmbeddingServer
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +131,41 @@ def test_a_memory_is_shown_edited_and_forgotten(filled: Path, run: Run) -> None:
     assert "forgot 1: Use fakes" in text
     assert "there is no memory 9" in text
     assert run("show", "1")[0] == NOTHING
+
+
+@table(
+    "argv, kept",
+    [
+        (["Use", "tabs"], ("general", "normal", 90)),
+        (["Use tabs", "--type", "correction"], ("correction", "normal", 90)),
+        (["--importance", "critical", "Use", "tabs"], ("general", "critical", None)),
+        (["Use tabs", "--importance", "low", "--ttl", "0"], ("general", "low", None)),
+        (["Use tabs", "--ttl", "86400"], ("general", "normal", 1)),
+    ],
+)
+def test_a_person_adds_a_memory(home: Path, run: Run, argv: list[str], kept: tuple[object, ...]) -> None:
+    assert not home.exists()
+    status, text = run("add", *argv)
+    assert (status, "Use tabs" in text) == (DONE, True)
+    (stored,) = lines(run("list", "--json")[1])
+    days = stored["ttl"] and stored["ttl"] // 86_400
+    assert (stored["type"], stored["importance"], days) == kept
+    assert stored["author"] == "person"
+    assert "says this already" in run("add", "use tabs")[1]
+    shutil.rmtree(home)
+
+
+def test_what_can_be_added_is_what_a_memory_can_be(run: Run) -> None:
+    listed = re.findall(r"--(?:type|importance) {([^}]*)}", run("add", "--help")[1])
+    assert [one.split(",") for one in listed[-2:]] == [[*MemoryType], [*Importance]]
+
+
+def test_another_importance_is_another_lifetime(filled: Path, run: Run) -> None:
+    assert filled.exists()
+    for importance, is_permanent in (("critical", True), ("low", False), ("high", True), ("normal", False)):
+        assert run("edit", "2", "importance", importance)[0] == DONE
+        (found,) = lines(run("show", "2", "--json")[1])
+        assert (found["expires_at"] is None) is is_permanent, importance
 
 
 def test_indices_and_figures(filled: Path, run: Run) -> None:

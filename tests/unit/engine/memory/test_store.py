@@ -111,7 +111,7 @@ def test_no_secret_reaches_the_file(store: MemoryStore, path: Path) -> None:
     )
     known = store.get(number)
     assert known is not None
-    store.change(edited(known, "content", f"now {SECRET}"))
+    store.change(edited(known, "content", f"now {SECRET}", NOW))
     for file in path.parent.iterdir():
         assert SECRET.encode() not in file.read_bytes()
     assert store.matching(MEMORIES, "correct horse battery staple", 5) == {}
@@ -275,9 +275,9 @@ def test_another_text_loses_the_vector_of_the_old_one(store: MemoryStore) -> Non
     (number,) = keep(store, item("first", [1, 0, 0]))
     known = store.get(number)
     assert known is not None
-    assert store.change(edited(known, "importance", "high"))
+    assert store.change(edited(known, "importance", "high", NOW))
     assert store.vector(number) is not None
-    assert store.change(edited(known, "content", "second"))
+    assert store.change(edited(known, "content", "second", NOW))
     assert store.vector(number) is None
     assert store.matching(MEMORIES, "second", 5) == {number: 1.0}
     assert store.matching(MEMORIES, "first", 5) == {}
@@ -334,7 +334,7 @@ def test_an_edit_that_makes_no_sense_is_refused(store: MemoryStore, name: str, v
     known = store.get(number)
     assert known is not None
     with pytest.raises(MemoryStoreError):
-        edited(known, name, value)
+        edited(known, name, value, NOW)
 
 
 def test_a_file_that_is_no_memory_is_refused_and_left_alone(tmp_path: Path) -> None:

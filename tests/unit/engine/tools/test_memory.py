@@ -133,6 +133,36 @@ async def test_a_model_writes_no_orders_and_nothing_that_stays(
     assert ("note" in stored) is (asked != {"type": "fact", "importance": "low", "ttl": 60})
 
 
+@pytest.mark.parametrize(
+    ("asked", "consent", "kept"),
+    [
+        ({}, "", ("general", "normal", "model", 90)),
+        ({"type": "web_content", "importance": "low"}, "", ("web_content", "low", "model", 7)),
+        ({"type": "correction"}, "remember (correction, normal, for 90 days):\nUse tabs", ("correction", "normal", "person", 90)),
+        ({"importance": "critical"}, "remember (general, critical, for ever):\nUse tabs", ("general", "critical", "person", None)),
+        ({"type": "preference", "ttl": 0}, "remember (preference, normal, for ever):\nUse tabs", ("preference", "normal", "person", None)),
+        ({"importance": "low", "ttl": 86_400 * 8}, "remember (general, low, for 8 days):\nUse tabs", ("general", "low", "person", 8)),
+    ],
+)  # fmt: skip
+async def test_where_a_person_is_there_they_are_asked_for_what_stays(
+    tmp_path: Path, context: ToolContext, asked: dict[str, Any], consent: str, kept: tuple[object, ...]
+) -> None:
+    """What they agreed to is stored as it was asked for, as theirs; no level lets it run without them."""
+    arguments = {"content": "Use tabs", **asked}
+    async with a_memory(tmp_path) as memory:
+        tool = memory_tools(memory, attended=True)[0]
+        for level in (Level.SAFE, Level.DANGEROUS):
+            refusal = Gatekeeper(level, asks=True)(tool, ToolCall("c1", "remember", arguments))
+            assert getattr(refusal, "scope", "") == consent
+            alone = Gatekeeper(level)(tool, ToolCall("c1", "remember", arguments))
+            assert (alone is None, getattr(alone, "scope", "")) == (not consent, "")
+        await tool.execute(arguments, context)
+        stored = memory.store.get(1)
+    assert stored is not None
+    days = stored.expires_at and (stored.expires_at - START).days
+    assert (stored.type, stored.importance, stored.author, days) == kept
+
+
 async def test_a_model_does_not_forget_what_a_person_said(tmp_path: Path, context: ToolContext) -> None:
     async with a_memory(tmp_path) as memory:
         mine = await memory.remember(
