@@ -439,7 +439,7 @@ def entry_at(folder: int, name: str) -> Entry:
 
 
 @contextmanager
-def _scanned(folder: int) -> Iterator[os.ScandirIterator[str]]:
+def _scanned(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
     """List an open folder, from its beginning.
 
     The folder is opened once more for it: duplicates of one descriptor share the place up to which it was listed, so

@@ -159,6 +159,14 @@ class HasHostView(Protocol):
         """Return the view, or None if commands have to read the folder instead."""
 
 
+@runtime_checkable
+class RunsReadOnly(Protocol):
+    """An environment whose `exec_command` has one more argument: `read_only=True` lets no command change the folder."""
+
+    def runs_read_only(self) -> bool:
+        """Return whether it takes that argument."""
+
+
 _GIB = 1 << 30
 
 Connect: TypeAlias = "Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]"
@@ -222,16 +230,18 @@ class SandboxOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WritableFolder:
-    """The folder that commands may change.
+class SandboxFolder:
+    """The folder in which commands run.
 
     Attributes:
         root: its real path.
         protected: relative paths inside it that commands cannot change.
+        read_only: whether commands can change nothing in it.
     """
 
     root: str
     protected: tuple[str, ...] = (".git",)
+    read_only: bool = False
 
 
 class Launch(Protocol):
@@ -310,7 +320,7 @@ class Sandbox(Protocol):
     def tools(self) -> Mapping[str, str]:
         """Return the variables of toolchains whose folders are visible inside, such as `JAVA_HOME`."""
 
-    def open(self, folder: WritableFolder) -> OpenSandbox:
+    def open(self, folder: SandboxFolder) -> OpenSandbox:
         """Prepare a sandbox for commands in a folder. No process is started yet.
 
         Raises:

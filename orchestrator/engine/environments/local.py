@@ -24,7 +24,7 @@ from orchestrator.engine.environments.base import (
     GrepMatch,
     GrepOptions,
     Sandbox,
-    WritableFolder,
+    SandboxFolder,
 )
 from orchestrator.engine.environments.commands import (
     Command,
@@ -97,7 +97,8 @@ class LocalEnvironment:
         self._own_repository = own_repository
         self._looks_for_sandbox = sandbox == "auto"
         self._sandbox = None if isinstance(sandbox, str) else sandbox
-        self._opened: OpenSandbox | None = None
+        self._opened: dict[bool, OpenSandbox] = {}
+        """The sandboxes for commands that may change the folder (False) and for those that only read (True)."""
         self._variables: dict[str, str] | None = None
         self._sandbox_lock = asyncio.Lock()
         self._on_refused = on_refused
@@ -116,8 +117,8 @@ class LocalEnvironment:
         """Stop running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
-        if self._opened is not None:
-            await self._opened.close()
+        for opened in self._opened.values():
+            await opened.close()
         self._tree.close()
 
     def working_directory(self) -> str:
@@ -170,7 +171,7 @@ class LocalEnvironment:
 
         return await asyncio.to_thread(glob_files, self._tree, pattern, path)
 
-    async def exec_command(
+    async def exec_command(  # noqa: PLR0913  all but the command by name
         self,
         command: str,
         *,
@@ -178,8 +179,9 @@ class LocalEnvironment:
         working_dir: str | None = None,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
+        read_only: bool = False,
     ) -> ExecResult:
-        """See `ExecutionEnvironment`. `env` is added after the filter.
+        """See `ExecutionEnvironment` and `RunsReadOnly`. `env` is added after the filter.
 
         Raises:
             ToolError: the command cannot be started, `working_dir` is no folder of the tree, or the
@@ -194,13 +196,19 @@ class LocalEnvironment:
             inherited = os.environ if self._inherited is None else self._inherited
             self._variables = command_variables(sandbox, self._env_policy, inherited)
         variables = {**self._variables, **(env or {})}
-        if sandbox is not None and self._opened is None:
-            self._opened = sandbox.open(WritableFolder(self._tree.root, self._protected))
-        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
+        if sandbox is not None and read_only not in self._opened:
+            place = SandboxFolder(self._tree.root, () if read_only else self._protected, read_only)
+            self._opened[read_only] = sandbox.open(place)
+        opened = self._opened.get(read_only)
+        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, opened)
         if self._on_refused is not None:
             for host in result.refused_hosts:
                 self._on_refused(host, command)
         return result
+
+    def runs_read_only(self) -> bool:
+        """Return True. Without a sandbox the argument changes nothing."""
+        return True
 
     def host_view(self) -> HostView | None:
         """Return the view (see `HasHostView`): a sandbox hides the folders above and the user's settings.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Required, TypedDict, TypeVar, Unpack
 from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.base import HasHostView
+from orchestrator.engine.environments.base import HasHostView, RunsReadOnly
 from orchestrator.engine.environments.files import quoted, shown, split_path
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ _T = TypeVar("_T")
 
 
 class _CommandOptions(TypedDict, total=False):
-    """The named arguments of `ExecutionEnvironment.exec_command`."""
+    """The named arguments of `ExecutionEnvironment.exec_command`, and that of `RunsReadOnly`."""
 
     timeout_ms: Required[int]
     working_dir: str | None
     env: Mapping[str, str] | None
     on_output: Callable[[str], None] | None
+    read_only: bool
 
 
 class Wrapper:
@@ -70,6 +71,10 @@ class Wrapper:
     def host_view(self) -> HostView | None:
         """See `HasHostView`."""
         return self.inner.host_view() if isinstance(self.inner, HasHostView) else None
+
+    def runs_read_only(self) -> bool:
+        """See `RunsReadOnly`."""
+        return isinstance(self.inner, RunsReadOnly) and self.inner.runs_read_only()
 
     def relative(self, path: str) -> str:
         """See `ExecutionEnvironment`."""
@@ -112,11 +117,17 @@ class Wrapper:
         """See `ExecutionEnvironment`."""
         if (folder := options.get("working_dir")) is not None:
             options["working_dir"] = self.inner_path(folder)
-        return await self.inner.exec_command(command, **options)
+        # `read_only` is among them only where `inner` knows it
+        return await self.inner.exec_command(command, **options)  # type: ignore[misc]
 
 
 class ReadOnlyEnvironment(Wrapper):
-    """An environment that changes no file; commands run only with `allow_commands`, and can change files then."""
+    """An environment that changes no file.
+
+    Args:
+        allow_commands: whether commands run. They can change files only where `inner` has no sandbox, or is no
+            environment that `RunsReadOnly`.
+    """
 
     def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
         super().__init__(inner)
@@ -140,6 +151,8 @@ class ReadOnlyEnvironment(Wrapper):
         """Run the command if commands are allowed, else raise `ToolError`."""
         if not self._allow_commands:
             raise ToolError("Commands are disabled in read-only mode")
+        if self.runs_read_only():
+            options["read_only"] = True
         return await super().exec_command(command, **options)
 
 

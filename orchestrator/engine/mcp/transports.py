@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import PullwrightError
-from orchestrator.engine.environments.base import WritableFolder
+from orchestrator.engine.environments.base import SandboxFolder
 from orchestrator.engine.environments.commands import (
     Command,
     EnvPolicy,
@@ -209,7 +209,7 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
         if sandbox is None:
             launch: Launch = ProgramLaunch((shell_program(), "-c", line), command)
         else:
-            opened = sandbox.open(WritableFolder(folder, ()))
+            opened = sandbox.open(SandboxFolder(folder, ()))
             stack.push_async_callback(opened.close)
             launch = opened.launch(command)
         running = _RunningServer(launch, start, report)

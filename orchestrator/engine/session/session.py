@@ -20,6 +20,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState, Warned
 from orchestrator.core.messages import Message
+from orchestrator.engine.environments.wrappers import ReadOnlyEnvironment
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
@@ -161,7 +162,7 @@ class Session:
 
     @property
     def environment(self) -> ExecutionEnvironment:
-        """The environment in which the tools act."""
+        """The environment in which the tools act. It refuses every change if the profile only reads."""
         return self._parts.environment
 
     @property
@@ -518,7 +519,7 @@ def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`
         check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
     return SessionParts(
         profile,
-        environment,
+        ReadOnlyEnvironment(environment, allow_commands=True) if profile.only_reads else environment,
         contract or usual_contract(profile),
         config or SessionConfig(),
         host or Host(),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxOptions, WritableFolder
+from orchestrator.engine.environments.base import SandboxFolder, SandboxOptions
 from orchestrator.engine.environments.commands import Command, RunningCommand
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 
@@ -116,7 +116,7 @@ def _try(sandbox: Sandbox) -> str:
 
 
 async def _run(sandbox: Sandbox, root: str) -> str:
-    opened = sandbox.open(WritableFolder(root))
+    opened = sandbox.open(SandboxFolder(root))
     try:
         ran = await RunningCommand(Command("true", root, {}, _PROBE_MS), SystemClock(), None, opened).run()
     except ToolError as error:

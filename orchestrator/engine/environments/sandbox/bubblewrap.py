@@ -55,7 +55,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
     from orchestrator.engine.environments.commands import Command
 
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
@@ -119,16 +119,17 @@ class BubblewrapSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, folder: WritableFolder) -> _OpenBubblewrap:
+    def open(self, folder: SandboxFolder) -> _OpenBubblewrap:
         """See `Sandbox`."""
         check_root(folder.root, self._inherited)
         return _OpenBubblewrap(self, folder)
 
-    def words(self, root: str, files: list[int]) -> list[str]:
+    def words(self, folder: SandboxFolder, files: list[int]) -> list[str]:
         """Return bubblewrap's command line for a folder, without the program to start in it.
 
         Descriptors of files that bubblewrap reads are appended to `files`.
         """
+        root = folder.root
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
         words = [self._program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent"]
@@ -144,7 +145,7 @@ class BubblewrapSandbox:
             files.append(_memory_file(content))
             words += ["--perms", "0444", "--file", str(files[-1]), path]
         words += [word for _, mount in outside for word in mount]
-        words += ["--bind", root, root]
+        words += ["--ro-bind" if folder.read_only else "--bind", root, root]
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
@@ -170,7 +171,7 @@ class _OpenBubblewrap:
     socket is closed. A command cannot reach them, because they are in process namespaces above its own.
     """
 
-    def __init__(self, sandbox: BubblewrapSandbox, folder: WritableFolder) -> None:
+    def __init__(self, sandbox: BubblewrapSandbox, folder: SandboxFolder) -> None:
         self.sandbox, self.folder = sandbox, folder
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -215,7 +216,7 @@ class _OpenBubblewrap:
         files = [script, common]
         self._stderr = _memory_file(b"")
         try:
-            words = self.sandbox.words(self.folder.root, files)
+            words = self.sandbox.words(self.folder, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  fixed arguments
                 [*words, *python, f"/proc/self/fd/{script}", str(child_end.fileno()), str(common)],

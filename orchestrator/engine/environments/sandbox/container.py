@@ -44,7 +44,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
     from orchestrator.engine.environments.commands import Command
     from orchestrator.engine.environments.sandbox.container_engine import (
         Container,
@@ -117,7 +117,7 @@ class ContainerSandbox:
         """See `Sandbox`. Empty, because the image has its own toolchains."""
         return {}
 
-    def open(self, folder: WritableFolder) -> _OpenContainers:
+    def open(self, folder: SandboxFolder) -> _OpenContainers:
         """See `Sandbox`."""
         check_root(folder.root, self._inherited)
         if any(char in folder.root for char in "\n\r"):
@@ -133,7 +133,7 @@ class _OpenContainers:
     command is not used again.
     """
 
-    def __init__(self, sandbox: ContainerSandbox, folder: WritableFolder) -> None:
+    def __init__(self, sandbox: ContainerSandbox, folder: SandboxFolder) -> None:
         self.sandbox, self.folder = sandbox, folder
         self._starting = asyncio.Semaphore(_AT_ONCE)
         self._idle: list[Container] = []

@@ -40,7 +40,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxLimits, WritableFolder
+    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits
     from orchestrator.engine.environments.sandbox.limits import MemoryGroup
 
 ENGINES = ("docker", "podman")
@@ -218,7 +218,7 @@ class ContainerPlan:
         return f"{self.engine.name} {self.image.name} ({self.image.number.removeprefix('sha256:')[:12]})"
 
     def run_words(
-        self, name: str, folder: WritableFolder, handover: Path, protections: Sequence[Protection]
+        self, name: str, folder: SandboxFolder, handover: Path, protections: Sequence[Protection]
     ) -> list[str]:
         """Return the command line that starts a container of this name.
 
@@ -246,7 +246,7 @@ class ContainerPlan:
             words += _bind(str(handover / file), f"/etc/{file}", "readonly")
         for path in filter(os.path.exists, self.readable):
             words += _bind(path, path, "readonly")
-        words += _bind(root, root)
+        words += _bind(root, root, *(["readonly"] if folder.read_only else []))
         for number, one in enumerate(protections):
             source = str(handover / f"protected-{number}") if one.content is not None else one.path
             words += _bind(source, one.path, "readonly")
@@ -356,7 +356,7 @@ def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
 
 
 async def start_container(
-    plan: ContainerPlan, folder: WritableFolder, protections: Sequence[Protection]
+    plan: ContainerPlan, folder: SandboxFolder, protections: Sequence[Protection]
 ) -> Container:
     """Start a container; raise `ToolError` if it does not start."""
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"

@@ -24,7 +24,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
     from orchestrator.engine.environments.commands import Command
 
 _SYSTEM = (
@@ -35,15 +35,17 @@ _SYSTEM = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtracehelper")
 
 
-def seatbelt_profile(
-    *, root: str, protected: Sequence[str], readable: Sequence[str], scratch: str, port: int
-) -> str:
+def seatbelt_profile(folder: SandboxFolder, *, readable: Sequence[str], scratch: str, port: int) -> str:
     """Return the rules for one command; the last rule that matches decides.
 
     Raises:
         ToolError: a path cannot be written in a rule.
     """
+    root = folder.root
     read = " ".join(f"(subpath {_quoted(path)})" for path in (*_SYSTEM, *readable, root, scratch))
+    written = " ".join(
+        f"(subpath {_quoted(path)})" for path in ([] if folder.read_only else [root]) + [scratch]
+    )
     devices = " ".join(f"(literal {_quoted(path)})" for path in _DEVICES)
     rules = [
         "(version 1)",
@@ -55,11 +57,13 @@ def seatbelt_profile(
         "(allow sysctl-read)",
         "(allow file-read-metadata)",
         f'(allow file-read* (literal "/") {read} {devices})',
-        f"(allow file-write* (subpath {_quoted(root)}) (subpath {_quoted(scratch)}))",
+        f"(allow file-write* {written})",
         '(allow file-write-data (literal "/dev/null"))',
         f'(allow network-outbound (remote tcp "localhost:{port}"))',
     ]
-    rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]
+    rules += [
+        f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in folder.protected
+    ]
     return "\n".join([*rules, ""])
 
 
@@ -93,7 +97,7 @@ class SeatbeltSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, folder: WritableFolder) -> _OpenSeatbelt:
+    def open(self, folder: SandboxFolder) -> _OpenSeatbelt:
         """See `Sandbox`."""
         check_root(folder.root, self._inherited)
         return _OpenSeatbelt(self, folder)
@@ -102,7 +106,7 @@ class SeatbeltSandbox:
 class _OpenSeatbelt:
     """An `OpenSandbox`. Every command has its own rules, so no state is kept between commands."""
 
-    def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
+    def __init__(self, sandbox: SeatbeltSandbox, folder: SandboxFolder) -> None:
         self._sandbox, self._folder = sandbox, folder
 
     def launch(self, command: Command) -> _SeatbeltLaunch:
@@ -113,13 +117,7 @@ class _OpenSeatbelt:
             listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
             port = listener.getsockname()[1]
             home = {"HOME": scratch.path, "TMPDIR": scratch.path, **proxy_variables(port)}
-            rules = seatbelt_profile(
-                root=folder.root,
-                protected=folder.protected,
-                readable=sandbox.readable,
-                scratch=scratch.path,
-                port=port,
-            )
+            rules = seatbelt_profile(folder, readable=sandbox.readable, scratch=scratch.path, port=port)
             undo.pop_all()  # the launch closes them from here on
         confined = replace(command, variables={**command.variables, **home})
         shell = shell_program(), "-c", command.line

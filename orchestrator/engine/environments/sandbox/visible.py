@@ -24,7 +24,7 @@ from orchestrator.engine.environments.files import POINTER_BYTES, is_above
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from orchestrator.engine.environments.base import WritableFolder
+    from orchestrator.engine.environments.base import SandboxFolder
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _ETC = (
@@ -111,7 +111,7 @@ def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[s
 
 
 def check_root(root: str, inherited: Mapping[str, str]) -> None:
-    """Check the folder that commands may change.
+    """Check the folder in which commands run.
 
     Raises:
         ToolError: the folder contains more than a project, or belongs to the system.
@@ -455,7 +455,7 @@ class Protection:
         ]
 
 
-def protections(folder: WritableFolder) -> list[Protection]:
+def protections(folder: SandboxFolder) -> list[Protection]:
     """Return how the protected paths of a folder are kept from changes.
 
     The root's own `.git` is made read-only. Further down a command may have replaced a folder by a link. So

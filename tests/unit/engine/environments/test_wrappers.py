@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,8 @@ from orchestrator.engine.environments.wrappers import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from orchestrator.engine.environments.base import ExecResult
 
 MS = 20_000
 
@@ -71,6 +73,34 @@ async def test_read_only_refuses_writes_and_commands(inner: LocalEnvironment, tm
     assert [path.name for path in tmp_path.iterdir()] == ["sub"]
     allowed = ReadOnlyEnvironment(inner, allow_commands=True)
     assert (await allowed.exec_command("echo on", timeout_ms=MS)).stdout == "on\n"
+
+
+async def test_commands_in_read_only_mode_change_nothing_through_any_wrapper(
+    inner: LocalEnvironment, tmp_path: Path
+) -> None:
+    logged = LoggingEnvironment(ScopedEnvironment(inner, "sub"), lambda _line: None)
+    for fixed in (
+        ReadOnlyEnvironment(logged, allow_commands=True),
+        LoggingEnvironment(ReadOnlyEnvironment(inner, allow_commands=True), lambda _line: None),
+        ScopedEnvironment(ReadOnlyEnvironment(inner, allow_commands=True), "sub"),
+    ):
+        result = await fixed.exec_command("echo on; echo x > made", timeout_ms=MS)
+        assert (result.stdout, result.exit_code != 0) == ("on\n", True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["sub", "a.txt"]
+
+
+async def test_a_foreign_environment_gets_no_argument_that_it_does_not_know(inner: LocalEnvironment) -> None:
+    class Foreign:
+        """An environment with the methods of the protocol alone."""
+
+        read_file = inner.read_file
+
+        async def exec_command(self, command: str, *, timeout_ms: int) -> ExecResult:
+            return await inner.exec_command(command, timeout_ms=timeout_ms)
+
+    foreign: Any = Foreign()
+    fixed = ReadOnlyEnvironment(LoggingEnvironment(foreign, lambda _line: None), allow_commands=True)
+    assert (await fixed.exec_command("echo on", timeout_ms=MS)).stdout == "on\n"
 
 
 async def test_a_subfolder_shows_its_own_paths_only(inner: LocalEnvironment, tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, safe_mode
 from orchestrator.engine.session.history import Turn, TurnKind
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.base import Ok, Order
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish
 from orchestrator.engine.tools.shell import shell
 from orchestrator.engine.tools.todo import todo
+from tests.conformance.environments import this_machines_sandbox
 from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, tool
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.models.base import Request
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import ToolContext, ToolOutcome
 
 CONTRACTS = (Native, SingleStep, JsonPlan, WholeFile)
 HOSTS = (
@@ -169,6 +171,38 @@ async def test_a_hidden_tool_and_an_unknown_one_have_the_same_answer(tmp_path: P
     assert [one.status for one in ended] == [CallStatus.REFUSED, CallStatus.FAILED]
     assert ended[0].output == ended[1].output
     assert "shell" not in {one.name for one in model.requests[0].tools}
+
+
+@pytest.mark.parametrize("gate", [pytest.param(keeper, id=level) for level, keeper in HOSTS])
+async def test_a_session_that_only_reads_has_nothing_to_write_beneath_its_tools(
+    tmp_path: Path, gate: Gatekeeper
+) -> None:
+    """The tools of this profile try to write: one by a command that nobody reads before, one by the environment."""
+
+    async def commands(_arguments: object, context: ToolContext) -> ToolOutcome:
+        ran = await context.environment.exec_command("cat a.py; echo x > made; rm a.py", timeout_ms=20_000)
+        return Ok(f"{ran.stdout}ended with {ran.exit_code}")
+
+    async def writes(_arguments: object, context: ToolContext) -> ToolOutcome:
+        await context.environment.write_file("made", b"x")
+        return Ok("made")
+
+    (tmp_path / "a.py").write_text("line\n")
+    own = (
+        replace(tool("commands", lambda _: ""), execute=commands),
+        replace(tool("writes", lambda _: ""), execute=writes),
+    )
+    steps = says("", ("commands", {})), says("", ("writes", {})), says("Done.")
+    async with Session(
+        profile=make_profile("explorer", custom=own),
+        environment=LocalEnvironment(tmp_path, sandbox=this_machines_sandbox()),
+        model=ScriptedModel([*steps]),
+        host=Host(gate=gate),
+    ) as session:
+        events = await events_of(session, "Go")
+    ended = [one.event.output for one in events if isinstance(one.event, ToolCallEnded)]
+    assert ended == ["line\nended with 1", "Write operations are disabled in read-only mode"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
 
 
 @pytest.mark.parametrize("name", sorted(SESSION))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
@@ -60,7 +60,7 @@ def without_engine(image: ContainerImage = IMAGE, **options: object) -> Containe
 
 
 def words(root: Path, sandbox: ContainerSandbox) -> list[str]:
-    place = WritableFolder(str(root))
+    place = SandboxFolder(str(root))
     return sandbox.plan.run_words("name", place, Path("/way"), protections(place))
 
 
@@ -109,13 +109,20 @@ class TestWhatStartsIt:
         ]
         assert writable == [f"type=bind,source={tmp_path},target={tmp_path}"]
 
+    def test_a_place_to_read_is_mounted_read_only(self, tmp_path: Path) -> None:
+        (tmp_path / ".git").mkdir()
+        place = SandboxFolder(str(tmp_path), (), read_only=True)
+        line = without_engine().plan.run_words("name", place, Path("/way"), protections(place))
+        assert [one for one in mounted(line) if "readonly" not in one] == []
+        assert f"type=bind,source={tmp_path},target={tmp_path},readonly" in mounted(line)
+
     def test_the_git_folder_is_mounted_read_only(self, tmp_path: Path) -> None:
         (tmp_path / ".git").mkdir()
         own = f"type=bind,source={tmp_path}/.git,target={tmp_path}/.git,readonly"
         assert own in mounted(words(tmp_path, without_engine()))
         assert own not in mounted(
             ContainerSandbox(ENGINE, IMAGE, SandboxOptions(), {}).plan.run_words(
-                "n", WritableFolder(str(tmp_path), ()), Path("/way"), ()
+                "n", SandboxFolder(str(tmp_path), ()), Path("/way"), ()
             )
         )
 
@@ -127,7 +134,7 @@ class TestWhatStartsIt:
         ):
             (tmp_path / inner).mkdir()
             made(tmp_path / inner / ".git")
-        place = WritableFolder(str(tmp_path), (".git", "a/.git", "b/.git"))
+        place = SandboxFolder(str(tmp_path), (".git", "a/.git", "b/.git"))
         line = without_engine().plan.run_words("name", place, Path("/way"), protections(place))
         sources = [one.split(",")[1] for one in mounted(line)]
         assert [one for one in sources if one.startswith(f"source={tmp_path}/")] == []
@@ -368,7 +375,7 @@ class TestInside:
     async def test_nothing_is_left_at_the_end(self, tmp_path: Path) -> None:
         await self.run(tmp_path, "true")
         assert list(tmp_path.iterdir()) == []
-        opened = engines.container_sandbox().open(WritableFolder(str(tmp_path)))
+        opened = engines.container_sandbox().open(SandboxFolder(str(tmp_path)))
         await opened.close()
         with pytest.raises(ToolError, match="the sandbox was closed"):
             await opened.launch(Command("true", str(tmp_path), {}, MS)).start(1, 2)

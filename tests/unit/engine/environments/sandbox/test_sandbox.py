@@ -242,11 +242,13 @@ class Field:
             text = text.replace(f"{{{name}}}", str(value))
         return text
 
-    async def run(self, line: str, sandbox: Sandbox | None, timeout_ms: int = MS) -> ExecResult:
+    async def run(
+        self, line: str, sandbox: Sandbox | None, timeout_ms: int = MS, *, read_only: bool = False
+    ) -> ExecResult:
         variables = {"PATH": os.environ["PATH"], "HIDDEN_THING": "x", "HOME": str(Path.home())}
         environment = LocalEnvironment(self.root, sandbox=sandbox or "off", inherited=variables)
         try:
-            return await environment.exec_command(self.line(line), timeout_ms=timeout_ms)
+            return await environment.exec_command(self.line(line), timeout_ms=timeout_ms, read_only=read_only)
         finally:
             await environment.cleanup()
 
@@ -313,6 +315,75 @@ async def test_an_attack_fails_inside(attack: Attack, field: Field) -> None:
 async def test_the_same_attack_succeeds_outside(attack: Attack, field: Field) -> None:
     result = await field.run(attack.gentle or attack.line, None)
     assert "WON" in result.stdout, result.output
+
+
+WRITES = (
+    "echo x > new",
+    "echo x >> kept",
+    ": > kept",
+    "rm -f kept",
+    "mv kept other",
+    "ln kept other",
+    "ln -s kept other",
+    "mkfifo other",
+    "mkdir other",
+    "chmod 600 kept",
+    "touch -d 2001-01-01 kept",
+    "truncate -s 1 kept",
+    "echo x > inner/new",
+    "echo x > {root}/new",
+    "echo x > /proc/self/cwd/new",
+    "echo x > .git/hooks/pre-commit",
+    "git config core.fsmonitor false",
+    "exec 3<> kept; echo x >&3",
+    "cp kept /tmp/copy && mv /tmp/copy kept",
+    "umount . ; mount -o remount,rw,bind {root} ; echo x > new",
+    "rmdir inner",
+    python("import os; os.setxattr('kept', 'user.x', b'1'); os.utime('kept')"),
+    python("import mmap; file = open('kept', 'r+b'); mmap.mmap(file.fileno(), 0)[0] = 65"),
+)
+
+
+def state(root: Path) -> dict[str, tuple[int, ...] | bytes]:
+    """What a change of a folder changes: names, types, modes, contents, times of files, without times of reading."""
+    found: dict[str, tuple[int, ...] | bytes] = {}
+    for path in sorted([root, *root.rglob("*")]):
+        at = path.lstat()
+        found[str(path)] = at.st_mode, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
+        if path.is_file() and not path.is_symlink():
+            found[f"{path}:"] = path.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("line", WRITES)
+async def test_a_command_that_only_reads_has_no_folder_to_write(line: str, field: Field) -> None:
+    (field.root / "inner").mkdir()
+    (field.root / "kept").write_text("kept\n")
+    before = state(field.root)
+    result = await field.run(f"{line}; cat kept; ls", this_machines_sandbox(), read_only=True)
+    assert state(field.root) == before, result.output
+    assert result.stdout.endswith("kept\ninner\nkept\n")
+    await field.run(
+        line, this_machines_sandbox() if "/hooks" not in line and "fsmonitor" not in line else None
+    )
+    assert state(field.root) != before
+
+
+async def test_a_folder_without_a_repository_gets_none_while_it_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    before = state(root)
+    environment = LocalEnvironment(root, sandbox=this_machines_sandbox())
+    try:
+        read = await environment.exec_command("ls -A; git init -q .", timeout_ms=MS, read_only=True)
+        assert read.exit_code != 0
+        assert read.stdout == ""
+        assert state(root) == before
+        written = await environment.exec_command("echo x > new", timeout_ms=MS)
+        assert written.exit_code == 0  # the same environment, for another session
+    finally:
+        await environment.cleanup()
+    assert [path.name for path in root.iterdir()] == ["new"]
 
 
 async def run(root: Path, *lines: str, submodules: tuple[str, ...] = ()) -> str:

@@ -13,17 +13,16 @@ import pytest
 
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, seatbelt_profile, with_limits
 from orchestrator.engine.environments.sandbox.visible import Scratch
 
 
-def rules(root: str = "/Users/me/project") -> list[str]:
-    text = seatbelt_profile(
-        root=root, protected=(".git",), readable=("/opt/x",), scratch="/private/tmp/s", port=4321
-    )
+def rules(root: str = "/Users/me/project", *, read_only: bool = False) -> list[str]:
+    folder = SandboxFolder(root, () if read_only else (".git",), read_only)
+    text = seatbelt_profile(folder, readable=("/opt/x",), scratch="/private/tmp/s", port=4321)
     return text.splitlines()
 
 
@@ -37,6 +36,15 @@ def test_it_denies_by_default_and_protects_git_last() -> None:
         '(allow network-outbound (remote tcp "localhost:4321"))'
     ]
     assert not any('(subpath "/Users")' in line or '(subpath "/")' in line for line in lines)
+
+
+def test_a_folder_to_read_is_readable_and_not_writable() -> None:
+    lines = rules(read_only=True)
+    assert [line for line in lines if "file-write" in line] == [
+        '(allow file-write* (subpath "/private/tmp/s"))',
+        '(allow file-write-data (literal "/dev/null"))',
+    ]
+    assert [line.count('(subpath "/Users/me/project")') for line in lines if "file-read*" in line] == [1]
 
 
 def test_a_path_cannot_add_rules() -> None:
@@ -113,7 +121,7 @@ def test_a_command_leaves_nothing_and_what_it_locks_is_left_to_the_sweep(tempora
 async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    opened = SeatbeltSandbox(SandboxOptions(), {}).open(WritableFolder(str(root)))
+    opened = SeatbeltSandbox(SandboxOptions(), {}).open(SandboxFolder(str(root)))
     launch = opened.launch(Command("true", str(root), {}, 1))
     (folder,) = temporary.iterdir()
     rules = launch.argv[2].splitlines()
@@ -126,7 +134,7 @@ async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_pat
 def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "ro\not"
     root.mkdir()
-    opened = SeatbeltSandbox(SandboxOptions(), {}).open(WritableFolder(str(root)))
+    opened = SeatbeltSandbox(SandboxOptions(), {}).open(SandboxFolder(str(root)))
     with pytest.raises(ToolError):
         opened.launch(Command("true", str(root), {}, 1))
     assert list(temporary.iterdir()) == []
