@@ -39,7 +39,6 @@ from orchestrator.engine.tools.textfile import (
     numbered,
     read_bytes,
     save,
-    to_crlf,
 )
 
 if TYPE_CHECKING:
@@ -195,9 +194,7 @@ class _Edit:
     terms: EditTerms
 
     async def replace(self, old: str, new: str, places: int | None) -> ToolOutcome:
-        text = self.file.text
-        if self.file.uses_cr:
-            text, old = text.replace("\r", "\n"), old.replace("\r\n", "\n")
+        text, old, new = self.file.plain, old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
         found = await asyncio.to_thread(find_text, text, old)
         if not found.spans:
             place, new = await asyncio.to_thread(self._find_shifted, text, old, new, places)
@@ -240,7 +237,7 @@ class _Edit:
         closed = old.endswith("\n")
         start, stop = _span(text, place, len(wanted), closed=closed)
         if closed and text[start:stop].rstrip("\n") == text[start:]:  # the file's last line has no line end
-            shifted = shifted.removesuffix("\n").removesuffix("\r")
+            shifted = shifted.removesuffix("\n")
         return TextPlaces(((start, stop),), tolerance=self._shift_text(shift, "each line")), shifted
 
     def _shift_text(self, shift: Shift, where: str) -> str:
@@ -272,16 +269,11 @@ class _Edit:
         )
 
     async def _write(self, text: str, found: TextPlaces, new: str) -> ToolOutcome:
-        pieces, end, first = [], 0, found.spans[0][0]
-        for start, stop in found.spans:
-            pieces += [text[end:start], _with_line_ends(new, self.file, text[start:stop])]
-            end = stop
-        edited = "".join([*pieces, text[end:]])
-        name, terms = self.name, self.terms
-        if edited == text:
+        first, name, terms = found.spans[0][0], self.name, self.terms
+        before, after = self.file.encode(self.file.text), self.file.with_pieces(found.spans, new)
+        if after == before:
             return Failed(f"{name} would not change: it has the text of {terms.new} already.")
-        before = self.file.with_text(self.file.text)
-        syntax = await save(self.context, name, before, self.file.with_text(edited))
+        syntax = await save(self.context, name, before, after)
         count = len(found.spans)
         line = _line_at(text, first)
         places = f"line {line}" if count == 1 else f"{count} places, the first at line {line}"
@@ -291,7 +283,8 @@ class _Edit:
             if found.tolerance
             else ""
         )
-        last = line + len(lines_of(pieces[1]))
+        last = line + len(lines_of(new))
+        edited = decode_text(name, after).plain
         region = numbered(lines_of(edited), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
         return Ok(f"Edited {name} at {places}{number}.{tolerance}{syntax} It now reads:\n{region}")
 
@@ -309,7 +302,7 @@ def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]
     stop = start + sum(len(line) + 1 for line in lines[place : place + count])
     if closed or stop > len(text):
         return start, min(stop, len(text))
-    return start, stop - (2 if text[stop - 2 : stop] == "\r\n" else 1)
+    return start, stop - 1
 
 
 def _show_places(text: str, found: TextPlaces) -> str:
@@ -319,21 +312,13 @@ def _show_places(text: str, found: TextPlaces) -> str:
     for start, stop in found.spans[:_MOST_SHOWN_PLACES]:
         first, last = _line_at(text, start) - 1, _line_at(text, max(start, stop - 1))
         for _ in range(_MOST_LINES_AROUND):
-            if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
+            if text.count("\n".join(lines[first:last])) == 1:
                 break
             first, last = max(0, first - 1), min(len(lines), last + 1)
         shown.append(f"From line {first + 1} on:\n{code_block(lines[first:last])}")
     return " You have sent similar text before. Copy the lines of the place that you mean:\n" + "\n".join(
         shown
     )
-
-
-def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
-    """Return the new text with the line ends of the text that it replaces, or else of the file."""
-    plain = new.replace("\r\n", "\n")
-    if "\r\n" in replaced or (file.uses_crlf and "\n" not in replaced):
-        return to_crlf(plain)
-    return plain if "\n" in file.text else new
 
 
 def _wrong_number(

@@ -177,9 +177,6 @@ class _Loose:
 def _ignored_differences(there: str, old: str) -> str:
     """Return the kinds of differences between two texts that `_Loose` treats as equal."""
     differences = []
-    if ("\r\n" in there) != ("\r\n" in old):
-        differences.append("line ends")
-    there, old = (text.replace("\r\n", "\n") for text in (there, old))
     plain, plain_old = there.translate(_EQUIVALENTS), old.translate(_EQUIVALENTS)
     if _LINE_END_BLANKS.sub("", there) != _LINE_END_BLANKS.sub("", old):
         differences.append("quotes, dashes or spaces")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import glob
 import re
+from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -83,6 +85,8 @@ _MARK = "\ufeff"
 _MOST_LINES_SHOWN = 40
 _MAX_LINE_CHARS = 200
 _BARE_LF = re.compile(r"(?<!\r)\n")
+LINE_END = re.compile(r"\r?\n")
+_MOST_LINES_ALIGNED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,51 @@ class TextFile:
         """Whether its lines end with CR alone."""
         return "\r" in self.text and "\n" not in self.text
 
+    @property
+    def plain(self) -> str:
+        """The text with LF for each line end."""
+        return self.text.replace("\r", "\n") if self.uses_cr else self.text.replace("\r\n", "\n")
+
     def with_text(self, text: str) -> bytes:
-        """Encode another text for this file, keeping the byte order mark and the line ends (CR LF or CR)."""
+        """Encode another text for this file, keeping the byte order mark and the line ends.
+
+        In a file with different line ends, each line that stays keeps its own.
+        """
         if self.uses_crlf:
             text = to_crlf(text)
         elif self.uses_cr:
             text = text.replace("\r\n", "\n").replace("\n", "\r")
+        elif "\r\n" in self.text:
+            text = with_line_ends_of(self.text, text)
+        return self.encode(text)
+
+    def with_pieces(self, spans: Sequence[tuple[int, int]], new: str) -> bytes:
+        """Encode the text with new text in the place of these spans of `plain`; no other line end changes."""
+        plain = self.plain
+        ends = [found.start() - number for number, found in enumerate(re.finditer("\r\n", self.text))]
+        pieces: list[str] = []
+        position, number = 0, 0
+        while number < len(spans):
+            first, stop = plain.rfind("\n", 0, spans[number][0]) + 1, spans[number][0]
+            start, changed = first, []
+            while number < len(spans) and spans[number][0] <= stop:  # the spans of the same lines
+                changed += [plain[start : spans[number][0]], new]
+                start = spans[number][1]
+                stop = plain.find("\n", start) + 1 or len(plain)
+                number += 1
+            raw_first, raw_stop = (place + bisect_left(ends, place) for place in (first, stop))
+            after = "".join([*changed, plain[start:stop]])
+            beside = "\r\n" if self.text.endswith("\r\n", 0, raw_first) else "\n"
+            pieces += [
+                self.text[position:raw_first],
+                with_line_ends_of(self.text[raw_first:raw_stop], after, beside),
+            ]
+            position = raw_stop
+        edited = "".join([*pieces, self.text[position:]])
+        return self.encode(edited.replace("\n", "\r") if self.uses_cr else edited)
+
+    def encode(self, text: str) -> bytes:
+        """Encode another text for this file as it is, with the byte order mark if the file has one."""
         if self.marked:
             text = _MARK + text.removeprefix(_MARK)
         return text.encode()
@@ -220,6 +263,72 @@ def check_text(what: str, text: str) -> None:
 def to_crlf(text: str) -> str:
     """Convert every line end to CR LF."""
     return _BARE_LF.sub("\r\n", text)
+
+
+def with_line_ends_of(before: str, after: str, beside: str = "\n") -> str:
+    """Return a text with the line ends that its lines had before.
+
+    Args:
+        beside: the line end of the line next to this text, for texts without a line end.
+    """
+    old = split_lines(before)
+    texts = [line for line, _ in split_lines(after)]
+    closed = after.endswith("\n")
+    ends = aligned_ends(old, texts, beside)
+    return "".join(line + end for line, end in zip(texts, ends, strict=True)).removesuffix(
+        "" if closed or not texts else ends[-1]
+    )
+
+
+def split_lines(text: str, line_end: re.Pattern[str] = LINE_END) -> list[tuple[str, str]]:
+    """Return each line and its line end, which is empty after the last line of some texts."""
+    lines = []
+    start = 0
+    for found in line_end.finditer(text):
+        lines.append((text[start : found.start()], found.group()))
+        start = found.end()
+    if start < len(text):
+        lines.append((text[start:], ""))
+    return lines
+
+
+def aligned_ends(old: Sequence[tuple[str, str]], new: Sequence[str], beside: str) -> list[str]:
+    """Return a line end for each new line: that of the same old line, of the one it replaces, or of the one above.
+
+    Args:
+        old: lines with their ends.
+        beside: the line end if no old line has one.
+    """
+    kinds = {end for _, end in old if end}
+    if len(kinds) < 2:  # noqa: PLR2004  one kind, or none
+        return [kinds.pop() if kinds else beside] * len(new)
+    ends: list[str] = []
+    for first, last, count in _aligned([line for line, _ in old], new):
+        for step in range(count):
+            number = min(first + step, max(last, 1) - 1)
+            ends.append(old[number][1] or next(end for _, end in reversed(old) if end))
+    return ends
+
+
+def _aligned(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of new lines: the old lines `[first, last)` that they stand for, and the number of new lines.
+
+    The middle of very long texts is aligned line by line, which bounds the time.
+    """
+    shorter = min(len(old), len(new))
+    head = next((place for place in range(shorter) if old[place] != new[place]), shorter)
+    most = shorter - head
+    tail = next((place for place in range(most) if old[-1 - place] != new[-1 - place]), most)
+    yield 0, head, head
+    middle, wanted = old[head : len(old) - tail], new[head : len(new) - tail]
+    if max(len(middle), len(wanted)) > _MOST_LINES_ALIGNED:
+        yield head, head + len(middle), len(wanted)
+    else:
+        for _, first, last, start, stop in SequenceMatcher(
+            None, middle, wanted, autojunk=False
+        ).get_opcodes():
+            yield head + first, head + last, stop - start
+    yield len(old) - tail, len(old), tail
 
 
 def lines_of(text: str) -> list[str]:

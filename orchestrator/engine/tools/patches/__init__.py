@@ -225,7 +225,7 @@ class _Patching:
         data = before
         if change.chunks:
             file = decode_text(name, before)
-            data = file.with_text(self._edited(name, target, file, change))
+            data = file.encode(self._edited(name, target, file, change))
         if target == name:
             self._staging.put(name, data)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
@@ -19,7 +20,7 @@ from orchestrator.engine.tools.matching import (
     describe_nearest,
     plain_punctuation,
 )
-from orchestrator.engine.tools.textfile import numbered
+from orchestrator.engine.tools.textfile import LINE_END, aligned_ends, numbered, split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,7 +107,6 @@ def missing_lines(old: int, new: int) -> str:
     )
 
 
-_LINE_END = re.compile(r"\r?\n")
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
 _LONE_CR = re.compile(r"\r(?!\n)")
 _MOST_BLANK_ENDS = 8
@@ -155,8 +155,8 @@ def apply_chunks(
 ) -> Edited:
     """Apply chunks to a text, each below the one before it.
 
-    Kept lines keep their text and line end, whatever the patch says. New lines get the line end of the first
-    line. The final line end stays as it is, unless a chunk says otherwise. If the indentation of all old
+    Kept lines keep their text and line end, whatever the patch says. New lines get the line ends of the lines
+    that they replace, or of the line above them. The final line end stays as it is, unless a chunk says otherwise. If the indentation of all old
     lines of a chunk differs by the same blanks, and there is one such place, its new lines are shifted alike.
 
     Args:
@@ -166,27 +166,18 @@ def apply_chunks(
         ToolError: a chunk's old lines are not in the text; the message names the hunk and shows the nearest
             lines.
     """
-    ways = [_LINE_END]
+    ways = [LINE_END]
     if _LONE_CR.search(text):  # where a file has LF, only LF counts lines
         ways.insert(1 if "\n" in text else 0, _ANY_LINE_END)
     failure: ToolError | None = None
     for line_end in ways:
         try:
-            return _apply(name, _split(text, line_end), chunks, missed if failure is None else _never_missed)
+            return _apply(
+                name, split_lines(text, line_end), chunks, missed if failure is None else _never_missed
+            )
         except ToolError as error:
             failure = failure or error
     raise failure or AssertionError("a text can be split into lines")
-
-
-def _split(text: str, line_end: re.Pattern[str]) -> list[tuple[str, str]]:
-    lines = []
-    start = 0
-    for found in line_end.finditer(text):
-        lines.append((text[start : found.start()], found.group()))
-        start = found.end()
-    if start < len(text):
-        lines.append((text[start:], ""))
-    return lines
 
 
 def _apply(
@@ -225,14 +216,16 @@ def _joined(lines: list[tuple[str, str]], places: list[tuple[_Place, Chunk]]) ->
     for place, chunk in sorted(places, key=lambda item: item[0].start):
         result += lines[position : place.start]
         position = place.start
-        for line in chunk.lines[: place.size]:
-            if line.mark == "+":
-                shifted = line.text if place.shift is None else place.shift.line(line.text)
-                result.append((line.text if shifted is None else shifted, line_end))
-                continue
-            if line.mark == " ":
-                result.append(lines[position])
-            position += 1
+        for is_kept, run in groupby(chunk.lines[: place.size], key=lambda line: line.mark == " "):
+            changed = list(run)
+            old = lines[position : position + sum(line.mark != "+" for line in changed)]
+            if is_kept:
+                result += old
+            else:
+                new = [_shifted(line.text, place.shift) for line in changed if line.mark == "+"]
+                above = next((end for _, end in reversed(result) if end), line_end)
+                result += zip(new, aligned_ends(old, new, above), strict=True)
+            position += len(old)
         if place.end == len(lines) and chunk.final_newline is not None:
             ends_with_one = chunk.final_newline
     result += lines[position:]
@@ -241,6 +234,11 @@ def _joined(lines: list[tuple[str, str]], places: list[tuple[_Place, Chunk]]) ->
         return body
     last, end = result[-1]
     return body + last + ((end or line_end) if ends_with_one else "")
+
+
+def _shifted(text: str, shift: Shift | None) -> str:
+    line = text if shift is None else shift.line(text)
+    return text if line is None else line
 
 
 class _Finder:

@@ -94,7 +94,7 @@ async def test_several_operations_in_one_patch(context: ToolContext, tmp_path: P
         ("a\nb", "@@\n-b", "a"),
         ("a\r\nb\r\n", "@@\n a\n+x\n b", "a\r\nx\r\nb\r\n"),
         ("a\nb\n", "@@\r\n a\r\n+x\r\n b", "a\nx\nb\n"),
-        ("a\r\nb\nc\n", "@@\n b\n-c\n+C", "a\r\nb\nC\r\n"),
+        ("a\r\nb\nc\n", "@@\n b\n-c\n+C", "a\r\nb\nC\n"),
         ("a\rb\rc\r", "@@\n-b\n+B", "a\rB\rc\r"),
         ("\ufeffa\nb\n", "@@\n-a\n+A", "\ufeffA\nb\n"),
         ("a\n", "@@\n-a\n+'*** End Patch'\n+'@@'", "'*** End Patch'\n'@@'\n"),

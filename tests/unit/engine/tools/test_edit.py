@@ -49,11 +49,14 @@ async def test_an_empty_new_text_removes(context: ToolContext, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("before", "old", "new", "after", "tolerance"),
     [
-        (b"a\r\nb\r\nc\r\n", "a\nb\n", "a\nx\ny\n", b"a\r\nx\r\ny\r\nc\r\n", "line ends"),
+        (b"a\r\nb\r\nc\r\n", "a\nb\n", "a\nx\ny\n", b"a\r\nx\r\ny\r\nc\r\n", ""),
         (b"a\r\nb\r\n", "b", "x\ny", b"a\r\nx\r\ny\r\n", ""),
-        (b"a\nb\n", "a\r\nb\r\n", "x\r\ny\r\n", b"x\ny\n", "line ends"),
-        (b"a\nb\r\nc\n", "b", "x\ny", b"a\nx\ny\r\nc\n", ""),
-        (b"a\nb\r\nc\n", "b\nc", "x\ny", b"a\nx\r\ny\n", "line ends"),
+        (b"a\nb\n", "a\r\nb\r\n", "x\r\ny\r\n", b"x\ny\n", ""),
+        (b"a\nb\r\nc\n", "b", "x\ny", b"a\nx\r\ny\r\nc\n", ""),
+        (b"a\nb\r\nc\n", "b\nc", "x\ny", b"a\nx\r\ny\n", ""),
+        (b"a\r\nb\r\n", "\nb", "\nx", b"a\r\nx\r\n", ""),
+        (b"a\r\nb\r\n", "b\r", "x\r", b"a\r\nx\r\n", "blanks at line ends"),
+        (b"a\r\nb\nc\r\n", "a\nb\nc\n", "a\nn\nc\n", b"a\r\nn\nc\r\n", ""),
         (b"a  \nb\t\nc\n", "a\nb\nc", "x", b"x\n", "blanks at line ends"),
         (b"a\nb\nc\n", "a \nb  \n", "x\n", b"x\nc\n", "blanks at line ends"),
         ("say “hi” \u2013 now\n".encode(), 'say "hi" - now', "said", b"said\n", "quotes, dashes or spaces"),

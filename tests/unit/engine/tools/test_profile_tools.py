@@ -164,7 +164,7 @@ async def test_errors_name_the_path_as_it_was_written(context: ToolContext, tmp_
         (b"a", "x\n", b"x\n"),
         (b"a\n", "", b""),
         (b"a\r\nb\r\n", "x\ny", b"x\r\ny\r\n"),
-        (b"a\r\nb\n", "x\ny\n", b"x\ny\n"),
+        (b"a\r\nb\n", "x\ny\n", b"x\r\ny\n"),
         (b"\xef\xbb\xbfa\r\n", "x\n", b"\xef\xbb\xbfx\r\n"),
         (b"\xef\xbb\xbfa\n", "\ufeffx\n", b"\xef\xbb\xbfx\n"),
         (b"", "x", b"x"),
@@ -228,7 +228,7 @@ async def test_what_an_edit_keeps(
     assert (tmp_path / "a").read_bytes() == made(b"one", b"2", b"3", b"4")
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o750
     assert "Edited a at line 2 (1 replacement)." in done
-    assert ("old_string was not there exactly: it differed in line ends." in done) == (end == b"\r\n")
+    assert "not there exactly" not in done
 
 
 async def test_the_words_of_edit_file_are_those_of_its_parameters(
