@@ -6,13 +6,15 @@ The place of each chunk is found with growing tolerance.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.tools.matching import (
+    MOST_PLACES,
     LineIndex,
     Shift,
     ShiftedLines,
@@ -184,9 +186,10 @@ def _apply(
     name: str, lines: list[tuple[str, str]], chunks: Sequence[Chunk], missed: Callable[[str], bool]
 ) -> Edited:
     finder = _Finder([line for line, _ in lines], missed, closed=not lines or bool(lines[-1][1]))
+    alike = Counter(_bare_old(chunk) for chunk in chunks)
     places, remarks = [], []
     for number, chunk in enumerate(chunks, 1):
-        place = finder.place(chunk)
+        place = finder.place(chunk, alike[_bare_old(chunk)])
         if isinstance(place, str):
             which = f"hunk {number} of {len(chunks)} of {name} (line {chunk.patch_line} of the patch)"
             raise ToolError(f"{which} does not match: {place}")
@@ -256,12 +259,13 @@ class _Finder:
         self._closed = closed
         self._views: dict[Callable[[str], str], LineIndex] = {}  # by the function that makes lines equal
         self._shifted: ShiftedLines | None = None
+        self._sure: set[tuple[str, ...]] = set()  # old lines whose places and chunks were counted
         self._cursor = 0  # the first line below the chunks found so far
         self._drift = 0  # distance of the last chunk from its expected place
         self._stated_cursor = 0  # the same as `_cursor`, by the patch's own line numbers
 
-    def place(self, chunk: Chunk) -> _Place | str:
-        """Return the chunk's place, or why there is none."""
+    def place(self, chunk: Chunk, alike: int) -> _Place | str:
+        """Return the chunk's place, or why there is none; `alike` chunks of the patch have the same old lines."""
         above = self._below_anchors(chunk.anchors)
         if isinstance(above, str):
             return above
@@ -275,16 +279,43 @@ class _Finder:
             return self._missing(chunk, above)
         if isinstance(found, str):
             return found
+        if problem := self._doubtful(chunk, found, alike):
+            return problem
         if chunk.expected is not None:
-            if chunk.expected < self._stated_cursor and self._is_elsewhere(chunk, found):
-                return (
-                    f"its header says line {chunk.expected + 1}, which is not below the hunk above it, and its lines are in the "
-                    "file more than once: put the hunks in the order of the file, with their line numbers"
-                )
             self._stated_cursor = chunk.expected + len(chunk.old)
             self._drift = found.start - chunk.expected
         self._cursor = found.end
         return found
+
+    def _doubtful(self, chunk: Chunk, found: _Place, alike: int) -> str:
+        """Return why a chunk may be meant elsewhere; empty if its place is sure.
+
+        If it names no place, there must be as many places as chunks that are alike.
+        """
+        if chunk.expected is not None:
+            if chunk.expected >= self._stated_cursor or not self._is_elsewhere(chunk, found):
+                return ""
+            return (
+                f"its header says line {chunk.expected + 1}, which is not below the hunk above it, and its lines are in the "
+                "file more than once: put the hunks in the order of the file, with their line numbers"
+            )
+        if chunk.anchors or chunk.at_end or found.shift is not None:
+            return ""
+        if (old := _bare_old(chunk)) in self._sure:
+            return ""
+        self._sure.add(old)
+        simple = _STEPS[found.step][1]
+        wanted = [simple(line) for line in self._lines[found.start : found.end]]
+        most = max(MOST_PLACES, alike + 1)
+        places = [*islice(self._view(simple).places(wanted, self._cursor, self._cursor), most)]
+        if len(places) <= 1 or len(places) == alike:
+            return ""
+        more = ", ..." if len(places) >= MOST_PLACES else ""
+        numbers = ", ".join(str(place + 1) for place in places[: MOST_PLACES - 1])
+        return (
+            f"its lines are in the file more than once, at line {numbers}{more}. Add lines around them until they are there "
+            "once, or name the place after @@"
+        )
 
     def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
         """Return whether the old lines are in another place as well."""
@@ -433,6 +464,12 @@ class _Finder:
 
     def _nearest(self, old: Sequence[str], what: str) -> str:
         return describe_nearest(self._lines, old, what, again=self._missed("\n".join(old)))
+
+
+def _bare_old(chunk: Chunk) -> tuple[str, ...]:
+    """Return the chunk's old lines without blank ones at the end, which models leave between hunks."""
+    old = chunk.old
+    return old[: max((place for place, line in enumerate(old, 1) if line.strip()), default=0)]
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:

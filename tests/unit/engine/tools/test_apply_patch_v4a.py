@@ -186,6 +186,47 @@ async def test_a_hunk_that_does_not_match_is_named_and_nothing_is_written(
     assert context.ledger.touched == set()
 
 
+@pytest.mark.parametrize(
+    ("hunks", "after"),
+    [
+        ("@@\n-  return 1\n+  return 2", None),
+        ("@@\n-  return 1 \n+  return 2", None),
+        ("@@\n def f():\n-  return 1\n+  return 2\n@@\n-  return 1\n+  return 3", None),
+        (
+            "@@ def g():\n-  return 1\n+  return 2",
+            "def f():\n  return 1\ndef g():\n  return 2\ndef h():\n  return 1\n",
+        ),
+        (
+            "@@\n def g():\n-  return 1\n+  return 2",
+            "def f():\n  return 1\ndef g():\n  return 2\ndef h():\n  return 1\n",
+        ),
+        (
+            "@@\n-  return 1\n+  return 2\n*** End of File",
+            "def f():\n  return 1\ndef g():\n  return 1\ndef h():\n  return 2\n",
+        ),
+        (
+            "@@\n-  return 1\n+  return 2\n" * 3,
+            "def f():\n  return 2\ndef g():\n  return 2\ndef h():\n  return 2\n",
+        ),
+        ("@@\n-  return 1\n+  return 2\n" * 2, None),
+    ],
+)
+async def test_a_hunk_that_fits_several_places_is_refused_with_the_places(
+    hunks: str, after: str | None, context: ToolContext, tmp_path: Path
+) -> None:
+    before = "def f():\n  return 1\ndef g():\n  return 1\ndef h():\n  return 1\n"
+    (tmp_path / "a.py").write_text(before)
+    if after:
+        await update(context, hunks)
+        assert (tmp_path / "a.py").read_text() == after
+        return
+    with pytest.raises(
+        ToolError, match=r"its lines are in the file more than once, at line (2, )?4, 6\. Add lines"
+    ):
+        await update(context, hunks)
+    assert (tmp_path / "a.py").read_text() == before
+
+
 async def test_a_hunk_that_fails_again_is_answered_with_the_lines_as_they_are(
     context: ToolContext, tmp_path: Path
 ) -> None:

@@ -86,8 +86,12 @@ def steps() -> Iterator[list[int]]:
 
 
 def cost(count: int, line: str, *, numbered: bool) -> int:
-    """The steps for so many hunks on a text of twice as many lines, each of which is matched loosely."""
-    text = "".join(line.format(at) + "\n" for at in range(2 * count))
+    """The steps for so many hunks on a text of twice as many lines, each of which is matched loosely.
+
+    Equal hunks without a number have a place only if there are as many equal lines.
+    """
+    many = 2 * count if numbered or "{" in line else count
+    text = "".join(line.format(at) + "\n" for at in range(many))
     chunks = [
         Chunk(
             (PatchLine("-", f"{line.format(2 * at)} "), PatchLine("+", "new")),
