@@ -77,9 +77,11 @@ CHANNELS = (
     ),
     Channel(
         FILE,
-        "the journal, decisions, the local forge, memory, records of tries, approved definitions of servers",
-        "each has one writer, which gets the redactor; definitions are kept as approved, to be compared",
+        "the journal, the index of unfinished runs, decisions, the local forge, memory, records of tries, approved definitions of servers",
+        "each has one writer, which gets the redactor, or has names of runs only; definitions are kept as approved, "
+        "to be compared",
         {
+            "bot/journal/reader.py": 1,
             "bot/journal/records.py": 3,
             "bot/journal/digest.py": 1,
             "bot/journal/folders.py": 1,

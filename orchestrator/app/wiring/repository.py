@@ -28,7 +28,7 @@ from orchestrator.bot.forge.github.address import (
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.reader import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.journal.reader import DeadRuns, close_run, lock_run, open_runs
 from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.errors import (
@@ -508,8 +508,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
     from orchestrator.bot.worker.task_states import TaskDecisions
 
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
-    dead = ended_runs(context.home)
-    dead += [run.id for run in open_runs(context.home) if run.is_about(site.label)]
+    dead = [run.id for run in open_runs(context.home) if run.is_about(site.label)]
     return TaskDecisions(
         records,
         make_claims(records, context),
@@ -517,7 +516,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
         lease_times(context.settings),
         context.clock,
         commands_for(site, context.loaded),
-        dead,
+        DeadRuns(context.home) | dead,
         words,
         kept_work(context.home, records),
     )

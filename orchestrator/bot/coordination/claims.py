@@ -22,7 +22,7 @@ from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.coordination.records import Records
@@ -300,7 +300,7 @@ class Claims:
         self,
         task: str,
         run: str,
-        dead_runs: Collection[str] = (),
+        dead_runs: Container[str] = (),
         unless: Callable[[ClaimRecord], str | None] = lambda _record: None,
         *,
         seen: Mapping[str, str] | None = None,
@@ -390,7 +390,7 @@ class Claims:
         message = f"the claim on {task} has changed meanwhile: check it again"
         raise PushRejectedError(message)
 
-    def request_retry(self, task: str, dead_runs: Collection[str] = ()) -> ClaimRecord | None:
+    def request_retry(self, task: str, dead_runs: Container[str] = ()) -> ClaimRecord | None:
         """Record a person's request to retry: the next worker may take the task, whatever its outcome was.
 
         The task's cost so far and its pull request stay on the record.
@@ -480,7 +480,7 @@ class Claims:
         )
 
 
-def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
+def _is_dead(record: ClaimRecord, dead_runs: Container[str]) -> bool:
     return record.fault is None and record.run in dead_runs
 
 

@@ -47,7 +47,7 @@ from orchestrator.core.repositories import is_branch_name
 from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Claims, Lease
@@ -88,7 +88,7 @@ class Claimer:
     claims: Claims
     forge: Forge
     run: str
-    dead_runs: Collection[str]
+    dead_runs: Container[str]
     named: bool
     may: Callable[[str], bool]
     clean: Callable[[str, str], str]

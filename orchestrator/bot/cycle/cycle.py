@@ -208,7 +208,7 @@ def _build_parts(start: CycleStart) -> tuple[CycleParts, str, Sequence[str]]:
 async def _recover(parts: CycleParts, others: Collection[str]) -> None:
     """Save what killed runs of this machine left. Free their claims, and those of `others` that died elsewhere."""
     if parts.recover is not None and parts.claimer is not None:
-        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recover), *others}
+        parts.claimer.dead_runs = await asyncio.to_thread(parts.recover) | others
 
 
 async def _report_next_task(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:

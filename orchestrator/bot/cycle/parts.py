@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.journal.reader import DeadRuns
     from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.policy.wording import Wording
@@ -473,7 +474,7 @@ class CycleParts:
     stop: Stop
     tasks: TaskSource
     claimer: Claimer | None
-    recover: Callable[[], Collection[str]] | None
+    recover: Callable[[], DeadRuns] | None
     budget: CycleBudget
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import math
 import os
@@ -31,13 +32,13 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.files import lock_file, try_lock
+from orchestrator.core.files import lock_file, read_own, replace_file, try_lock
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.watchdog_process import NOTE_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
@@ -369,9 +370,8 @@ def _spent(tokens: int, usd: float | None) -> Spent:
 
 LOCK_FILE = "lock"
 """Locked by the run's process. The kernel releases the lock however the process ends."""
-MOST_RUNS = 200
-"""Newest folders that are searched."""
 _LOCK_SECONDS = 1.0
+_PRIVATE = 0o600
 
 # The form of our writer, at the beginning of a line. Inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
@@ -463,26 +463,92 @@ def open_runs(home: Home) -> list[Run]:
     beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
     """
     found = []
-    with suppress(JournalError):
-        names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
-        for folder in (home.runs / name for name in names[:MOST_RUNS]):
-            with suppress(JournalError):
-                if is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
-                    run = read_run(folder)
-                    if run.last(CycleEnded) is None:  # else only its last line break is missing
-                        found.append(run)
+    for folder in unended_runs(home):
+        with suppress(JournalError):
+            if (folder / JOURNAL_FILE).exists() and (folder / LOCK_FILE).exists() and not is_alive(folder):
+                run = read_run(folder)
+                if run.last(CycleEnded) is None:  # else only its last line break is missing
+                    found.append(run)
     return found
 
 
-def ended_runs(home: Home) -> list[str]:
-    """Return the ids of the newest completed runs. A claim that one of them could not release is free."""
-    ended = []
-    with suppress(JournalError):
-        for name in run_names(home)[:MOST_RUNS]:
-            with suppress(JournalError):
-                if (home.runs / name / JOURNAL_FILE).is_file() and not is_open(home.runs / name):
-                    ended.append(name)
-    return ended
+@dataclass(frozen=True, slots=True)
+class DeadRuns:
+    """The runs of this machine that are over, and others that are known to be dead. Their claims are free.
+
+    Whether a run is over is looked up when it is asked for, however many newer ones there are.
+    """
+
+    home: Home
+    known: frozenset[str] = frozenset()
+
+    def __contains__(self, run: object) -> bool:
+        """Return whether a run is over or known to be dead."""
+        if run in self.known:
+            return True
+        # A claim is foreign text.
+        if not isinstance(run, str) or RUN_NAME.fullmatch(run) is None:
+            return False
+        return _has_end(self.home.runs / run)
+
+    def __or__(self, others: Iterable[str]) -> DeadRuns:
+        """Return these and others."""
+        return replace(self, known=self.known | frozenset(others))
+
+
+OPEN_RUNS_FILE = "open-runs.json"
+"""The index of the runs that may not be over, in the home."""
+_MOST_INDEX_BYTES = 10_000_000
+
+
+def unended_runs(home: Home) -> list[Path]:
+    """Return the folders of all runs that are not known to be over, newest first; living ones and empty ones too.
+
+    A file in the home, the index, has those of the runs that were there when it was written. Only they and other
+    runs are looked at. The index repeats what the folders say, and has a digest of their names: one that is lost,
+    damaged, of another time or of another process that wrote at the same time is not used, or is not wrong.
+    """
+    try:
+        names = sorted(name for name in run_names(home) if RUN_NAME.fullmatch(name))
+    except JournalError:
+        return []
+    last, before = _read_index(home, names)
+    looked_at = (name for name in names if name > last or name in before)
+    # A folder whose journal is not yet there, and one that is still locked, may get records that it does not have yet.
+    found = [name for name in looked_at if is_alive(home.runs / name) or not _has_end(home.runs / name)]
+    if names and (last != names[-1] or before != set(found)):
+        _write_index(home, names, found)
+    return [home.runs / name for name in reversed(found)]
+
+
+def _read_index(home: Home, names: Sequence[str]) -> tuple[str, set[str]]:
+    """Return the newest run that the index knows, and those that were not over; if it is not valid, none."""
+    try:
+        data = json.loads(read_own(home.root / OPEN_RUNS_FILE, _MOST_INDEX_BYTES))
+        last, found, digest = data["last"], data["open"], data["digest"]
+        is_valid = digest == _digest_of((name for name in names if name <= last), found)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return "", set()
+    return (last, set(found)) if is_valid else ("", set())
+
+
+def _write_index(home: Home, names: Sequence[str], found: Sequence[str]) -> None:
+    """Write the index. If it cannot be written, each call looks at more runs than it had to."""
+    data = {"last": names[-1], "open": found, "digest": _digest_of(names, found)}
+    with suppress(OSError):
+        replace_file(home.root / OPEN_RUNS_FILE, json.dumps(data).encode("ascii"), _PRIVATE)
+
+
+def _digest_of(names: Iterable[str], found: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join((*names, "", *found)).encode()).hexdigest()
+
+
+def _has_end(folder: Path) -> bool:
+    """Return whether there is a journal that has an end, as far as it can be read."""
+    try:
+        return (folder / JOURNAL_FILE).exists() and not is_open(folder)
+    except (JournalError, OSError):
+        return False
 
 
 def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock) -> None:

@@ -25,7 +25,7 @@ from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.reader import close_run, ended_runs, is_open, lock_run, open_runs, why_killed
+from orchestrator.bot.journal.reader import DeadRuns, close_run, is_open, lock_run, open_runs, why_killed
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
     Claimed,
@@ -95,28 +95,28 @@ class Recovery:
     emit: Emit
     redactor: Redactor
 
-    def recover(self) -> list[str]:
+    def recover(self) -> DeadRuns:
         """Save the work of each dead run, close its journal, and remove the clones of dead processes.
 
         Returns:
-            The names of the runs that are known to be dead or over, whose claims are free. A run that another
-            process is recovering right now is not included: that process needs the claim to save the work.
+            The runs that are known to be dead or over, whose claims are free. A run that another process is
+            recovering right now is not included: that process needs the claim to save the work.
 
         Raises:
             WorkspaceError: the remote refused, or nothing can be saved now. Everything stays for the next
                 start.
         """
         dead = [run for run in open_runs(self.home) if run.is_about(self.repository)]
-        names = ended_runs(self.home)
+        names = []
         for run in dead:
             with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)
         others = [folder for run in open_runs(self.home) if (folder := _clone_folder(run)) is not None]
-        over = {*names, *ended_runs(self.home)}
+        over = DeadRuns(self.home) | names
         sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
-        return names
+        return over
 
     def _repair(self, run: Run, dead: list[str]) -> None:
         result: dict[str, Any] = {

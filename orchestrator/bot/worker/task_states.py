@@ -29,7 +29,7 @@ from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFou
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
@@ -164,7 +164,7 @@ class ClaimCheck:
 
     now: datetime
     times: LeaseTimes
-    dead_runs: Collection[str] = ()
+    dead_runs: Container[str] = ()
 
     def is_held(self, claim: ClaimRecord | None) -> bool:
         """Return whether a worker holds the task: its claim is valid, and its run is not known to be dead."""
@@ -300,7 +300,7 @@ class TaskDecisions:
     times: LeaseTimes
     clock: Clock
     commands: Commands
-    dead_runs: Collection[str]
+    dead_runs: Container[str]
     words: Mapping[str, str]
     kept: KeptWork
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.reader import MOST_RUNS, close_run, is_open, lock_run, open_runs, read_run
+from orchestrator.bot.journal.reader import (
+    OPEN_RUNS_FILE,
+    DeadRuns,
+    close_run,
+    is_open,
+    lock_run,
+    open_runs,
+    read_run,
+)
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
@@ -43,7 +52,7 @@ from orchestrator.core.messages import FinishReason, Message, Role, Spent, Text,
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.core.events import Event
 
@@ -252,12 +261,124 @@ def test_damaged_and_newer_journals_are_passed_over(home: Home) -> None:
         assert path.read_bytes() == before
 
 
-def test_newest_first_and_not_all(home: Home) -> None:
+def test_newest_first_however_many_ended_since(home: Home) -> None:
     names = [begin(home, [], at=START + timedelta(days=day), seed=day).name for day in range(8)]
     assert [run.id for run in open_runs(home)] == names[::-1]
-    for number in range(MOST_RUNS - 3):
-        create_run_folder(home, new_run_id(START + timedelta(days=9, seconds=number), random.Random(number)))  # noqa: S311
-    assert [run.id for run in open_runs(home)] == names[:4:-1]
+    for number in range(250):
+        begin(home, [CycleEnded({})], at=START + timedelta(days=9, seconds=number), seed=number)
+    assert [run.id for run in open_runs(home)] == names[::-1]
+    assert [run.id for run in open_runs(home)] == names[::-1]
+
+
+def _without(index: bytes, name: str) -> bytes:
+    return (
+        index.replace(f'"{name}"'.encode(), b"")
+        .replace(b"[, ", b"[")
+        .replace(b", ]", b"]")
+        .replace(b", , ", b", ")
+    )
+
+
+def _replace(path: Path, program: str) -> None:
+    path.unlink()
+    subprocess.run([program, path], check=True)
+
+
+INDEX_DAMAGE: dict[str, Callable[[Path, str], object]] = {
+    "lost": lambda path, _name: path.unlink(),
+    "empty": lambda path, _name: path.write_bytes(b""),
+    "cut": lambda path, _name: path.write_bytes(path.read_bytes()[:-9]),
+    "nothing but NUL bytes": lambda path, _name: path.write_bytes(bytes(path.stat().st_size)),
+    "garbage": lambda path, _name: path.write_bytes(bytes(range(256))),
+    "too deep": lambda path, _name: path.write_bytes(b"[" * 100_000),
+    "another type": lambda path, _name: path.write_bytes(b'{"last": 7, "open": {}, "digest": []}'),
+    "no strings": lambda path, _name: path.write_bytes(
+        path.read_bytes().replace(b'"open": [', b'"open": [7, ')
+    ),
+    "a run left out": lambda path, name: path.write_bytes(_without(path.read_bytes(), name)),
+    "of a later time": lambda path, _name: path.write_bytes(
+        path.read_bytes().replace(b'"last": "2026', b'"last": "2099')
+    ),
+    "another encoding": lambda path, _name: path.write_bytes(path.read_bytes().decode().encode("utf-16")),
+    "a folder": lambda path, _name: _replace(path, "mkdir"),
+    "a pipe": lambda path, _name: _replace(path, "mkfifo"),
+    "not to be read": lambda path, _name: path.chmod(0),
+}
+
+
+@pytest.mark.parametrize("damage", INDEX_DAMAGE)
+def test_a_damaged_index_loses_no_run(home: Home, damage: str) -> None:
+    begin(home, [CycleEnded({})], seed=1)
+    dead = [begin(home, at=START + timedelta(minutes=number), seed=number).name for number in (2, 3)]
+    assert [run.id for run in open_runs(home)] == dead[::-1]
+    INDEX_DAMAGE[damage](home.root / OPEN_RUNS_FILE, dead[0])
+    assert [run.id for run in open_runs(home)] == dead[::-1]
+    for name in dead:
+        close_run(home.runs / name, {}, Redactor(), ManualClock(START))
+    assert open_runs(home) == []
+
+
+_SEED = st.integers(min_value=0, max_value=40)
+_STEPS = st.one_of(
+    st.tuples(st.just("begin"), _SEED),  # in any order of time: clocks are set
+    st.tuples(st.just("begin without a journal"), _SEED),
+    st.tuples(st.just("write the journal"), _SEED),
+    st.tuples(st.just("end"), _SEED),
+    st.tuples(st.just("remove"), _SEED),
+    st.tuples(st.just("look"), _SEED),
+    st.tuples(st.just("a slower process writes what it saw"), _SEED),
+)
+
+
+@given(steps=st.lists(_STEPS, max_size=30))
+def test_the_index_says_what_the_folders_say(  # noqa: C901  one case a step
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    index, seen = home.root / OPEN_RUNS_FILE, list[bytes]()
+    expected, removed = set[str](), set[str]()
+    for what, number in steps:
+        at = START + timedelta(minutes=number)
+        name = new_run_id(at, random.Random(number))  # noqa: S311
+        folder = home.runs / name
+        match what:
+            case _ if name in removed:
+                pass
+            case "begin" if not folder.exists():
+                begin(home, STORY[:1], at=at, seed=number)
+                expected.add(name)
+            case "begin without a journal" if not folder.exists():
+                create_run_folder(home, name)
+            case "write the journal" if folder.exists() and not (folder / JOURNAL_FILE).exists():
+                with lock_run(folder), JournalWriter(folder, Redactor(), ManualClock(at)):
+                    expected.add(name)
+            case "end" if name in expected:
+                close_run(folder, {}, Redactor(), ManualClock(at))
+                expected.remove(name)
+            case "remove" if folder.exists():
+                shutil.rmtree(folder)
+                expected.discard(name)
+                removed.add(name)  # no other run gets its name
+            case "a slower process writes what it saw" if seen:
+                index.write_bytes(seen[number % len(seen)])
+            case "look":
+                assert {run.id for run in open_runs(home)} == expected
+                if index.exists():
+                    seen.append(index.read_bytes())
+            case _:
+                pass
+    assert {run.id for run in open_runs(home)} == expected
+
+
+def test_whether_a_run_is_over_is_found_out_however_old_it_is(home: Home) -> None:
+    over = begin(home, [CycleEnded({})], seed=1).name
+    dead = begin(home, seed=2).name
+    runs = DeadRuns(home) | ["known"]
+    assert over in runs
+    assert "known" in runs
+    assert dead not in runs
+    assert f"../runs/{over}" not in runs
+    assert "20260101-000000-abcdef" not in runs
 
 
 def test_only_the_end_of_old_journals_is_read(home: Home) -> None:
