@@ -134,17 +134,12 @@ class TextFile:
         plain = self.plain
         ends = [found.start() - number for number, found in enumerate(re.finditer("\r\n", self.text))]
         pieces: list[str] = []
-        position, number = 0, 0
-        while number < len(spans):
-            first, stop = plain.rfind("\n", 0, spans[number][0]) + 1, spans[number][0]
-            start, changed = first, []
-            while number < len(spans) and spans[number][0] <= stop:  # the spans of the same lines
-                changed += [plain[start : spans[number][0]], new]
-                start = spans[number][1]
-                stop = plain.find("\n", start) + 1 or len(plain)
-                number += 1
+        position = 0
+        for near in _in_same_lines(spans, plain):
+            first, stop = plain.rfind("\n", 0, near[0][0]) + 1, _line_stop(plain, near[-1][1])
+            bounds = [first, *(place for span in near for place in span), stop]
+            after = new.join(plain[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
             raw_first, raw_stop = (place + bisect_left(ends, place) for place in (first, stop))
-            after = "".join([*changed, plain[start:stop]])
             beside = "\r\n" if self.text.endswith("\r\n", 0, raw_first) else "\n"
             pieces += [
                 self.text[position:raw_first],
@@ -263,6 +258,23 @@ def check_text(what: str, text: str) -> None:
 def to_crlf(text: str) -> str:
     """Convert every line end to CR LF."""
     return _BARE_LF.sub("\r\n", text)
+
+
+def _line_stop(text: str, place: int) -> int:
+    """Return the place after the line end from a place on."""
+    return text.find("\n", place) + 1 or len(text)
+
+
+def _in_same_lines(spans: Sequence[tuple[int, int]], text: str) -> list[list[tuple[int, int]]]:
+    """Return the spans in groups, of which no two have a part of the same line."""
+    groups: list[list[tuple[int, int]]] = []
+    stop = -1
+    for span in spans:
+        if span[0] > stop:
+            groups.append([])
+        groups[-1].append(span)
+        stop = _line_stop(text, span[1])
+    return groups
 
 
 def with_line_ends_of(before: str, after: str, beside: str = "\n") -> str:
