@@ -55,6 +55,41 @@ def on_ending_signals(
             loop.add_signal_handler(number, request_end)
 
 
+async def to_the_end(work: asyncio.Future[Any]) -> None:
+    """Wait for the end of a task. A cancellation is raised after that, and does not reach the task."""
+    is_cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        raise asyncio.CancelledError
+
+
+async def in_thread(
+    function: Callable[..., _Result], *arguments: Any, undo: Callable[[_Result], object] | None = None
+) -> _Result:
+    """Call a function in a thread, as `asyncio.to_thread` does. A cancellation is raised only after its end.
+
+    So what it opened is not lost, and what it works on is not removed under it.
+
+    Args:
+        undo: called with the result, in a thread too, if nobody takes it because of a cancellation. Its own error
+            is not raised.
+    """
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        await to_the_end(work)
+    except asyncio.CancelledError:
+        if not work.cancelled() and work.exception() is None and undo is not None:
+            undoing = asyncio.ensure_future(asyncio.to_thread(undo, work.result()))
+            undoing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await to_the_end(undoing)
+        raise
+    return work.result()
+
+
 async def in_abandoned_thread(work: Callable[[], _Result]) -> _Result:
     """Call a function in a thread that does not hold up the end of the process, as one that waits for input would.
 

@@ -51,12 +51,13 @@ from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.hostgit import end_git_when
-from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.git.opening import remove_clone
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_alive
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.watchdog import time_limit
@@ -199,7 +200,9 @@ class ChatProgram:
         if is_allowed:
             await self.memory.aclose()
             self.repository = other.repository
-            self.memory = await asyncio.to_thread(open_own_memory, self.context, other.repository)
+            self.memory = await in_thread(
+                open_own_memory, self.context, other.repository, undo=lambda memory: memory.store.close()
+            )
 
     async def change_model(self, name: str) -> None:
         """Change to another model of the same provider, from the next request on.
@@ -313,7 +316,7 @@ class ChatProgram:
         if self.memory is not None:
             await self.memory.aclose()
         if self.clone is not None:
-            await asyncio.to_thread(self.clone.close)
+            await remove_clone(self.clone, lines.append, ends=self.context.stop.now())
         if patch:
             lines.append(f"The changes in the clone are saved in {patch} (apply them with git apply).")
         return lines
@@ -423,7 +426,9 @@ class ChatProgram:
     async def _open_folder(self, run: str) -> Path:
         """Return the folder to work in. At the first call, clone the repository if one is named."""
         if self.clone_of is not None and self.clone is None:
-            clone = self.clone = await open_in_thread(partial(self.clone_of, run))
+            clone = self.clone = await in_thread(
+                partial(self.clone_of, run), undo=lambda clone: clone.close()
+            )
             files = await asyncio.to_thread(clone.tracked_files)
             self.bus(Cloned(clone.base_commit, clone.base_branch, len(files)))
             self.folder = clone.tree

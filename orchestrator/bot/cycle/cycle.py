@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import traceback
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -28,14 +28,13 @@ from orchestrator.bot.cycle.parts import (
 )
 from orchestrator.bot.cycle.propose import UnfitTextError
 from orchestrator.bot.cycle.tasks import TaskKind
-from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.git.opening import opened_clone
 from orchestrator.core.cycle_events import Cloned, CycleEnded, ForgeUsed, Phase, PhaseEntered, TaskTaken
 from orchestrator.core.errors import (
     BadReplyError,
     BudgetExhaustedError,
     PullwrightError,
     ToolError,
-    WorkspaceError,
 )
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.messages import Spent
@@ -43,10 +42,9 @@ from orchestrator.core.prompts import fenced, render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
-    from orchestrator.bot.git.clone import Clone
 
 
 async def run_cycle(start: CycleStart) -> CycleResult:
@@ -135,8 +133,8 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
         if parts.memory is not None:
             await parts.memory.learn()
         parts.emit(PhaseEntered(Phase.CLONE))
-        opened = await open_in_thread(partial(parts.open_clone, Path(tempfile.gettempdir())))
-        with _closing(opened, parts) as clone:
+        opener = partial(parts.open_clone, Path(tempfile.gettempdir()))
+        async with opened_clone(opener, lambda text: parts.emit(Warned(text)), parts.stop.now) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
             session = CycleSession(parts, choice, clone, files, result)
@@ -218,18 +216,6 @@ async def _report_next_task(parts: CycleParts, fingerprint: str, result: CycleRe
         result.outcome, result.found = Outcome.FOUND, looked
     else:
         result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, looked.reason, looked.wake_at
-
-
-@contextmanager
-def _closing(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
-    """Yield the clone and remove it at the end. A folder that cannot be removed is only a warning."""
-    try:
-        yield clone
-    finally:
-        try:
-            clone.close()
-        except WorkspaceError as error:
-            parts.emit(Warned(f"the clone could not be removed: {error}"))
 
 
 async def _replay(session: CycleSession) -> SessionEnd | None:

@@ -24,7 +24,7 @@ from orchestrator.bot.evidence.claims import (
     read_claims,
 )
 from orchestrator.bot.forge.base import CheckState, OwnCheck, PullRequestState
-from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.git.opening import opened_clone
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.page import find_block, table_rows, to_json
@@ -32,7 +32,7 @@ from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Verified
 from orchestrator.core.errors import PullwrightError, WorkspaceError
-from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line, render
 
 if TYPE_CHECKING:
@@ -221,8 +221,7 @@ class _PullRequestVerification:
     async def run(self) -> None:
         self._read_block()
         self.parts.emit(PhaseEntered(Phase.CLONE))
-        clone = await open_in_thread(self.parts.open_clone)
-        with clone:
+        async with opened_clone(self.parts.open_clone, lambda text: self.parts.emit(Warned(text))) as clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
             base = await asyncio.to_thread(clone.trees.tree_of, commits.start)
             head = await asyncio.to_thread(clone.trees.tree_of, commits.head)

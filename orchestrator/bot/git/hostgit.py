@@ -609,11 +609,13 @@ def _end(process: Git.AutoInterrupt) -> None:
     running = process.proc
     if running is None:
         return
-    if running.poll() is None:
-        _stop(running)
-    for pipe in (running.stdout, running.stderr):
-        if pipe is not None:
-            pipe.close()
+    try:
+        if running.poll() is None:
+            _stop(running)
+    finally:
+        for pipe in (running.stdout, running.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import zlib
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,11 +30,12 @@ from orchestrator.bot.git.local import id_kind, make_bare
 from orchestrator.bot.git.remote import Remote, is_commit_id, listed_refs, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.files import lock_file
 from orchestrator.core.repositories import is_branch_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from orchestrator.bot.git.base import Identity
     from orchestrator.core.clock import Clock
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 # Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
 # tests/benchmarks/clone.py); they are what the first prompt shows of the history.
 DEPTH_COMMITS = 10
+_REMOVAL_SECONDS = 3.0
+"""How long a process that is about to end removes its clone: with the end of its threads, less than the grace."""
 STATE = "pullwright-state"
 """A file that a mirror has while it is complete."""
 
@@ -479,20 +482,44 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         return Clone(owner, base, identity, clock, remote)
 
 
-async def open_in_thread(opener: Callable[[], Clone]) -> Clone:
-    """Clone in a thread. On cancellation wait for the clone, so that its folder can be removed.
+async def remove_clone(
+    clone: Clone, warn: Callable[[str], None], *, ends: bool, seconds: float = _REMOVAL_SECONDS
+) -> None:
+    """Remove a clone in a thread. What cannot be removed is only a warning.
+
+    Args:
+        ends: whether the process is about to end. Then the removal gets only `seconds`, and a later run removes the
+            rest: it finds the folder as that of a dead one.
+    """
+    removal = asyncio.ensure_future(asyncio.to_thread(clone.close))
+    removal.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio reports it
+    await asyncio.wait([removal], timeout=seconds if ends else None)
+    if not removal.done():
+        warn(f"the clone in {clone.folder} is not removed yet; a later run removes what is left of it")
+    elif error := removal.exception():
+        if not isinstance(error, WorkspaceError):
+            raise error
+        warn(f"the clone could not be removed: {error}")
+
+
+@asynccontextmanager
+async def opened_clone(
+    opener: Callable[[], Clone], warn: Callable[[str], None], ends: Callable[[], bool] = lambda: False
+) -> AsyncIterator[Clone]:
+    """Clone in a thread, yield the clone, and remove it as `remove_clone` does.
+
+    Args:
+        ends: returns whether the process is about to end. A block that was cancelled says so, too.
 
     Raises:
         PullwrightError: as `opener` does.
     """
-    opening = asyncio.create_task(asyncio.to_thread(opener))
+    clone = await in_thread(opener, undo=lambda clone: clone.close())
     try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            opening.result().close()
-        raise
+        yield clone
+    finally:
+        is_cancelled = isinstance(sys.exception(), asyncio.CancelledError)
+        await remove_clone(clone, warn, ends=is_cancelled or ends())
 
 
 def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name

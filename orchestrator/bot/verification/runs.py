@@ -8,7 +8,7 @@ import posixpath
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.bot.verification.python_tests import (
@@ -30,6 +30,7 @@ from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
 from orchestrator.core.changes import is_test_program
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.python_tests import Copies
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.environments.base import ExecutionEnvironment
-
-_T = TypeVar("_T")
 
 _CACHE_VERSION = 4
 """Version of the cached results of a base. Another number invalidates them."""
@@ -136,7 +135,7 @@ class HostRuns:
         async with self._one_at_a_time:
             before = await self._before()
             self._changes[change.tree] = change.files
-            tree, restored = await _in_thread(self._kept_tree, change)
+            tree, restored = await in_thread(self._kept_tree, change)
             kept = await self._run_all(RunKind.KEPT, tree)
             if repeat and not (before.problem or kept.problem):
                 before, kept = [
@@ -154,7 +153,7 @@ class HostRuns:
         async with self._one_at_a_time:
             slot, self._slot = self._slot, None
             if slot is not None:
-                await _in_thread(slot.close)
+                await in_thread(slot.close)
 
     @staticmethod
     async def _as_tool_errors(running: Awaitable[RunResult]) -> RunResult:
@@ -173,7 +172,7 @@ class HostRuns:
         before = await self._before()
         self._changes[change.tree] = change.files
         after = await self._run_all(RunKind.AFTER, change.tree)
-        kept_tree, restored = await _in_thread(self._kept_tree, change)
+        kept_tree, restored = await in_thread(self._kept_tree, change)
         kept = await self._run_all(RunKind.KEPT, kept_tree)
         new = await self._new(change)
         before, (kept, after) = await self._repeat_failures(before, (kept, after))
@@ -197,13 +196,13 @@ class HostRuns:
     async def _before(self) -> RunResult:
         if self._base_tree and (known := self._results.get(self._base_tree)):
             return replace(known, kind=RunKind.BEFORE)
-        self._base_tree = await _in_thread(self._trees.tree_of, self._base)
+        self._base_tree = await in_thread(self._trees.tree_of, self._base)
         slot = await self._open_slot()
         key = _digest(_CACHE_VERSION, self._base_tree, self._options)
-        cached = await _in_thread(slot.load, key) if self._reuses else None
-        result, self._control = cached or await self._base_run(await _in_thread(self._choose_control))
+        cached = await in_thread(slot.load, key) if self._reuses else None
+        result, self._control = cached or await self._base_run(await in_thread(self._choose_control))
         if cached is None and not result.problem:
-            await _in_thread(slot.save, key, result, self._control)
+            await in_thread(slot.save, key, result, self._control)
         self._results[self._base_tree] = result
         return result
 
@@ -231,12 +230,12 @@ class HostRuns:
         result = self._results.get(tree)
         if result is None:
             self._on_run(kind, None)
-            control = await _in_thread(self._control_for, tree)
+            control = await in_thread(self._control_for, tree)
             ended = await self._run(tree, self._options.command, control)
             base = self._results[self._base_tree]
             result, control_failed = await self._result(kind, tree, ended, expects=base)
             if control is not None and not control_failed and result.is_green:
-                result = replace(result, problem=await _in_thread(self._problem_without_control, tree, ended))
+                result = replace(result, problem=await in_thread(self._problem_without_control, tree, ended))
             self._results[tree] = result
             self._on_run(kind, result)
         return replace(result, kind=kind)
@@ -289,7 +288,7 @@ class HostRuns:
 
     async def _new(self, change: Change) -> RunResult | None:
         """Run the change's tests on the base's code; None if it has no new or changed test."""
-        tree, files = await _in_thread(self._new_tree, change)
+        tree, files = await in_thread(self._new_tree, change)
         if not tree:
             return None
         modules = [path for path in files if is_module(path) and is_plain_id(path)]
@@ -317,7 +316,7 @@ class HostRuns:
     async def _run_tests(self, tree: str, ids: Sequence[str]) -> RunResult:
         await self._before()
         if ids:
-            entries = await _in_thread(self._trees.entries, tree)
+            entries = await in_thread(self._trees.entries, tree)
             ids = checked_ids(ids, entries.keys() | folders_of(entries))
         if not ids or self._pytest is None:
             return await self._run_all(RunKind.AFTER, tree)
@@ -338,7 +337,7 @@ class HostRuns:
         Args:
             changed: the runs `kept` and `after`. A test that fails in both is repeated in `after` only.
         """
-        kept, after = [await _in_thread(_newly_failing, before, result) for result in changed]
+        kept, after = [await in_thread(_newly_failing, before, result) for result in changed]
         if not kept | after:
             return before, changed
         flaky: dict[str, frozenset[str]] = {}
@@ -369,7 +368,7 @@ class HostRuns:
         """
         if self._pytest is None:
             return kept
-        names = await _in_thread(select_tests, before, kept, changes, MOST_IDS // 2)
+        names = await in_thread(select_tests, before, kept, changes, MOST_IDS // 2)
         copies = await self._run_copies(kept.tree, names)
         if not copies:
             return kept
@@ -411,7 +410,7 @@ class HostRuns:
                 with suppress(ToolError):
                     source = await environment.read_file(path, max_bytes=_TEST_FILE_BYTES)
                     tokens = self._token(), self._token()
-                    if one := await _in_thread(copy_tests, path, source, tests, tokens):
+                    if one := await in_thread(copy_tests, path, source, tests, tokens):
                         await environment.remove_file(path)
                         for place, text in one.files.items():
                             await environment.write_file(place, text)
@@ -449,10 +448,10 @@ class HostRuns:
             if control is not None:
                 with _as_unfit_tree():
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
-            programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
-            stamps = await _in_thread(slot.stamper.files, programs)
+            programs = list(filter(is_test_program, await in_thread(self._trees.entries, tree)))
+            stamps = await in_thread(slot.stamper.files, programs)
             ended = await self._execute(environment, slot, command)
-            now = await _in_thread(slot.stamper.files, programs)
+            now = await in_thread(slot.stamper.files, programs)
             rewritten = next((path for path in programs if now[path] != stamps[path]), "")
             return replace(ended, rewritten=rewritten, token=token)
         finally:
@@ -461,7 +460,7 @@ class HostRuns:
     async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> EndedCommand:
         own = f".{self._token()}.xml"
         with _as_unfit_tree():
-            for path in await _in_thread(slot.matching, self._options.report):
+            for path in await in_thread(slot.matching, self._options.report):
                 with suppress(FileMissingError):
                     await environment.remove_file(path)
         folder = environment.working_directory()
@@ -469,7 +468,7 @@ class HostRuns:
         ran = await environment.exec_command(command, timeout_ms=self._timeout_ms, env=variables)
         reports: list[bytes] = []
         try:  # the environment has ended all processes, so the files do not change any more
-            for path in (own, *await _in_thread(slot.matching, self._options.report)):
+            for path in (own, *await in_thread(slot.matching, self._options.report)):
                 with suppress(FileMissingError):
                     most_bytes = min(MAX_BYTES, _MOST_REPORT_BYTES - sum(map(len, reports)))
                     reports.append(await environment.read_file(path, max_bytes=most_bytes))
@@ -481,9 +480,9 @@ class HostRuns:
         """Return the slot with a tree's files, and with the files that the set-up creates for it."""
         slot = await self._open_slot()
         key = await self._setup_key(slot, tree) if self._options.setup else ""
-        await _in_thread(self._export, slot, tree)
+        await in_thread(self._export, slot, tree)
         if key:
-            await _in_thread(slot.restore_setup, key)
+            await in_thread(slot.restore_setup, key)
         return slot
 
     async def _setup_key(self, slot: Slot, tree: str) -> str:
@@ -491,7 +490,7 @@ class HostRuns:
 
         The set-up runs on the base with only the files of the change that it depends on, if that succeeds.
         """
-        source = await _in_thread(self._setup_tree, tree)
+        source = await in_thread(self._setup_tree, tree)
         try:
             return await self._set_up(slot, source)
         except _UnfitTreeError:
@@ -505,9 +504,9 @@ class HostRuns:
         key = _digest(tree, self._options.setup, self._options.sandbox, self._options.conditions)
         if key in self._failed_setups:
             raise _UnfitTreeError(self._failed_setups[key])
-        if await _in_thread(slot.has_setup, key):
+        if await in_thread(slot.has_setup, key):
             return key
-        await _in_thread(self._export, slot, tree)
+        await in_thread(self._export, slot, tree)
         environment = self._setup_environment(slot.tree)
         try:
             await environment.initialize()
@@ -519,7 +518,7 @@ class HostRuns:
             last_line = (ran.output.strip().splitlines() or [""])[-1]
             self._failed_setups[key] = f"the set-up command {how}: {last_line.strip()[:300]}"
             raise _UnfitTreeError(self._failed_setups[key])
-        await _in_thread(slot.save_setup, key, await _in_thread(self._trees.entries, tree))
+        await in_thread(slot.save_setup, key, await in_thread(self._trees.entries, tree))
         return key
 
     def _setup_tree(self, tree: str) -> str:
@@ -535,7 +534,7 @@ class HostRuns:
 
     async def _open_slot(self) -> Slot:
         if self._slot is None:
-            self._slot = await _in_thread(Slot.take, self._home)
+            self._slot = await in_thread(Slot.take, self._home, undo=Slot.close)
         return self._slot
 
     async def _result(
@@ -543,7 +542,7 @@ class HostRuns:
     ) -> tuple[RunResult, bool]:
         """Call `run_result` in a thread, because reports are long."""
         read = partial(run_result, minutes=self._options.minutes, expects=expects)
-        return await _in_thread(read, kind, tree, ended)
+        return await in_thread(read, kind, tree, ended)
 
 
 @contextmanager
@@ -565,16 +564,6 @@ def _newly_failing(before: RunResult, after: RunResult) -> set[str]:
         for name, case in after.cases.items()
         if case.failed and name in before.cases and before.cases[name].status is CaseStatus.PASSED
     }
-
-
-async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Run a blocking function in a thread. On cancellation wait for its end, because its files are removed next."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
 
 
 def _digest(*facts: object) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
+from orchestrator.core.event_loop import to_the_end
 from orchestrator.core.redaction import is_secret
 from orchestrator.core.watchdog import owner_variables
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import Launch, OpenSandbox, Sandbox
@@ -141,6 +144,8 @@ class KeptText:
 
 _PIECE_BYTES = 1 << 16
 _PIECES = 16
+_BUFFER_BYTES = 1 << 16
+"""How much of a program's output waits for its reader, twice: asyncio's own limit."""
 """The number of pieces that a pipe can hold, unless root makes it larger: pipe(7)."""
 
 
@@ -214,37 +219,70 @@ async def until_ready(descriptor: int, *, to_write: bool = False) -> None:
         remove(descriptor)
 
 
-async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> asyncio.subprocess.Process:
+class Program(asyncio.subprocess.Process):
+    """A running program of this machine, in its own process group. `async with` closes it."""
+
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        protocol: SubprocessStreamProtocol,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(transport, protocol, loop)
+        self._pipes = transport
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Kill the process group if it runs, close the pipes, and wait for both, even if the wait is cancelled.
+
+        `wait` does neither: it waits for ever for a pipe that nobody reads, and not at all for the pipes of a
+        program that has ended, which a process that it started may hold. May be called again.
+        """
+        if self.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        if self.stdin is not None and not self.stdin.transport.is_closing():
+            self.stdin.transport.abort()
+        self._pipes.close()
+        await to_the_end(asyncio.ensure_future(self.wait()))
+
+
+async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> Program:
     """Start a program in its own process group, and do not abandon the start on cancellation.
 
     The watchdog ends it if this process dies.
 
     Otherwise like `asyncio.create_subprocess_exec`. A cancelled start may make asyncio wait for ever for a
     program that has ended already (https://github.com/python/cpython/issues/103847). So this function waits
-    until the program is started, kills it with its process group, and then raises the cancellation.
+    until the program is started, closes it, and then raises the cancellation.
 
     Raises:
         OSError, ValueError: the program cannot be started.
     """
     options |= {"env": {**env, **owner_variables()}, "start_new_session": True}
-    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, **options))
+    starting = asyncio.ensure_future(_start(argv, options))
     try:
-        return await asyncio.shield(starting)
+        await to_the_end(starting)
     except asyncio.CancelledError:
-        while not starting.done():
-            with suppress(asyncio.CancelledError):  # a second cancellation; the first is raised below
-                await asyncio.wait([starting])
         if not starting.cancelled() and starting.exception() is None:
-            process = starting.result()
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if process.stdin is not None:
-                process.stdin.close()
-            ending = asyncio.ensure_future(process.wait())
-            while not ending.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([ending])
+            await starting.result().close()
         raise
+    return starting.result()
+
+
+async def _start(argv: Sequence[str], options: Mapping[str, Any]) -> Program:
+    """Do what `asyncio.create_subprocess_exec` does, with a process that can be closed."""
+    loop = asyncio.get_running_loop()
+    options = {"stdin": None, "stdout": None, "stderr": None, **options}  # else asyncio makes pipes
+    transport, protocol = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(_BUFFER_BYTES, loop), *argv, **options
+    )
+    return Program(transport, protocol, loop)
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> None:

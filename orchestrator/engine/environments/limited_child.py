@@ -55,15 +55,12 @@ async def in_child(
         env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     line = json.dumps({**request, "has_data": data is not None}).encode() + b"\n"
-    try:
-        async with asyncio.timeout(seconds):
-            output, _ = await process.communicate(line + (data or b""))
-    except TimeoutError:
-        return None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with process:
+        try:
+            async with asyncio.timeout(seconds):
+                output, _ = await process.communicate(line + (data or b""))
+        except TimeoutError:
+            return None
     return json.loads(output) if process.returncode == 0 else None
 
 

@@ -270,7 +270,7 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
     reading_errors = asyncio.create_task(process.stderr.read())
     found: list[GrepMatch] = []
     try:
-        async with asyncio.timeout(_TIME_LIMIT_SECONDS):
+        async with process, asyncio.timeout(_TIME_LIMIT_SECONDS):
             async for match in _matches_in(process.stdout, search):
                 found.append(match)
                 if len(found) >= search.options.max_results:
@@ -280,12 +280,7 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
     except TimeoutError:
         raise _too_slow() from None
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        while await process.stdout.read(_CHUNK_BYTES):
-            pass  # a full pipe would keep the process from ending
         await reading_errors
-        await process.wait()
     if status not in {0, _NO_MATCH} and not found:
         _raise_error(error_output)
     return found

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-    from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.commands import Command, Program
     from orchestrator.engine.environments.sandbox.container_engine import (
         Container,
         ContainerEngine,
@@ -215,7 +215,7 @@ class _ContainerLaunch(WatchedLaunch):
         super().__init__(opened.sandbox.proxy())
         self._opened, self._script, self._protections = opened, script, protections
         self._container: Container | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Program | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
@@ -300,6 +300,8 @@ class _ContainerLaunch(WatchedLaunch):
         self.kill()
         if self._following is not None:
             await self._following
+        if self._process is not None:
+            await self._process.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)

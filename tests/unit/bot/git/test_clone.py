@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import TYPE_CHECKING
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.bot.git.base import Identity, TrackedFile
-from orchestrator.bot.git.opening import open_clone
+from orchestrator.bot.git.opening import open_clone, opened_clone, remove_clone
 from orchestrator.core.errors import EmptyRepositoryError, GitMissingError, WorkspaceError
 from tests.doubles.commits import commit_touched
 from tests.unit.bot.git.rig import add_empty_commits, clone, git, make_source, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orchestrator.bot.git.clone import Clone
 
 
@@ -252,3 +253,50 @@ def test_lfs_pointers_stay_pointers(tmp_path: Path) -> None:
     with clone(source, tmp_path / "runs") as opened:
         assert (opened.tree / "x.bin").read_bytes() == pointer
         assert opened.changed_paths() == set()
+
+
+class SlowClone:
+    """A clone whose removal goes on until it is told to end."""
+
+    folder = Path("/clones/one")
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.may_end, self.ended = threading.Event(), threading.Event()
+        self._error = error
+
+    def close(self) -> None:
+        assert self.may_end.wait(60)
+        self.ended.set()
+        if self._error is not None:
+            raise self._error
+
+
+async def test_the_event_loop_goes_on_while_a_clone_is_removed() -> None:
+    slow: Any = SlowClone()
+    warned: list[str] = []
+    async with opened_clone(lambda: slow, warned.append):
+        asyncio.get_running_loop().call_soon(slow.may_end.set)
+    assert slow.ended.is_set()
+    assert warned == []
+
+
+async def test_a_process_that_ends_leaves_the_rest_of_a_clone_to_a_later_run() -> None:
+    slow: Any = SlowClone()
+    warned: list[str] = []
+    await remove_clone(slow, warned.append, ends=True, seconds=0.0)
+    assert warned == ["the clone in /clones/one is not removed yet; a later run removes what is left of it"]
+    assert not slow.ended.is_set()
+    slow.may_end.set()
+    assert await asyncio.to_thread(slow.ended.wait, 60)
+
+
+async def test_what_cannot_be_removed_is_a_warning_and_a_defect_is_not() -> None:
+    failing: Any = SlowClone(WorkspaceError("no"))
+    failing.may_end.set()
+    warned: list[str] = []
+    await remove_clone(failing, warned.append, ends=False)
+    assert warned == ["the clone could not be removed: no"]
+    broken: Any = SlowClone(ValueError("defect"))
+    broken.may_end.set()
+    with pytest.raises(ValueError, match="defect"):
+        await remove_clone(broken, warned.append, ends=False)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.core.errors import ToolError
+from tests.unit.bot.verification.rig import bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -297,3 +299,15 @@ def test_reports_are_found_by_their_pattern(slot: Slot, pattern: str) -> None:
     (slot.tree / "out").mkdir()
     (slot.tree / "out/x.xml").touch()
     assert slot.matching(pattern) == ["out/x.xml"]
+
+
+async def test_a_slot_that_was_taken_for_a_cancelled_run_is_free_again(tmp_path: Path) -> None:
+    with bench(tmp_path) as one:
+        async with one.runs() as runs:
+            taking = asyncio.create_task(runs._open_slot())
+            await asyncio.sleep(0)
+            taking.cancel()
+            await asyncio.wait([taking])
+            again = Slot.take(one.home)
+            assert again.tree.parent.name == "0"
+            again.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import signal
 import sys
 import time
+import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,12 +22,13 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, KeptText, child_variables, start_program
+from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
 KEPT = [
     "PULLWRIGHT_HOME",
@@ -129,6 +134,74 @@ async def test_a_start_that_is_cancelled_at_any_time_leaves_no_program() -> None
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     names = [Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip() for child in children]
     assert "sleep" not in names
+
+
+def warned_by(work: Coroutine[Any, Any, None]) -> list[str]:
+    """Run a coroutine in a loop of its own, and return what is still open when the loop has ended."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asyncio.run(work)
+        gc.collect()
+    return [str(one.message) for one in found]
+
+
+def test_a_closed_program_leaves_no_pipe_open_that_its_child_holds() -> None:
+    async def work() -> None:
+        line = "setsid sleep 99 & echo $!"
+        async with await start_program(
+            "sh", "-c", line, env=dict(os.environ), stdout=asyncio.subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            child = int(await process.stdout.readline())
+            while process.returncode is None:  # noqa: ASYNC110  no event tells it
+                await asyncio.sleep(0)
+        os.kill(child, signal.SIGKILL)
+
+    assert warned_by(work()) == []
+
+
+def test_a_program_whose_output_nobody_reads_is_closed() -> None:
+    async def work() -> None:
+        async with await start_program(
+            "yes", env=dict(os.environ), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        ) as process:
+            while not process.stdout._paused:  # type: ignore[union-attr]  # noqa: ASYNC110, SLF001  no event tells it
+                await asyncio.sleep(0)
+        assert process.returncode == -signal.SIGKILL
+        await process.close()
+
+    assert warned_by(work()) == []
+
+
+@pytest.mark.parametrize("seconds", [0, 600])
+def test_a_limited_child_leaves_no_pipe_open_however_it_is_given_up(tmp_path: Path, seconds: int) -> None:
+    """Its function ends the process at once; a process of its own holds the pipe, so that the answer has no end."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import os, signal
+def leave():
+    if os.fork() == 0:
+        os.setsid()
+        open(f"{tmp_path}/left.{{os.getpid()}}", "w").close()
+        signal.pause()
+    os._exit(0)
+WORK = {{"leave": leave}}
+""")
+
+    async def work() -> None:
+        asking = asyncio.create_task(in_child({"do": "leave"}, seconds, program=program))
+        if seconds:
+            while not list(tmp_path.glob("left.*")):  # noqa: ASYNC110  no event tells it
+                await asyncio.sleep(0)
+            for _ in range(9):
+                asking.cancel()
+                await asyncio.sleep(0)
+        with suppress(asyncio.CancelledError):
+            assert await asking is None
+
+    assert warned_by(work()) == []
+    for found in tmp_path.glob("left.*"):
+        os.kill(int(found.suffix[1:]), signal.SIGKILL)
 
 
 LONG_MS = 600_000
