@@ -81,6 +81,9 @@ class MemoryForge:
     def open_issues(self, label: str) -> list[Issue]:
         return [issue for issue in self._issues.values() if issue.is_open and label in issue.labels]
 
+    def labelled_issues(self, label: str) -> list[int]:
+        return [number for number, issue in self._issues.items() if label in issue.labels]
+
     def issue(self, number: int) -> Issue:
         if number not in self._issues:
             raise ForgeNotFoundError(f"no issue #{number} in {self.name}")

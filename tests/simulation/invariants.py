@@ -96,7 +96,7 @@ def _task_of(ref: str) -> int | None:
 
 def check(world: World) -> list[str]:
     """Return what does not hold in a world that has come to its end, each with the name of its sentence."""
-    found = list(world.watch.found)
+    found: list[str] = []
     for number in range(1, len(world.plan.tasks) + 1):
         found += _check_task(world, number)
     found += _check_claims(world) + _check_caps(world) + _check_paid(world)

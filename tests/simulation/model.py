@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.core.errors import OverloadedError
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
 from orchestrator.engine.models.base import Completed, Response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
     from orchestrator.engine.models.base import Request
-    from tests.simulation.world import Life
+    from tests.simulation.plan import Task
 
 _TASK = re.compile(r"Do task (\d+): ")
 _FILE = re.compile(r"task-(\d+)-step-(\d+)\.txt")
@@ -27,13 +27,32 @@ def files_of(names: Iterable[str]) -> Iterator[tuple[int, int]]:
             yield int(found[1]), int(found[2])
 
 
+class Asker(Protocol):
+    """The process that asks the model."""
+
+    async def ask_model(self, do: Callable[[], Response], fail: Callable[[], Response]) -> Response:
+        """Send a request to the model, which takes a while and may fail."""
+
+    def task(self, number: int) -> Task:
+        """Return a task by the number of its issue."""
+
+    def files(self) -> Iterable[str]:
+        """Return the names of the files in its clone."""
+
+    def pay(self, task: int, step: int) -> None:
+        """Pay for a reply."""
+
+    def die(self) -> None:
+        """Be killed."""
+
+
 class ScriptedModel:
     """Does the task that it reads of: the first step whose file is missing, or the pull request."""
 
     name = "canned:1"
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
 
     async def complete(self, request: Request) -> Response:
         """Reply after a while, if nothing goes wrong."""
@@ -41,7 +60,7 @@ class ScriptedModel:
         def fail() -> Response:
             raise OverloadedError("canned: overloaded")
 
-        return await self._life.ask_model(lambda: self._reply(request), fail)
+        return await self._asker.ask_model(lambda: self._reply(request), fail)
 
     async def stream(self, request: Request) -> AsyncGenerator[Completed, None]:
         """Reply at once."""
@@ -51,16 +70,12 @@ class ScriptedModel:
         """Do nothing."""
 
     def _reply(self, request: Request) -> Response:
-        from tests.simulation.world import Paid
-
         said = "\n".join(message.text for message in request.messages)
-        world = self._life.world
         number = int(_TASK.findall(said)[-1])
-        task = world.plan.tasks[number - 1]
+        task = self._asker.task(number)
         if task.kills:
-            self._life.die()
-        there = {path.name for path in self._life.clone.tree.iterdir()}
-        done = {step for owner, step in files_of(there) if owner == number}
+            self._asker.die()
+        done = {step for owner, step in files_of(self._asker.files()) if owner == number}
         missing = [step for step in range(1, task.steps + 1) if step not in done]
         step = missing[0] if missing else 0
         calls: list[tuple[str, dict[str, Any]]]
@@ -73,11 +88,7 @@ class ScriptedModel:
         else:
             title = {"title": f"Do task {number}", "body": "Done."}
             calls = [("create_pull_request", title), ("finish", {"reason": "The pull request is open."})]
-        was_there = step in world.steps_on_refs(number)
-        moves = len(world.server.moves)
-        paid = Paid(number, step, self._life.run_id, self._life.machine.name, was_there, moves)
-        self._life.paid = paid
-        world.paid.append(paid)
+        self._asker.pay(number, step)
         listed = [{"tool_name": name, "arguments": arguments} for name, arguments in calls]
         text = json.dumps({"plan": f"Do task {number}.", "tool_calls": listed})
         message = Message(Role.ASSISTANT, (Text(text),))

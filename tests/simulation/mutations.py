@@ -146,6 +146,13 @@ class _Sticky(_Over):
         return None
 
 
+def _removes_no_label(parts: CycleParts) -> CycleParts:
+    sticky: Any = _Sticky(parts.forge)
+    tasks: Any = parts.tasks
+    tasks.forge = sticky
+    return replace(parts, forge=sticky)
+
+
 def _takes_all_again(parts: CycleParts) -> CycleParts:
     claimer: Any = parts.claimer
     claimer.named = True
@@ -209,7 +216,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "no label is removed": Mutation(
         invariants.SHOWN,
-        _broken(lambda parts: replace(parts, forge=_Sticky(parts.forge))),
+        _broken(_removes_no_label),
         Plan((Task(1),)),
     ),
     "a task that was given up is taken again": Mutation(

@@ -185,3 +185,8 @@ def _draw_incident(chance: random.Random) -> Incident:
     (place, _, latest) = chance.choices(_PLACES, [often for _, often, _ in _PLACES])[0]
     kinds = AT_RECORDS if place.startswith("record") else tuple(Kind)
     return Incident(chance.choice(kinds), place, chance.randint(1, latest))
+
+
+def size_of(plan: Plan) -> int:
+    """Return how many steps decide a world: what the tasks need, what goes wrong, what people do."""
+    return sum(task.steps for task in plan.tasks) + len(plan.incidents) + len(plan.deeds)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.invariants import check
+from tests.simulation.invariants import Watch, check
 from tests.simulation.plan import Task
 from tests.simulation.world import World
 
@@ -28,8 +28,10 @@ def live(plan: Plan, program: type[SimulatedProgram] | None = None) -> tuple[Wor
     folder = Path(tempfile.mkdtemp(prefix="pullwright-world-", dir=parent))
     try:
         world = World(plan, folder, program=program)
+        watch = Watch(world)
+        world.observers.append(watch)
         world.run()
-        return world, check(world)
+        return world, [*watch.found, *check(world)]
     finally:
         shutil.rmtree(folder)
 

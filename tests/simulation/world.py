@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
@@ -52,13 +52,12 @@ from tests.doubles.memory_git import (
     reopen_memory_clone,
 )
 from tests.doubles.world_forge import WRITER, FarForge, WorldForge
-from tests.simulation.invariants import Watch
 from tests.simulation.model import ScriptedModel, files_of
 from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, Act, Kind
 from tests.simulation.scheduler import Scheduler, VirtualLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.recovery import Recovery
     from orchestrator.core.events import Event
     from orchestrator.engine.models.base import Response
-    from tests.simulation.plan import Deed, Incident, Plan
+    from tests.simulation.plan import Deed, Incident, Plan, Task
     from tests.simulation.scheduler import Thread
 
 T = TypeVar("T")
@@ -156,12 +155,23 @@ class Ended:
     result: CycleResult
 
 
+class Observer(Protocol):
+    """Looks at a world while it runs."""
+
+    def moved(self, move: Move) -> None:
+        """See a ref that has moved."""
+
+    def forget(self, key: str) -> None:
+        """Expect nothing any more that was saved of a task."""
+
+
 class World:
     """A world that runs a plan to its end.
 
     Attributes:
         counts: how often each place was passed.
         struck: the incidents that happened.
+        observers: told what happens.
     """
 
     def __init__(self, plan: Plan, folder: Path, *, program: type[SimulatedProgram] | None = None) -> None:
@@ -187,7 +197,7 @@ class World:
         self.is_endless = False
         self.changes = 0
         self.trace: list[str] = []
-        self.watch = Watch(self)
+        self.observers: list[Observer] = []
         self.server.on_move = self._moved
         self.server.refuse = self._refuse
         self._begin()
@@ -274,7 +284,8 @@ class World:
     def _moved(self, move: Move) -> None:
         if not move.ref.startswith("refs/pullwright/claims/"):
             self.changes += 1
-        self.watch.moved(move)
+        for one in self.observers:
+            one.moved(move)
         self.note(f"{move.by} moved {move.ref}: {str(move.old)[:7]} -> {str(move.new)[:7]}")  # fmt: skip
 
     def _refuse(self, move: Move) -> str | None:
@@ -397,7 +408,8 @@ class World:
                 elif act is Act.RETRY and state is not None:
                     decisions.retry(state)
                 elif state is not None:
-                    self.watch.forget(key)
+                    for one in self.observers:
+                        one.forget(key)
                     decisions.forget(state)
 
     def _enter(self, thread: Thread) -> None:
@@ -491,6 +503,22 @@ class Life:
             return fail()
         is_read = not any(word in what for word in ("ensure", "remove", "push"))
         return earlier if fate is Kind.STALE and is_read else answer
+
+    # What the model asks of its process.
+
+    def task(self, number: int) -> Task:
+        """Return a task by the number of its issue."""
+        return self.world.plan.tasks[number - 1]
+
+    def files(self) -> Iterator[str]:
+        """Return the names of the files in its clone."""
+        return (path.name for path in self.clone.tree.iterdir())
+
+    def pay(self, task: int, step: int) -> None:
+        """Pay for a reply."""
+        was_there, moves = step in self.world.steps_on_refs(task), len(self.world.server.moves)
+        self.paid = Paid(task, step, self.run_id, self.machine.name, was_there, moves)
+        self.world.paid.append(self.paid)
 
     async def ask_model(self, do: Callable[[], Response], fail: Callable[[], Response]) -> Response:
         """The same for a request to the model: other tasks of the process go on meanwhile."""

@@ -53,6 +53,12 @@ MENDED: dict[str, Plan] = {
     "a dead run behind many newer ones": Plan(
         (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.OTHERS, 1, 5.0),)
     ),
+    "the label of work in progress cannot be removed": Plan(
+        (Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)
+    ),
+    "killed after its last cycle ended what was saved, before it said so": Plan(
+        (Task(1, asks=True, gives_up=True),), (0,), (Incident(Kind.KILLED, "git push claims wip", 2),)
+    ),
 }
 """Worlds in which something did not hold once."""
 
@@ -99,14 +105,4 @@ KNOWN: dict[str, KnownFault] = {
             (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.DAMAGE, 1, 5.0),)
         ),
     ),
-    "the label of work in progress cannot be removed": KnownFault(
-        "it stays for ever if its removal fails once",
-        invariants.SHOWN,
-        Plan((Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)),
-    ),
 }
-
-
-def unknown(found: list[str]) -> list[str]:
-    """Return what does not hold in a drawn world, without what a known fault explains."""
-    return [one for one in found if not (one.startswith(invariants.SHOWN) and "keeps the label" in one)]

@@ -287,6 +287,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
     claimed: dict[str, Any] = {}
     if claimer is not None:
         claimed = {
+            "is_claiming": True,
             "in_flight": claimer.held_by_others,
             "retry_request": claimer.retry_request,
             "unfinished": claimer.unfinished,

@@ -99,17 +99,27 @@ class Lease:
                     return
             self.renew()
 
-    def release(self, outcome: str, pull: int | None = None, spent: Spent | None = None) -> bool:
+    def release(
+        self,
+        outcome: str,
+        pull: int | None = None,
+        spent: Spent | None = None,
+        *,
+        drops: Update | None = None,
+    ) -> bool:
         """Release the task and record its outcome. It may be called again.
 
         Args:
             outcome: a few words, such as `proposed`.
             pull: the task's pull request; None keeps the recorded one.
+            drops: unfinished work that the outcome ends. It is removed in the same push, so that no crash leaves a
+                task without both.
 
         Returns:
             Whether the outcome was recorded. False: somebody else has moved the claim, which is not an error.
 
         Raises:
+            PushRejectedError: `drops` is not where it was expected, or the server refused it; the claim is still held.
             RemoteUnavailableError: no answer, after several attempts; the claim expires by itself.
         """
 
@@ -120,6 +130,12 @@ class Lease:
                 record, state="released", outcome=outcome, pull=pulls, expires_at=record.renewed_at
             )
 
+        if drops is not None and self.record.state != "released":
+            doing = f"cannot drop the unfinished work on {self.record.task} of {self._records.remote.shown}"
+            try:
+                self.push(self._records.git, drops, doing=doing, claim=tombstone)
+            except ClaimLostError:
+                return False
         return self._end(tombstone)
 
     def undo_claim(self) -> bool:
@@ -134,7 +150,14 @@ class Lease:
             lambda: replace(before, number=self.record.number, spent=self.record.spent, nonce=self._nonce())
         )
 
-    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
+    def push(
+        self,
+        git: HostGit,
+        update: Update,
+        *,
+        doing: str,
+        claim: Callable[[], ClaimRecord] | None = None,
+    ) -> str | None:
         """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a ref that does not move, therefore the claim is renewed. If the server does
@@ -143,6 +166,7 @@ class Lease:
 
         Args:
             update: a branch, or unfinished work; its name is checked.
+            claim: makes the claim's new record; None renews it. A server without atomic pushes only renews it.
 
         Returns:
             The commit of the ref on the remote afterwards, read back.
@@ -167,7 +191,7 @@ class Lease:
                 self._require_held()
                 commit = None
                 if atomic:
-                    commit = self._write(self._renewed(None))
+                    commit = self._write(self._renewed(None) if claim is None else claim())
                     updates = [Update(self._ref, self._commit, commit), update]
                 else:
                     self._move(lambda: self._renewed(None))

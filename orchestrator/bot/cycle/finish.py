@@ -13,11 +13,12 @@ from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.saved_work import drop_wip, save_wip, wip_subject
+from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subject
 from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
 from orchestrator.bot.cycle.earlier import RestoredWork, files_to_keep, fingerprints, pages_of, trimmed_events
 from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
+from orchestrator.bot.git.remote import Update
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
     Phase,
@@ -28,6 +29,7 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.errors import (
     ClaimLostError,
     JournalError,
+    PushRejectedError,
     SandboxMissingError,
     ToolError,
     WorkspaceError,
@@ -364,7 +366,7 @@ def _save(session: CycleSession, lease: Lease | None) -> None:
         holds_claim = not isinstance(error, ClaimLostError)
         saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
         if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
-            saving.drop()
+            saving.end()
         elif not is_copy and (patch or session.conversation):
             saving.save()
     if patch and not is_copy:
@@ -395,21 +397,11 @@ class _Saving:
     def _key(self) -> str:
         return self.lease.record.task
 
-    def drop(self) -> None:
-        """Delete earlier unfinished work of a completed task. A failure is a warning."""
-        result, earlier, records = self.session.attempt.result, self.session.earlier, self._parts.records
-        if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
-            return  # this cycle did not continue it
-        if not self.holds_claim:
-            return
-        self.kept.remove(self._key)
-        if earlier is None or earlier.commit is None or records is None:
-            return
-        try:
-            drop_wip(records, self._key, earlier.commit, self.lease)
-        except WorkspaceError as failure:
-            message = f"saved work that has been proposed since could not be removed: {failure}"
-            self._parts.emit(Warned(message))
+    def end(self) -> None:
+        """Note that nothing of the task is left: the release of the claim removes what was saved of it."""
+        result = self.session.attempt.result
+        is_untouched = self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit)
+        result.is_over = self.holds_claim and not is_untouched  # else this cycle did not continue it
 
     def save(self) -> None:
         """Push the work and the conversation; store both on this machine if the push fails."""
@@ -525,17 +517,30 @@ async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) 
     pull = result.pull_request.number if result.pull_request else None
     with parts.stop.saving():
         await _note_round(parts, task, result)
+        outcome, spent = outcome_words(result, task), choice.spent_before + result.spent
+        drops = _saved_before(choice, result)
         try:
-            await asyncio.to_thread(
-                lease.release,
-                outcome_words(result, task),
-                pull=pull,
-                spent=choice.spent_before + result.spent,
-            )
+            try:
+                released = await asyncio.to_thread(lease.release, outcome, pull, spent, drops=drops)
+            except PushRejectedError as error:
+                if drops is None:
+                    raise
+                parts.emit(Warned(f"saved work that has been proposed since could not be removed: {error}"))
+                released = await asyncio.to_thread(lease.release, outcome, pull, spent)
+            if released and result.is_over and parts.kept is not None:
+                parts.kept.remove(task.key)
         except WorkspaceError as error:
             parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
         if (number := task.number) is not None and not lease.lost:
             await show_on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+def _saved_before(choice: Choice, result: CycleResult) -> Update | None:
+    """Return the removal of what earlier cycles saved on the remote; None if there is nothing to remove."""
+    task, earlier = choice.task, choice.earlier
+    if not result.is_over or task is None or earlier is None or earlier.commit is None:
+        return None
+    return Update(wip_ref(task.key), earlier.commit, None)
 
 
 async def settle(parts: CycleParts, result: CycleResult) -> None:

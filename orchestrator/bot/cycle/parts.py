@@ -166,6 +166,7 @@ class CycleResult:
         quotas: how many requests the forge still answers, as it said last.
         wake_at: the time before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
+        is_over: whether nothing of the task is left to continue, so that what was saved of it is removed.
         error: one line, if the outcome is `failed`.
         cause: the error itself; it is not printed, but determines the exit status.
     """
@@ -196,6 +197,7 @@ class CycleResult:
     quotas: Sequence[RequestQuota] = ()
     wake_at: datetime | None = None
     found: FoundTask | None = None
+    is_over: bool = False
     error: str | None = None
     cause: Exception | None = None
 
@@ -212,6 +214,7 @@ class CycleResult:
             "tests_fail": False,
             "quotas": (),
             "found": None,
+            "is_over": False,
             "cause": None,
         }
         fields = asdict(replace(self, **internal))

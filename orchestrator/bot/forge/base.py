@@ -408,6 +408,9 @@ class Forge(Protocol):
     def open_issues(self, label: str) -> list[Issue]:
         """Return the open issues with this label, oldest first, without pull requests. Empty if issues are disabled."""
 
+    def labelled_issues(self, label: str) -> list[int]:
+        """Return the numbers of issues, open and closed, that have this label: at most 100 of them."""
+
     def issue(self, number: int) -> Issue:
         """Return one issue. Raise `ForgeNotFoundError` if no issue has this number, or it is a pull request."""
 

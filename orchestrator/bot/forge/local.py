@@ -407,6 +407,10 @@ class LocalForge:
         """Return an empty list: a local repository has no issues."""
         return []
 
+    def labelled_issues(self, label: str) -> list[int]:  # noqa: ARG002  there are none of any label
+        """Return an empty list: a local repository has no issues."""
+        return []
+
     def issue(self, number: int) -> Issue:
         """Raise `ForgeNotFoundError`: a local repository has no issues."""
         self._raise_no_issue(number)

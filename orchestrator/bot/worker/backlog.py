@@ -118,6 +118,7 @@ class Backlog:
         allow_actors: logins that may cause work whatever permissions the forge reports.
         comments_policy: whose comments on an issue become remarks of its task.
         clean: returns a text as people see it; `clean_name` does the same for a title.
+        is_claiming: whether tasks are claimed, so that the label of work in progress is kept right.
         in_flight: returns the keys of the tasks that other workers hold now.
         has_conflict: returns whether a pull request, by number, has a merge conflict with its base.
         unfinished: returns the keys of the tasks on which a cycle left unfinished work.
@@ -134,6 +135,7 @@ class Backlog:
     clean: Callable[[str], VisibleText] = VisibleText
     clean_name: Callable[[str], VisibleText] = VisibleText
     limits: ReviewLimits = ReviewLimits()  # noqa: RUF009  a frozen value
+    is_claiming: bool = False
     in_flight: Callable[[], Collection[str]] = tuple
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
@@ -167,7 +169,10 @@ class Backlog:
                 search.note(candidate)
             else:
                 yield candidate
-        full = search.why_no_new_task(search.pulls, self.in_flight)
+        labelled = search.issues_in_progress() if self.is_claiming else []
+        held = self.in_flight()
+        search.correct_labels(number for number in labelled if f"issue-{number}" not in held)
+        full = search.why_no_new_task(search.pulls, lambda: held)
         if full is not None:
             search.note(full.reason, full.until, first=True)
         else:

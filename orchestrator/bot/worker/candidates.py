@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.claim import Candidate
+from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     OUR_COMMENT,
@@ -239,6 +239,25 @@ class TaskSearch:
                 reason = f"the text of a failed check is left out, because {rules.why_untrusted(one)}"
                 self.texts.refused(f"pull request #{pull.number}: {reason}")
         return trusted
+
+    # The label of work in progress.
+
+    def issues_in_progress(self) -> list[int]:
+        """Return the issues with the label that shows a claim. Read the claims after this, not before."""
+        try:
+            return self.forge.labelled_issues(WORKING_LABEL)
+        except (ForgeNotFoundError, ForgePermissionError):
+            return []
+
+    def correct_labels(self, numbers: Iterable[int]) -> None:
+        """Remove the label from issues whose claim is not held: its removal failed, or its worker is gone."""
+        for number in numbers:
+            try:
+                self.forge.remove_label(number, WORKING_LABEL)
+            except ForgeError as error:
+                name = f"issue #{number}"
+                self.warn(f"{name} {WORKING_LABEL}", f"{name} keeps the label {WORKING_LABEL}: {error}")
+                break
 
     # New tasks.
 

@@ -54,6 +54,11 @@ class InMemoryGitHub:
         found = [self._issue(one) for one in self.repo.issues.values() if one.state == "open"]
         return [one for one in found if wanted <= {name.lower() for name in one.labels}]
 
+    def labelled_issues(self, label: str) -> list[int]:
+        wanted = label.lower()
+        found = self.repo.issues.items()
+        return [number for number, one in found if wanted in {name.lower() for name in one.labels}]
+
     def issue(self, number: int) -> Issue:
         if number not in self.repo.issues:
             raise ForgeNotFoundError(f"no issue #{number} in {self.repo.full_name}")

@@ -107,6 +107,14 @@ class RestIssues(RestRepository):
         issues = [i for i in found if i and i.is_open and wanted <= {name.lower() for name in i.labels}]
         return sorted(issues, key=lambda issue: (issue.created_at, issue.number))
 
+    def labelled_issues(self, label: str) -> list[int]:
+        """Return the numbers of issues, open and closed, that have this label: at most 100 of them."""
+        query = {"state": "all", "labels": label}
+        request = self._request("GET", "/issues", "list the issues", query=query)
+        found = self._calls.pages(request, to_issue, most=1, empty=(HTTPStatus.GONE,), skips=True)
+        named = [(issue.number, {name.lower() for name in issue.labels}) for issue in found if issue]
+        return [number for number, labels in named if label.lower() in labels]
+
     def issue(self, number: int) -> Issue:
         """Return one issue."""
         request = self._request("GET", f"/issues/{number}", f"read issue #{number}")

@@ -26,6 +26,7 @@ from orchestrator.bot.coordination.saved_work import (
     wip_ref,
 )
 from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.remote import Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.commits import commit_touched
@@ -328,6 +329,26 @@ def test_work_on_a_branch_that_is_continued(source: Path, tmp_path: Path) -> Non
 
 
 # With a claim.
+
+
+def test_a_release_removes_the_work_in_the_same_push(source: Path, tmp_path: Path, records: Records) -> None:
+    stamps = iter(map(str, range(1000)))
+    claims = Claims(records, "here", ManualClock(), LeaseTimes(), lambda: next(stamps))
+    lease = claims.take(KEY, "run-1")
+    assert isinstance(lease, Lease)
+    with clone(source, tmp_path / "runs") as opened:
+        write(opened.tree, {"a": "1"})
+        saved = save(opened, {"a"}, lease=lease)
+    with pytest.raises(PushRejectedError, match="changed on the remote meanwhile"):
+        lease.release("no_task", drops=Update(REF, lease.record.nonce.zfill(40), None))
+    shown = claims.show(KEY)
+    assert shown is not None
+    assert (shown.state, git(source, "rev-parse", REF)) == ("held", saved.commit)
+    assert lease.release("no_task", drops=Update(REF, saved.commit, None))
+    assert lease.release("no_task", drops=Update(REF, saved.commit, None))
+    shown = claims.show(KEY)
+    assert shown is not None
+    assert (shown.state, shown.outcome, git(source, "for-each-ref", REF)) == ("released", "no_task", "")
 
 
 def test_the_claim_moves_with_the_work(source: Path, tmp_path: Path, records: Records) -> None:

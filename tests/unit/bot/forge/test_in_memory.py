@@ -53,6 +53,8 @@ def test_both_forges_read_the_same(world: World) -> None:
     check(world.github, world.repo, pull.head_sha, "old", "error", is_status=True)
     over_http, memory = world.forge, world.memory
     assert memory.open_issues("pullwright") == over_http.open_issues("pullwright")
+    for label in ("pullwright", "later"):
+        assert memory.labelled_issues(label) == over_http.labelled_issues(label)
     assert memory.our_pull_requests("pullwright/") == over_http.our_pull_requests("pullwright/")
     for number in (1, 2):
         assert memory.issue(number) == over_http.issue(number)

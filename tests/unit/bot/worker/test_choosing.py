@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
@@ -209,6 +210,28 @@ async def test_what_others_have_in_work_counts(world: World) -> None:
     choosing = backlog(world, in_flight=lambda: ["issue-8"], **busy)
     choice = await choosing.choose()
     assert (choice.task, choice.wake_at) == (None, START + timedelta(days=1) + CLAIMS_LOOK_AGAIN)
+
+
+async def test_the_label_of_work_in_progress_is_removed_where_nobody_works(world: World) -> None:
+    """Whatever left it: a removal that failed, a machine that is gone, a person who closed or unlabelled the issue."""
+    stale, held, closed, other = (
+        issue(world),
+        issue(world),
+        issue(world, state="closed"),
+        issue(world, labels=[]),
+    )
+    for one in (stale, held, closed, other):
+        one.labels.append(WORKING_LABEL)
+    await chosen(world, in_flight=lambda: [f"issue-{held.number}"], is_claiming=True)
+    assert [WORKING_LABEL in one.labels for one in (stale, held, closed, other)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    stale.labels.append(WORKING_LABEL)
+    await chosen(world)  # a dry run writes nothing
+    assert WORKING_LABEL in stale.labels
 
 
 # Hands off.
