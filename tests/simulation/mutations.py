@@ -9,6 +9,8 @@ from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.git.base import Snapshot
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.reader import DeadRuns
 from tests.simulation import invariants
 from tests.simulation.plan import Incident, Kind, Plan, Task
 from tests.simulation.world import SimulatedProgram
@@ -99,7 +101,7 @@ def _forgets_saved_work(parts: CycleParts) -> CycleParts:
 
 
 def _recovers_nothing(parts: CycleParts) -> CycleParts:
-    return replace(parts, recover=tuple)
+    return replace(parts, recover=lambda: DeadRuns(Home(parts.folder / "nowhere")))
 
 
 class _First(_Over):
