@@ -25,6 +25,7 @@
     │   ├── ForgePermissionError
     │   ├── ForgeNotFoundError
     │   ├── ForgeRateLimitError       `resume_at`
+    │   ├── ForgeUnreadError          a part could not be read, so whether there is a task is not known
     │   └── ForgeUnavailableError
     ├── WorkspaceError                git or the clone
     │   ├── GitMissingError
@@ -189,6 +190,10 @@ class ForgeRateLimitError(ForgeError):
     def __init__(self, message: str, *, resume_at: datetime | None = None) -> None:
         super().__init__(message)
         self.resume_at = resume_at
+
+
+class ForgeUnreadError(ForgeError):
+    """Something on the forge could not be read, so that it is not known whether there is a task."""
 
 
 class ForgeUnavailableError(ForgeError):

@@ -48,6 +48,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    ForgeUnreadError,
 )
 from orchestrator.core.prompts import cut, render
 from orchestrator.core.suggestions import Commands
@@ -86,6 +87,7 @@ class TaskSearch:
         me: the login of our account; None if the forge does not tell it.
         reasons: why tasks are not done, for people.
         times: when some of these tasks may be done.
+        unread: what could not be read.
     """
 
     forge: Forge
@@ -106,6 +108,7 @@ class TaskSearch:
     me: str | None = field(init=False)
     reasons: list[str] = field(default_factory=list, init=False)
     times: list[datetime] = field(default_factory=list, init=False)
+    unread: list[str] = field(default_factory=list, init=False)
     _read: int = field(default=0, init=False)
     _denied: ForgePermissionError | None = field(default=None, init=False)
     _feedback: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
@@ -145,19 +148,23 @@ class TaskSearch:
                 raise
             if isinstance(error, ForgePermissionError) and counts:
                 self._denied = self._denied or error
-            self.note(f"{name} is left out: {error}")
+            self.unread.append(f"{name} is left out: {error}")
             self.warn(name, f"{name} is left out: {error}")
         else:
             self._read += int(counts)
 
     def require_access(self) -> None:
-        """Check that something could be read, so that a missing permission does not look like an empty backlog.
+        """Check that all could be read, so that a failure does not look like an empty backlog.
 
         Raises:
             ForgePermissionError: nothing could be read because a permission is missing.
+            ForgeUnreadError: something could not be read.
         """
         if self._denied is not None and not self._read:
             raise self._denied
+        if self.unread:
+            more = f"; and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
+            raise ForgeUnreadError(f"nothing else is to do, but {self.unread[0]}{more}")
 
     # Our pull requests.
 

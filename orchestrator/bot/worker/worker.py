@@ -20,6 +20,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRateLimitError,
+    ForgeUnreadError,
     GitMissingError,
     ModelNotFoundError,
     PermissionDeniedError,
@@ -81,6 +82,8 @@ LONG_MINUTES = (15.0, 30.0, 60.0, 120.0, 240.0, 360.0)
 """Waits after a quota error that names no time, and after unexpected errors."""
 TASKS_IN_A_ROW = 3
 """The worker pauses when this many tasks fail in a row, each through its own fault."""
+_MOST_UNREAD = 3
+"""Looks in a row after which what cannot be read is left to a person, as if there were nothing to do."""
 _LONGEST_DAYS = 32  # quotas renew at least once a month
 _SPREAD = 0.25  # most that is added to a wait without a named end, so that machines do not return all at once
 _SPREAD_SECONDS = 30.0  # added to the time that a server named
@@ -114,8 +117,8 @@ def pause_after(
 
     - A quota or rate limit: a pause until the time that the server names, else 15 minutes, 30, 60 ... 6 hours.
     - A quota that only money renews: `NeedsPerson`.
-    - An overload, no connection, GitHub or the remote unavailable, GitHub's rate limit: a pause until the
-      named time, else 1 minute, 2, 4 ... 30.
+    - An overload, no connection, GitHub or the remote unavailable, GitHub's rate limit, something on the forge
+      that could not be read: a pause until the named time, else 1 minute, 2, 4 ... 30.
     - Key, token, permission, configuration: `NeedsPerson`.
     - One task's own fault: None; from the third in a row a pause of 15 minutes, 30 ... 6 hours.
     - Anything else, such as a full disk: a pause of 15 minutes, 30, 60 ... 6 hours.
@@ -148,7 +151,8 @@ def pause_after(
 def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: float) -> datetime:
     named = error.resume_at if isinstance(error, ResumableError | ForgeRateLimitError) else None
     if named is None:
-        steps = SHORT_MINUTES if isinstance(error, TEMPORARY_ERRORS) else LONG_MINUTES
+        is_short = isinstance(error, (*TEMPORARY_ERRORS, ForgeUnreadError))
+        steps = SHORT_MINUTES if is_short else LONG_MINUTES
         later = _later(now, steps, failures_in_a_row, jitter)
         asked = error.seconds if isinstance(error, RemoteRateLimitError) else 0.0
         return max(later, now + timedelta(seconds=asked))
@@ -233,6 +237,8 @@ class NextStepChooser:
 
     def _after_failure(self, result: CycleResult) -> NextStep:
         now = self._clock.now()
+        if isinstance(result.cause, ForgeUnreadError) and self._failures >= _MOST_UNREAD:
+            return NothingToDo(wake_at=now + timedelta(minutes=LONG_MINUTES[0]))
         step = pause_after(_cause(result), now, self._failures, self._source.random())
         if step is None:
             return self.start_again(result)

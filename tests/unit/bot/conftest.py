@@ -74,7 +74,7 @@ class World:
         return len(self.github.calls("GET", path))
 
 
-def _open(github: GitHub, name: str) -> GitHubForge:
+def open_forge(github: GitHub, name: str) -> GitHubForge:
     clock = ManualClock()
     timing = CallTiming(clock, clock.advance, pacing_seconds=0)
     return GitHubForge(name, GitHubToken(github.token()), timing, api_url_for(github.web_url))
@@ -107,7 +107,7 @@ def world(place: GitHub) -> Iterator[World]:
     collaborate(repo, "helper[bot]", "write")
     collaborate(repo, "carla", "Community lead", based_on="write")
     collaborate(repo, "rita", "write-docs", based_on="read")
-    world = World(place, repo, _open(place, "octo/demo"), InMemoryGitHub(place, repo))
+    world = World(place, repo, open_forge(place, "octo/demo"), InMemoryGitHub(place, repo))
     yield world
     world.forge.close()
     assert place.violations == []

@@ -463,12 +463,14 @@ class Calls:
         reply = self.get(request, accept=empty)
         if reply.status in empty:
             return _Page((), None)
-        read_all = (
-            partial(self._readable, request.doing, reader) if skips else lambda data: tuple(map(reader, data))
-        )
-        items = self.parsed(reply, request.doing, read_all)
+        items = self.parsed(reply, request.doing, partial(self._items, request.doing, reader, skips=skips))
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
         return _Page(items, link[1] if link else None, _last_page(reply))
+
+    def _items(self, doing: str, reader: Callable[[Any], T], data: Any, *, skips: bool) -> tuple[T, ...]:
+        if not isinstance(data, list):
+            raise TypeError("no list")
+        return self._readable(doing, reader, data) if skips else tuple(map(reader, data))
 
     def _readable(self, doing: str, reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
         """Return the readable items. If none is readable, raise: it is no list of GitHub's."""

@@ -52,6 +52,8 @@ _PREFIXES = {
 _APP_ID = re.compile(r"ghs_([0-9]+)_")
 _APPS = frozenset({TokenKind.APP, TokenKind.WORKFLOW})
 """Kinds of tokens that have no user name."""
+_PEOPLE = frozenset({TokenKind.CLASSIC, TokenKind.FINE_GRAINED, TokenKind.OAUTH})
+"""Kinds of tokens that belong to a person."""
 _EXPIRY_FORM = "%Y-%m-%d %H:%M:%S %z"
 _PATTERN_SECONDS = 5.0
 _LATEST_RESET = 10**11
@@ -490,7 +492,7 @@ class RestRepository:
             return None
 
     def _viewer(self) -> str | None:
-        """Return an app's login, such as that of a workflow's token."""
+        """Return an app's login, such as that of a workflow's token; or a person's, which `/user` did not tell."""
         body = {"query": VIEWER, "variables": {}}
         request = ApiRequest("POST", "", "ask who owns the token", body=body, is_graphql=True)
         try:
@@ -499,7 +501,8 @@ class RestRepository:
             raise
         except ForgeError:
             return None
-        login = f"{login.removesuffix('[bot]')}[bot]"
+        if self._kind not in _PEOPLE:
+            login = f"{login.removesuffix('[bot]')}[bot]"
         return login if LOGIN.fullmatch(login) else None
 
     def _send_invalid(self, rest: str, doing: str, body: Mapping[str, Any]) -> None:

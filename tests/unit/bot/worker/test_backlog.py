@@ -12,13 +12,17 @@ from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.bot.worker.task_rules import VisibleText
 from orchestrator.core.errors import (
     ConfigurationError,
+    ForgeError,
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeUnavailableError,
+    ForgeUnreadError,
 )
 from orchestrator.core.events import Defence, Warned
 from tests.doubles.github import people
+from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault, server_error
+from tests.unit.bot.conftest import open_forge
 from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
@@ -114,6 +118,46 @@ async def test_one_issue_that_cannot_be_read_is_left_out_and_the_look_goes_on(
     assert heard == []  # said once
 
 
+BAD = [
+    *((status, {"message": "Bad"}) for status in (400, 403, 404, 410, 422, 451)),
+    (200, {}),
+    (200, [None]),
+    (200, "x"),
+]
+"""Single replies that do not pass by themselves, and replies that are not GitHub's."""
+LEGITIMATE = {("/repos/octo/demo/issues", 410), ("/repos/octo/demo/collaborators/ada/permission", 404)}
+"""Issues are disabled; nobody has this name."""
+
+
+@pytest.mark.parametrize("task", ["issue", "review", "checks"])
+async def test_a_single_bad_reply_is_never_an_empty_backlog(world: World, task: str) -> None:
+    """For each request of a look. A scheduler believes that nothing is to do."""
+    if task == "issue":
+        world.label(world.issue("ada"), "ada")
+    else:
+        pull = world.github.add_pull(world.repo, "pullwright/issue-1-broken", author="pullwright-bot")
+        if task == "review":
+            world.comment_on(pull, "ada", "Rename it.")
+        else:
+            check(world.github, world.repo, pull.head_sha, "tests", "failure", "It fails.")
+    world.github.requests.clear()
+    assert (await backlog(world)[0].choose()).task is not None
+    asked = {(one.method, one.path) for one in world.github.requests}
+    believed = set()
+    for method, path in sorted(asked):
+        for status, body in BAD:
+            world.github.faults[:] = [Fault(method, re.escape(path), status=status, body=body)]
+            forge = open_forge(world.github, "octo/demo")
+            try:
+                choice = await Backlog(forge, TaskSelection(), "pullwright").choose()
+            except ForgeError:
+                continue
+            may_not = status == 403 and path.endswith("/check-runs")  # the reason says so
+            if choice.task is None and (path, status) not in LEGITIMATE and not may_not:
+                believed.add((method, path, status, str(body)))
+    assert believed == set()
+
+
 @pytest.mark.parametrize(("status", "is_error"), [(410, False), (403, True)])
 async def test_where_nothing_at_all_may_be_read_that_is_no_empty_backlog(
     world: World, status: int, *, is_error: bool
@@ -127,9 +171,8 @@ async def test_where_nothing_at_all_may_be_read_that_is_no_empty_backlog(
         with pytest.raises(ForgePermissionError, match="not accessible"):
             await choosing.choose()
     else:
-        choice = await choosing.choose()
-        assert choice.task is None
-        assert "issue #1 is left out: cannot read" in choice.reason
+        with pytest.raises(ForgeUnreadError, match=r"issue #1 is left out: cannot read .*; and 1 more"):
+            await choosing.choose()
 
 
 async def test_an_issue_that_a_person_named_is_not_left_out(world: World) -> None:

@@ -43,6 +43,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    ForgeUnreadError,
     OverloadedError,
     PermissionDeniedError,
     RateLimitError,
@@ -94,6 +95,7 @@ def test_a_named_time_is_kept(error: Exception) -> None:
         (ConnectionFailedError("x"), 1, 30),
         (ForgeUnavailableError("x"), 1, 30),
         (ForgeRateLimitError("x"), 1, 30),
+        (ForgeUnreadError("x"), 1, 30),
         (RemoteUnavailableError("x"), 1, 30),
         (DiskFullError("x"), 15, 360),
         (ValueError("x"), 15, 360),
@@ -337,6 +339,12 @@ def test_failures_in_a_row_are_counted_until_one_succeeds() -> None:
     assert [type(pace.after(bad)) for _ in range(3)] == [StartAgain, StartAgain, Pause]
     pace.after(result(Outcome.PROPOSED))
     assert isinstance(pace.after(bad), StartAgain)
+
+
+def test_what_stays_unreadable_keeps_no_run_waiting() -> None:
+    pace = NextStepChooser(ManualClock(START), SOURCE)
+    unread = result(Outcome.FAILED, cause=ForgeUnreadError("issue #1 is left out"), task=None)
+    assert [type(pace.after(unread)) for _ in range(4)] == [Pause, Pause, NothingToDo, NothingToDo]
 
 
 async def test_single_mode_runs_one_cycle_whatever_comes_of_it() -> None:

@@ -165,7 +165,7 @@ def test_a_program_whose_output_nobody_reads_is_closed() -> None:
         async with await start_program(
             "yes", env=dict(os.environ), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         ) as process:
-            while not process.stdout._paused:  # type: ignore[union-attr]  # noqa: ASYNC110, SLF001  no event tells it
+            while not process.stdout._paused:  # type: ignore[union-attr]  # noqa: ASYNC110  no event tells it
                 await asyncio.sleep(0)
         assert process.returncode == -signal.SIGKILL
         await process.close()
