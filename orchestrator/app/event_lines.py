@@ -93,6 +93,7 @@ _ENDINGS = {
     "interrupted": ("failed", "bold red"),
     "paused": ("warning", "bold yellow"),
     "limit": ("warning", "bold yellow"),
+    "conflict": ("warning", "bold yellow"),
     "refuted": ("failed", "bold red"),
     "unknown": ("warning", "bold yellow"),
 }

@@ -19,6 +19,10 @@
     │   │   └── NotConnectedError     nothing was sent, so nothing is billed
     │   └── ProviderError             any other error that a provider reports
     ├── BudgetExhaustedError          a cap on what may be spent is used up
+    ├── OvertakenError                others acted while a task was worked on, so nothing is proposed
+    │   ├── WithdrawnError            the task is not wanted any more
+    │   ├── SupersededError           the base has the change already
+    │   └── BaseConflictError         the change does not fit onto the base as it is now
     ├── BadReplyError                 the model answered, but not in the contract's form
     ├── ForgeError                    GitHub, or a local folder in its place, refused or failed
     │   ├── ForgeAuthenticationError
@@ -158,6 +162,30 @@ class ProviderError(ModelError):
 
 class BudgetExhaustedError(PullwrightError):
     """A spending cap is used up, so no work starts."""
+
+
+class OvertakenError(PullwrightError):
+    """Others acted while a task was worked on, so that its change is not proposed."""
+
+
+class WithdrawnError(OvertakenError):
+    """The task is not wanted any more.
+
+    Attributes:
+        is_over: whether it is closed or gone, so that nobody would read a comment on it.
+    """
+
+    def __init__(self, message: str, *, is_over: bool = False) -> None:
+        super().__init__(message)
+        self.is_over = is_over
+
+
+class SupersededError(OvertakenError):
+    """The base has the change already."""
+
+
+class BaseConflictError(OvertakenError):
+    """The base has moved, and the change does not fit onto it."""
 
 
 class BadReplyError(PullwrightError):

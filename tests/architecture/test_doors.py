@@ -76,7 +76,7 @@ DOORS = (
         {
             "bot/git/branches.py": 5,
             "bot/git/checkpoints.py": 11,
-            "bot/git/clone.py": 4,
+            "bot/git/clone.py": 5,
             "bot/git/folders.py": 6,
             "bot/git/foreign.py": 4,
             "bot/git/hostgit.py": 3,

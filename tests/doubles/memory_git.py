@@ -24,6 +24,7 @@ from orchestrator.bot.git.base import (
     CommitOutcome,
     CommitScreen,
     LeftOut,
+    MovedBase,
     Packed,
     RemoteTip,
     Snapshot,
@@ -36,7 +37,7 @@ from orchestrator.bot.git.folders import address_key, lock_abandoned_folder, new
 from orchestrator.bot.git.hostgit import GitResult, HostGit, storage_errors
 from orchestrator.bot.git.local import make_bare
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.errors import BaseConflictError, PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -551,6 +552,30 @@ class MemoryClone(Clone):
         self.conflicts |= set(conflicts)
         self.applied |= paths
         return AppliedWork(paths, conflicts, base_moved=old != self._base_files)
+
+    def moved_base(self) -> MovedBase | None:
+        tip = self._server_tip("refs/heads/main")
+        if tip is None:
+            raise BaseConflictError("the branch main does not exist any more")
+        return None if tip == self.base_commit else MovedBase(tip, self.base_commit not in self._history(tip))
+
+    def put_onto(self, base: MovedBase, touched: set[str], *, include_commands: bool) -> list[str]:
+        self._check()
+        if self.joined is not None:
+            raise WorkspaceError("main moved while a branch of other people was continued")
+        ours = self._wanted(touched, include_commands=include_commands)
+        theirs = self._files_of(base.commit)
+        merged, conflicts = _merge(self._base_files, theirs, ours)
+        if base.is_rewritten:
+            for name in set(conflicts) - theirs.keys():
+                del merged[name]
+        self._write_files(merged)
+        self.base_commit = self.tip = self.head = self.start = base.commit
+        self._owner.complete("main", base.commit)
+        self.parents, self.fresh, self.conflicts = [base.commit], True, set(conflicts)
+        self._head_files = self._base_files = self._start_files = theirs
+        self.applied = _differing(theirs, merged)
+        return conflicts
 
     def continue_branch(self, branch: str) -> AppliedWork:
         tip = self._server_tip(f"refs/heads/{branch}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import issue_of, key_of
-from orchestrator.bot.forge.base import Comment, Issue, Permission, PullRequestState
+from orchestrator.bot.forge.base import Comment, Issue, Permission, PullRequest, PullRequestState
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.memory_forge import MemoryForge
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from orchestrator.bot.forge.base import Proposal, PullRequest
+    from orchestrator.bot.forge.base import Proposal
     from tests.doubles.memory_git import MemoryRemote, Wire
 
 WRITER = "ada"
+_RIVALS = 900
+"""The number of the pull request of a person for the first issue."""
 _STRANGERS = 1000
 """The number of the first issue of a stranger."""
 _OURS = "<!-- pullwright:comment -->"
@@ -29,6 +31,7 @@ class WorldForge(MemoryForge):
     Attributes:
         now: returns the present time, at which everything happens.
         locked: issues on which nobody may write.
+        opened: when each pull request was opened, by its number.
         unprocessable: tasks, by number, whose pull request is refused.
     """
 
@@ -43,6 +46,8 @@ class WorldForge(MemoryForge):
         self.locked: set[int] = set()
         self.unprocessable: set[int] = set()
         self._ids = 0
+        self.opened: dict[int, datetime] = {}
+        self._rivals: dict[int, PullRequest] = {}
 
     def add_strangers(self, count: int, label: str) -> None:
         """Open issues with a label from somebody who may not ask for work."""
@@ -64,6 +69,7 @@ class WorldForge(MemoryForge):
         if (issue_of(key_of(proposal.branch)) or 0) in self.unprocessable:
             raise ForgeError("GitHub refuses the request (422: Validation Failed)")
         pull, created = super().ensure_pull_request(proposal)
+        self.opened.setdefault(pull.number, self.now())
         pull = self._pulls[pull.number] = replace(pull, author=self.own_login() or "", updated_at=self.now())
         return pull, created
 
@@ -114,6 +120,31 @@ class WorldForge(MemoryForge):
     def close(self, number: int) -> None:
         """A person closes an issue."""
         self._issues[number] = replace(self._issues[number], is_open=False)
+
+    def assign(self, number: int, login: str) -> None:
+        """A person takes an issue."""
+        self._issues[number] = replace(self._issues[number], assignees=(login,), updated_at=self.now())
+
+    def delete(self, number: int) -> None:
+        """A person deletes an issue."""
+        self._issues.pop(number, None)
+
+    def add_rival(self, number: int) -> None:
+        """A person proposes another change for an issue."""
+        self._rivals[number] = PullRequest(
+            _RIVALS + number, "Mine", "", self._url(_RIVALS + number), draft=False, state=PullRequestState.OPEN,
+            branch="grace", base="main", commit="0" * 40, author="grace",
+        )  # fmt: skip
+        if number in self._issues:
+            self._issues[number] = replace(self._issues[number], updated_at=self.now())
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        rivals = [self._rivals[number]] if number in self._rivals else []
+        return [*super().linked_pull_requests(number), *rivals]
+
+    def branch_of(self, number: int) -> str:
+        """Return the branch of a pull request."""
+        return self._pulls[number].branch if number in self._pulls else ""
 
     def issues(self) -> dict[int, Issue]:
         """Return all issues."""

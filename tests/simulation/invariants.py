@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes, parse_claim
@@ -28,11 +29,28 @@ SHOWN = "labels and comments agree with the state"
 BOUNDED = "a cycle makes a bounded number of requests"
 AT_REST = "the world comes to rest"
 NO_DEFECT = "no cycle ends by a defect"
-NAMES = (ONE_PULL, KEPT, PAID_ONCE, SERVED, RELEASED, CAPPED, SHOWN, BOUNDED, AT_REST, NO_DEFECT)
+WANTED = "nothing is proposed that nobody wants"
+ON_BASE = "what is not on the base any more does not come back"
+NAMES = (
+    WANTED,
+    ON_BASE,
+    ONE_PULL,
+    KEPT,
+    PAID_ONCE,
+    SERVED,
+    RELEASED,
+    CAPPED,
+    SHOWN,
+    BOUNDED,
+    AT_REST,
+    NO_DEFECT,
+)
 
 _SKEW_SECONDS = 600.0
 _MOST_REQUESTS = 150  # to the forge and to git; drawn worlds need half of them at most
 _WIP = "refs/pullwright/wip/"
+_PROMPT, _LATE = timedelta(seconds=10), timedelta(hours=2)
+"""How long what somebody does may stay unseen: a look that is over, or requests that take half an hour each."""
 
 
 @dataclass(slots=True)
@@ -54,7 +72,10 @@ class Watch:
         number = _task_of(move.ref)
         if number is None:
             return
+        if (gone := self.world.taken_off) and move.new and gone in self.world.server.history(move.new):
+            self.world.came_back.append((move.ref, self.world.now()))
         now = self.world.steps_on_refs(number)
+        now |= self.world.steps_of(number, self.world.server.refs["refs/heads/main"])
         ever = self.steps.setdefault(number, set())
         if lost := ever - now:
             self._note(
@@ -99,7 +120,7 @@ def check(world: World) -> list[str]:
     found: list[str] = []
     for number in range(1, len(world.plan.tasks) + 1):
         found += _check_task(world, number)
-    found += _check_claims(world) + _check_caps(world) + _check_paid(world)
+    found += _check_claims(world) + _check_caps(world) + _check_paid(world) + _check_overtaken(world)
     if world.starts >= MOST_STARTS or world.is_endless:
         found.append(f"{AT_REST}: {world.starts} starts, and there is still something to do")
     most = max(world.requests.values(), default=0)
@@ -111,16 +132,39 @@ def check(world: World) -> list[str]:
     return found
 
 
+def _check_overtaken(world: World) -> list[str]:
+    """Return what was published although others had acted long enough before."""
+    grace = _LATE if any(incident.kind is Kind.SLOW for incident in world.struck) else _PROMPT
+    found = []
+    for number, at in world.unwanted.items():
+        opened = [
+            when
+            for pull, when in world.forge.opened.items()
+            if key_of(world.forge.branch_of(pull)) == f"issue-{number}" and when > at + grace
+        ]
+        found += [
+            f"{WANTED}: task {number} was not at {at:%H:%M:%S}, and proposed at {one:%H:%M:%S}"
+            for one in opened
+        ]
+    if (since := world.rewritten_at) is not None:
+        late = {ref for ref, when in world.came_back if when > since + grace}
+        found += [f"{ON_BASE}: it is in the history of {ref}" for ref in sorted(late)]
+    return found
+
+
 def _check_task(world: World, number: int) -> list[str]:
     found = []
     key = f"issue-{number}"
     pulls = [pull for pull in world.forge.pulls() if key_of(pull.branch) == key]
     if len(pulls) > 1:
         found.append(f"{ONE_PULL}: task {number} has {len(pulls)}")
-    issue = world.forge.issues()[number]
+    issue = world.forge.issues().get(number)
+    if issue is None:
+        return found
     task = world.plan.tasks[number - 1]
     wanted = set(range(1, task.steps + 1))
     is_asked = issue.is_open and LABEL in issue.labels and task.can_be_done and not _waits(world, key)
+    is_asked = is_asked and number not in world.unwanted and number not in world.fixed
     if is_asked and not pulls:
         found.append(f"{SERVED}: task {number} has no pull request")
     for pull in pulls:
@@ -182,6 +226,8 @@ def _check_caps(world: World) -> list[str]:
 
 
 def _check_paid(world: World) -> list[str]:
+    if any(deed.act is Act.CLASH for deed in world.plan.deeds):
+        return []  # a conflict is resolved by another reply
     found = [
         f"{PAID_ONCE}: run {paid.run} paid for step {paid.step} of task {paid.task}, which was on a ref"
         for paid in world.paid

@@ -12,7 +12,7 @@ from orchestrator.bot.git.base import Snapshot
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.reader import DeadRuns
 from tests.simulation import invariants
-from tests.simulation.plan import Incident, Kind, Plan, Task
+from tests.simulation.plan import Act, Deed, Incident, Kind, Plan, Task
 from tests.simulation.world import SimulatedProgram
 
 if TYPE_CHECKING:
@@ -185,7 +185,34 @@ class _Faulty(_Over):
 
 _ROUND_BY_ROUND = (("max_rounds", 1),)
 
+
+class _Deaf(_Over):
+    """Tasks that are wanted for ever."""
+
+    def why_unwanted(self, task: Task) -> None:
+        del task
+
+
+def _stays_on_its_base(parts: CycleParts) -> CycleParts:
+    def opened(parent: Path) -> Any:
+        clone: Any = parts.open_clone(parent)
+        clone.moved_base = lambda: None
+        return clone
+
+    return replace(parts, open_clone=opened)
+
+
 MUTATIONS: dict[str, Mutation] = {
+    "nobody looks whether a task is still wanted": Mutation(
+        invariants.WANTED,
+        _broken(lambda parts: replace(parts, tasks=_Deaf(parts.tasks))),
+        Plan((Task(3),), (0,), (), (Deed(Act.STOP, 1, 1.2),)),
+    ),
+    "nobody looks whether the base is the same": Mutation(
+        invariants.ON_BASE,
+        _broken(_stays_on_its_base),
+        Plan((Task(3),), (0,), (), (Deed(Act.REWRITE, 1, 1.2),)),
+    ),
     "a pull request is created without a look": Mutation(
         invariants.ONE_PULL,
         _broken(_creates_pull_requests),

@@ -96,12 +96,30 @@ class Act(StrEnum):
     FORGET = "forget"
     """They delete what is kept of the task, if nobody works on it."""
     ANSWER = "answer"
+    STOP = "stop"
+    """They comment that the work stops."""
+    ASSIGN = "assign"
+    """They take the issue themselves."""
+    DELETE = "delete"
+    RIVAL = "rival"
+    """They propose their own change for the issue."""
+    MOVE = "move"
+    """They push to the base."""
+    FIX = "fix"
+    """They push to the base what the task asks for."""
+    CLASH = "clash"
+    """They push something else in the files of the task to the base."""
+    REWRITE = "rewrite"
+    """They take a file off the base, and its history with it."""
     OTHERS = "others"
     """Work on another repository leaves 250 runs on each machine."""
     DAMAGE = "damage"
     """A disk damages a line in the middle of each journal without an end."""
 
 
+WITHDRAWING = frozenset({Act.STOP, Act.ASSIGN, Act.DELETE, Act.RIVAL, Act.CLOSE, Act.UNLABEL})
+"""After these nobody wants the task any more."""
+OVERTAKING = (Act.STOP, Act.ASSIGN, Act.DELETE, Act.RIVAL, Act.MOVE, Act.FIX, Act.CLASH, Act.REWRITE)
 OF_PEOPLE = (Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.PUSH, Act.RELEASE, Act.RETRY, Act.FORGET, Act.ANSWER)
 
 
@@ -174,6 +192,9 @@ def draw(seed: int) -> Plan:
     if chance.random() < 0.1:
         flags += (("max_rounds_per_task", 4),)
     cycles = 1 if chance.random() < 0.2 else None
+    if chance.random() < 0.3:  # early, while somebody works on it
+        act = chance.choice(OVERTAKING)
+        deeds += (Deed(act, chance.randint(1, len(tasks)), round(chance.uniform(0.0, 4.0), 1)),)
     return Plan(tasks, tuple(slots), incidents, deeds, chance.randrange(1000), flags, cycles)
 
 

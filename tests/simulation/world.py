@@ -53,7 +53,7 @@ from tests.doubles.memory_git import (
 )
 from tests.doubles.world_forge import WRITER, FarForge, WorldForge
 from tests.simulation.model import ScriptedModel, files_of
-from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, Act, Kind
+from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, WITHDRAWING, Act, Kind
 from tests.simulation.scheduler import Scheduler, VirtualLoop
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Thread
 
 T = TypeVar("T")
+TAKEN_OFF = "hosts.txt"
+"""The file that a person takes off the base."""
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _OWN = Identity("Pullwright", "bot@example.com")
 _UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
@@ -169,6 +171,10 @@ class World:
     """A world that runs a plan to its end.
 
     Attributes:
+        unwanted: tasks that nobody wants any more, and since when.
+        came_back: refs that moved to a history with that commit, and when.
+        fixed: tasks whose change a person pushed to the base.
+        taken_off: the commit of the base whose file a person took off; empty if nobody did.
         counts: how often each place was passed.
         struck: the incidents that happened.
         observers: told what happens.
@@ -195,6 +201,11 @@ class World:
         self.people: set[int] = set()
         self.starts = 0
         self.is_endless = False
+        self.taken_off = ""
+        self.came_back: list[tuple[str, datetime]] = []
+        self.rewritten_at: datetime | None = None
+        self.unwanted: dict[int, datetime] = {}
+        self.fixed: set[int] = set()
         self.changes = 0
         self.trace: list[str] = []
         self.observers: list[Observer] = []
@@ -271,7 +282,7 @@ class World:
     def _begin(self) -> None:
         objects = self.folder / "objects"
         objects.mkdir(parents=True)
-        files = {"README.md": b"# Many\n"}
+        files = {"README.md": b"# Many\n", TAKEN_OFF: b"not for everybody\n"}
         self.base = base = self.server.commit(files, [], "Ada <ada@example.com>", "First\n", objects)
         self.server.refs["refs/heads/main"] = base
         self.forge.add_strangers(self.plan.strangers, LABEL)
@@ -342,6 +353,7 @@ class World:
         self.note(f"a person: {deed.act} on task {deed.task}")
         number = deed.task
         self._limit_disk(full=False)
+        self._overtake(deed)
         match deed.act:
             case Act.COMMENT:
                 self.forge.say(number, WRITER, "Please keep it short.")
@@ -359,6 +371,8 @@ class World:
                 self._add_other_runs()
             case Act.DAMAGE:
                 self._damage()
+            case _:
+                pass
 
     def _push(self, task: int) -> None:
         """A person adds a commit to the branch of a task, if there is one."""
@@ -369,6 +383,48 @@ class World:
                     files, [tip], "Ada <ada@example.com>", "Mine\n", self.folder / "objects"
                 )
                 self.server.move(Move(ref, tip, new, "ada"))
+
+    def _overtake(self, deed: Deed) -> None:
+        """A person does what may make a task's work unwanted or its base another one."""
+        number = deed.task
+        if deed.act in WITHDRAWING:
+            self.unwanted.setdefault(number, self.now())
+        if deed.act in {Act.COMMENT, Act.ANSWER} and any(one.act is Act.STOP for one in self.plan.deeds):
+            self.unwanted.pop(number, None)
+        if deed.act is Act.FIX:
+            self.fixed.add(number)
+        match deed.act:
+            case Act.STOP:
+                self.forge.say(number, WRITER, "Please stop.")
+            case Act.ASSIGN:
+                self.forge.assign(number, "grace")
+            case Act.DELETE:
+                self.forge.delete(number)
+            case Act.RIVAL:
+                self.forge.add_rival(number)
+            case Act.MOVE | Act.FIX | Act.CLASH | Act.REWRITE:
+                self._change_base(deed.act, number)
+            case _:
+                pass
+
+    def _change_base(self, act: Act, task: int) -> None:
+        """A person pushes to the base."""
+        tip = self.server.refs["refs/heads/main"]
+        files, parents = dict(self.server.files(tip)), [tip]
+        steps = range(1, self.plan.tasks[task - 1].steps + 1)
+        match act:
+            case Act.REWRITE:
+                del files[TAKEN_OFF]
+                parents = []
+                self.taken_off, self.rewritten_at = tip, self.now()
+            case Act.MOVE:
+                files[f"moved-{len(self.server.moves)}.txt"] = b"Moved.\n"
+            case _:
+                text = "Step {}.\n" if act is Act.FIX else "Something else.\n"
+                files |= {f"task-{task}-step-{step}.txt": text.format(step).encode() for step in steps}
+        objects = self.folder / "objects"
+        new = self.server.commit(files, parents, "Ada <ada@example.com>", "By hand\n", objects)
+        self.server.move(Move("refs/heads/main", tip, new, "ada"))
 
     def _add_other_runs(self) -> None:
         for machine in self.machines.values():
@@ -511,8 +567,9 @@ class Life:
         return self.world.plan.tasks[number - 1]
 
     def files(self) -> Iterator[str]:
-        """Return the names of the files in its clone."""
-        return (path.name for path in self.clone.tree.iterdir())
+        """Return the names of the files in its clone, without those that have a conflict."""
+        files = (path for path in self.clone.tree.iterdir() if path.is_file())
+        return (path.name for path in files if "<<<<<<<" not in path.read_text())
 
     def pay(self, task: int, step: int) -> None:
         """Pay for a reply."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.simulation import invariants
-from tests.simulation.plan import Act, Deed, Incident, Kind, Plan, Task
+from tests.simulation.plan import OVERTAKING, Act, Deed, Incident, Kind, Plan, Task
 
 _REQUESTS = (
     "forge ensure_pull_request",
@@ -31,7 +31,23 @@ def windows() -> dict[str, Plan]:
 
 _KILLED_AT_WORK = Incident(Kind.KILLED, "record ToolCallEnded", 1)
 
+
+def _overtaken(act: Act, *incidents: Incident) -> Plan:
+    """Return a world in which somebody acts while a model works, and before it proposes."""
+    return Plan((Task(3),), (0,), incidents, (Deed(act, 1, 1.2),))
+
+
 MENDED: dict[str, Plan] = {
+    **{f"meanwhile a person: {act}": _overtaken(act) for act in (*OVERTAKING, Act.CLOSE, Act.UNLABEL)},
+    "the base is rewritten, and a limit ends the work": Plan(
+        (Task(3),), (0,), (), (Deed(Act.REWRITE, 1, 1.2),), flags=(("max_rounds", 2),)
+    ),
+    "the base is rewritten, and the worker is asked to end": _overtaken(
+        Act.REWRITE, Incident(Kind.STOP, "record ToolCallEnded", 2)
+    ),
+    "the base moves, and the first look at it fails": _overtaken(
+        Act.MOVE, Incident(Kind.ERROR, "git fetch", 3)
+    ),
     "killed before it took saved work up": Plan(
         (Task(2),), (0,), (Incident(Kind.KILLED, "record Cloned", 2),), flags=(("max_rounds", 1),)
     ),

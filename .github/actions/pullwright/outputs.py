@@ -4,7 +4,10 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 
-OUTCOMES = ("proposed", "planned", "no_task", "question", "limit", "paused", "failed", "interrupted")
+OUTCOMES = (
+    *("proposed", "planned", "no_task", "question", "limit", "paused", "failed", "interrupted"),
+    *("withdrawn", "superseded", "conflict"),
+)
 
 
 def outputs(lines: Iterable[str]) -> Iterator[str]:

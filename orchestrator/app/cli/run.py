@@ -196,8 +196,16 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
 
 
 _SHORT_COMMIT = 10
-_BLOCKING = frozenset({"failed", "no_task"})
+_BLOCKING = frozenset({"failed", "no_task", "superseded"})
 """The outcomes after which a task waits for a person."""
+_SAID = {
+    "limit": "Limit reached",
+    "withdrawn": "Not wanted any more",
+    "superseded": "Nothing left to propose",
+    "conflict": "Conflict",
+    "paused": "Paused",
+}
+"""Outcomes that are told with their reason alone."""
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
@@ -237,6 +245,9 @@ class RunTotals:
             ("planned", "plan", ""),
             ("question", "question", ""),
             ("limit", "task", " ended by a limit"),
+            ("withdrawn", "task", " not wanted any more"),
+            ("superseded", "task", " done by others"),
+            ("conflict", "task", " in conflict with the base"),
             ("paused", "task", " paused"),
             ("failed", "task", " failed"),
         ):
@@ -267,14 +278,10 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Nothing to do: {result.reason or 'the model changed nothing'}"
         case "question":
             yield f"Question: {result.question}"
-        case "limit":
-            yield f"Limit reached: {result.reason}"
-        case "paused":
-            yield f"Paused: {result.error}"
         case "interrupted":
             yield "Interrupted."
-        case _:
-            yield f"Failed: {result.error}"
+        case outcome:
+            yield f"{_SAID.get(outcome, 'Failed')}: {result.error or result.reason}"
 
 
 def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:

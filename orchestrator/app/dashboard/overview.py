@@ -195,7 +195,11 @@ _HAS_PULL = re.compile(
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
     ("asked", "warning", frozenset({"question"})),
-    ("stopped early", "active", frozenset({"limit", "paused", "interrupted", "unfinished"})),
+    (
+        "stopped early",
+        "active",
+        frozenset({"limit", "paused", "interrupted", "unfinished", "conflict", "withdrawn"}),
+    ),
     ("failed", "failed", frozenset({"failed", "damaged"})),
 )
 
@@ -487,7 +491,7 @@ def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
     """Return why runs failed or stopped, grouped by reason without numbers, the most frequent first."""
     found: dict[str, tuple[str, int, RunSummary]] = {}
     for run in runs:
-        if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged"}:
+        if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged", "conflict"}:
             why = short_line(run.error or run.reason or "the process died before the end", 160)
             kind = f"{run.outcome} {_DIGITS.sub('#', why)}"
             found[kind] = (why, found[kind][1] + 1 if kind in found else 1, run)

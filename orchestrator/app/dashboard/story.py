@@ -77,6 +77,7 @@ OUTCOMES: dict[str, Tone] = {
     "running": "active",
     "question": "warning",
     "limit": "warning",
+    "conflict": "warning",
     "paused": "warning",
     "interrupted": "warning",
     "unfinished": "warning",

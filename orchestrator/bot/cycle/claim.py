@@ -68,6 +68,14 @@ class Candidate:
     labels: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """Why the work on a begun task is not wanted any more. `is_over`: nobody would read a comment on it."""
+
+    reason: str
+    is_over: bool = False
+
+
 class TaskSource(Protocol):
     """A source of tasks. It blocks: use it in a thread."""
 
@@ -99,6 +107,15 @@ class TaskSource(Protocol):
 
         Raises:
             ForgeError: the forge does not show whether there is a task.
+        """
+
+    def why_unwanted(self, task: Task) -> Unwanted | None:
+        """Read a begun task again. Return why its work is not wanted any more, or None.
+
+        It takes one request that does not count against the rate limit while nobody changes the task.
+
+        Raises:
+            ForgeError: the forge failed.
         """
 
     def notices(self) -> list[Event]:

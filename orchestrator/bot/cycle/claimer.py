@@ -301,10 +301,12 @@ class Claimer:
             return None
         if outcome == "no_task":
             what = "had nothing to do"
+        elif outcome == "superseded":
+            what = "was on the base already"
         elif outcome == "failed":
             what = "failed"
         elif (
-            outcome in {ERROR, "limit"}
+            outcome in {ERROR, "limit", "conflict"}
             and found is not None
             and found.begun_for(task) is None  # to propose finished work costs nothing
             and found.state.attempts >= MOST_ATTEMPTS

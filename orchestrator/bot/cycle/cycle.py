@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
 from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
-from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
+from orchestrator.bot.cycle.finish import (
+    finish_cycle,
+    release_claim,
+    save_unfinished,
+    settle,
+    tell_overtaken,
+)
 from orchestrator.bot.cycle.parts import (
     OVERTIME_SECONDS,
     CycleResult,
     FoundTask,
     Outcome,
     PullRequestResult,
-    outcome_of,
 )
 from orchestrator.bot.cycle.propose import UnfitTextError
 from orchestrator.bot.cycle.tasks import TaskKind
@@ -75,7 +80,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
             raise
         result.outcome = Outcome.INTERRUPTED
     except PullwrightError as error:
-        result.outcome, result.error, result.cause = outcome_of(error), str(error), error
+        result.end_by(error)
     except BudgetExhaustedError as error:
         result.outcome, result.reason, result.cause = Outcome.LIMIT, str(error), error
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
@@ -84,6 +89,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
         start.emit(Warned("".join(traceback.format_exception(error))))
     finally:
         if parts is not None:
+            await tell_overtaken(parts, result)
             await release_claim(parts, claimed, result)
             await settle(parts, result)
         result.requests = start.forge.traffic() - before
@@ -186,10 +192,16 @@ async def _run_session(session: CycleSession) -> SessionEnd:
 async def _verify_and_propose(
     session: CycleSession, title: str, body: str, *, ignore_doubts: bool = False
 ) -> str:
-    """Stage the files that tools touched, run the tests, and propose the change: see `ProposeChange`."""
-    change = await session.proposer.prepare(title, body, ignore_doubts=ignore_doubts)
-    await session.verification.check(change, ignore_doubts=ignore_doubts)
-    return await session.proposer.propose(change)
+    """Stage the files that tools touched, run the tests, and propose the change: see `ProposeChange`.
+
+    If the base moves meanwhile, the change is put onto it and verified again.
+    """
+    while True:
+        change = await session.proposer.prepare(title, body, ignore_doubts=ignore_doubts)
+        await session.verification.check(change, ignore_doubts=ignore_doubts)
+        answer = await session.proposer.propose(change)
+        if answer is not None:
+            return answer
 
 
 def _build_parts(start: CycleStart) -> tuple[CycleParts, str, Sequence[str]]:
@@ -226,13 +238,16 @@ async def _replay(session: CycleSession) -> SessionEnd | None:
         return None
     if not restored.base_moved:
         return SessionEnd(EndKind.FINISH, f"{task.url} is on top of {base} already")
-    change = await session.proposer.prepare_replay(task.pull)
-    try:
-        await session.verification.check(change, ignore_doubts=True)
-    except ToolError as error:
-        attempt.emit(Warned(f"the change does not pass its tests on top of {base}: {error}"))
-        return None
-    return SessionEnd(EndKind.FINISH, await session.proposer.replay(task.pull, change))
+    while True:
+        change = await session.proposer.prepare_replay(task.pull)
+        try:
+            await session.verification.check(change, ignore_doubts=True)
+        except ToolError as error:
+            attempt.emit(Warned(f"the change does not pass its tests on top of {base}: {error}"))
+            return None
+        reason = await session.proposer.replay(task.pull, change)
+        if reason is not None:
+            return SessionEnd(EndKind.FINISH, reason)
 
 
 async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None:

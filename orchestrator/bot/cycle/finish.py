@@ -27,11 +27,14 @@ from orchestrator.core.cycle_events import (
     WorkSaved,
 )
 from orchestrator.core.errors import (
+    BaseConflictError,
     ClaimLostError,
     JournalError,
+    OvertakenError,
     PushRejectedError,
     SandboxMissingError,
     ToolError,
+    WithdrawnError,
     WorkspaceError,
 )
 from orchestrator.core.events import Defence, Guarded, Warned
@@ -334,6 +337,35 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
 PATCH_NAME = "changes.patch"
 
 
+_COMPLETED = frozenset({Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED, Outcome.SUPERSEDED})
+OVERTAKEN_KEY = "overtaken"
+"""Section of our comment on an issue that says why nothing was proposed."""
+
+OVERTAKEN = frozenset({Outcome.WITHDRAWN, Outcome.SUPERSEDED, Outcome.CONFLICT})
+"""Outcomes of a cycle whose change was not proposed because others acted meanwhile."""
+
+
+async def tell_overtaken(parts: CycleParts, result: CycleResult) -> None:
+    """Say on the task's issue why nothing was proposed, unless nobody would read it there. It does not raise."""
+    cause, task = result.cause, result.task
+    if not isinstance(cause, OvertakenError):
+        return
+    is_over = isinstance(cause, WithdrawnError) and cause.is_over
+    result.cause = None  # nothing failed
+    if task is None or task.number is None or is_over or parts.options.dry_run:
+        return
+    number = task.number
+    body = render(
+        "cycle/overtaken",
+        outcome=str(result.outcome),
+        reason=parts.guards.redactor.redact(parts.guards.wording.inline(result.reason or "")),
+        is_kept=bool(result.saved or result.patch),
+        again=Commands(parts.repository).retry(task.key),
+        run=parts.run,
+    )
+    await show_on_forge(parts, lambda: parts.forge.ensure_comment(number, OVERTAKEN_KEY, body))
+
+
 def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
     """Save changes that are not proposed, however the session ended. It raises no expected error.
 
@@ -365,7 +397,7 @@ def _save(session: CycleSession, lease: Lease | None) -> None:
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
         saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
-        if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
+        if outcome in _COMPLETED and not paths:
             saving.end()
         elif not is_copy and (patch or session.conversation):
             saving.save()
@@ -413,7 +445,7 @@ class _Saving:
         if self.holds_claim:
             try:
                 self._push(pages, replaces)
-            except WorkspaceError as failure:
+            except (BaseConflictError, WorkspaceError) as failure:
                 parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
                 self.kept.remove(self._key)
@@ -437,6 +469,10 @@ class _Saving:
 
     def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> None:
         session, parts = self.session, self._parts
+        moved = session.clone.moved_base()
+        if moved is not None and moved.is_rewritten:  # what was taken off the base stays off the remote
+            touched, by_commands = set(session.ledger.touched), session.ledger.shell_used
+            session.clone.put_onto(moved, touched, include_commands=by_commands)
         saved = save_wip(
             session.clone,
             self._key,
@@ -550,7 +586,7 @@ async def settle(parts: CycleParts, result: CycleResult) -> None:
             await parts.budget.close(result.run or "", result.spent)
     except WorkspaceError as error:
         parts.emit(Warned(f"the cost of the cycle was not recorded for other machines: {error}"))
-    if result.outcome is Outcome.PAUSED:
+    if result.outcome in {Outcome.PAUSED, Outcome.CONFLICT}:
         parts.tasks.put_back()
 
 
@@ -587,7 +623,7 @@ def outcome_words(result: CycleResult, task: Task) -> str:
         and result.outcome is Outcome.FAILED
     ):
         outcome = ERROR
-    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT}:
+    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT, *OVERTAKEN}:
         return f"{outcome} {words_digest(task)}"
     return outcome
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.core.errors import (
     BadReplyError,
+    BaseConflictError,
     ConnectionFailedError,
     ContentFilterError,
     ContextLengthError,
@@ -21,9 +22,13 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
     InvalidRequestError,
     OverloadedError,
+    OvertakenError,
+    PullwrightError,
     RateLimitError,
     RemoteUnavailableError,
+    SupersededError,
     ToolError,
+    WithdrawnError,
 )
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.messages import Spent, Usage
@@ -91,6 +96,12 @@ class Outcome(StrEnum):
     """A quota is used up, or a server is down. The task itself has no problem."""
     FAILED = "failed"
     """The model gave up, or a program or a server failed. The work is saved."""
+    WITHDRAWN = "withdrawn"
+    """While it was worked on, the task was closed, assigned, stopped or proposed by others. The work is saved."""
+    SUPERSEDED = "superseded"
+    """While it was worked on, the base got the change by itself. Nothing is left to propose."""
+    CONFLICT = "conflict"
+    """The base has moved, and the change does not fit onto it. The work is saved."""
     INTERRUPTED = "interrupted"
     """A person or the system ended the run. The work is saved."""
 
@@ -207,6 +218,14 @@ class CycleResult:
         tokens = self.usage.total_tokens + self.uncertain_tokens
         return Spent(self.usd, tokens, self.minutes, self.rounds)
 
+    def end_by(self, error: PullwrightError) -> None:
+        """Record the error that ended the cycle. What others did meanwhile is a reason, and no failure."""
+        self.outcome, self.cause = outcome_of(error), error
+        if isinstance(error, OvertakenError):
+            self.reason = str(error)
+        else:
+            self.error = str(error)
+
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object, without what only the program uses."""
         internal: dict[str, Any] = {
@@ -242,10 +261,20 @@ TASK_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError, InvalidReq
 """Errors of the model or the task, which may not occur with another task."""
 
 
+_OVERTAKEN = {
+    WithdrawnError: Outcome.WITHDRAWN,
+    SupersededError: Outcome.SUPERSEDED,
+    BaseConflictError: Outcome.CONFLICT,
+}
+
+
 def outcome_of(error: BaseException) -> Outcome:
     """Return the outcome of a cycle that an error ended. Temporary errors and used-up quotas are pauses."""
     if isinstance(error, asyncio.CancelledError):
         return Outcome.INTERRUPTED
+    for kind, outcome in _OVERTAKEN.items():
+        if isinstance(error, kind):
+            return outcome
     return Outcome.PAUSED if isinstance(error, (*TEMPORARY_ERRORS, RateLimitError)) else Outcome.FAILED
 
 

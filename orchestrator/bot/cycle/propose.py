@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.finish import OVERTAKEN, OVERTAKEN_KEY
 from orchestrator.bot.cycle.parts import PullRequestResult
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.forge.base import Proposal
@@ -17,7 +18,15 @@ from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import find_block
 from orchestrator.core.changes import diff_stat
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
-from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
+from orchestrator.core.errors import (
+    BaseConflictError,
+    ForgeError,
+    PushRejectedError,
+    SupersededError,
+    ToolError,
+    WithdrawnError,
+    WorkspaceError,
+)
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import fenced, one_line, render, shown_path
 from orchestrator.core.todos import done_in_words
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.act import SessionEvidence
     from orchestrator.bot.cycle.finish import ModelCommits
     from orchestrator.bot.cycle.parts import Attempt, Guards
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
@@ -48,6 +58,10 @@ _MOST_TODOS = 20
 _MOST_NOTES = 5
 _MOST_UNREADABLE = 5
 _MOST_LOST = 10
+_MOST_CONFLICTS = 5
+_SHORT_COMMIT = 10
+MOST_MOVES = 2
+"""How often a base that moves while tests run is followed. After that a pull request begins a little below its head."""
 _RULE = "\n\n***\n"
 """Separates the program's text at the top of a pull request from the model's: see `pull_request_body.md`."""
 _OWNER_CHARACTERS = 100
@@ -102,6 +116,7 @@ class Proposer:
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
+    _moves: int = 0
     _tests: TestListing = field(default_factory=TestListing)
     _lost_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
@@ -147,16 +162,23 @@ class Proposer:
             await self.commits.look()
         return PreparedChange(line, text, body, await self._stage(ignore_doubts=ignore_doubts))
 
-    async def propose(self, change: PreparedChange) -> str:
-        """Commit, push, and create or update the pull request. Return the answer for the model.
+    async def propose(self, change: PreparedChange) -> str | None:
+        """Commit, push, and create or update the pull request.
+
+        Returns:
+            The answer for the model; None if the base has moved: the change was put onto it, and has to be prepared
+            again.
 
         Raises:
+            OvertakenError: the task is not wanted any more, or the change does not fit onto the base.
             WorkspaceError: git failed.
             ForgeError: the forge failed.
         """
         attempt, result = self.attempt, self.attempt.result
         title, body = change.title, change.body
         attempt.emit(PhaseEntered(Phase.PROPOSE))
+        if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
+            return None
         outcome = await self._commit(change.staged, self._message_with_commits(title, change.model_body))
         diff = await asyncio.to_thread(attempt.clone.diff)
         result.changed = diff_stat(diff)
@@ -169,8 +191,50 @@ class Proposer:
             answer = "Dry run: the pull request would be opened now."
         else:
             attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit, diff))
-            answer = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+            published = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+            if published is None:
+                return None
+            answer = published
         return self._answer(answer, outcome)
+
+    async def _is_current(self, most_moves: int = 0) -> bool:
+        """Look at task and base again. Return whether the change can be published as it is.
+
+        If not, the base has moved, and the change has been put onto it. A base that was only added to is followed
+        `most_moves` times; a rewritten one always.
+
+        Raises:
+            OvertakenError: the task is not wanted any more, or the change does not fit onto the base.
+        """
+        attempt = self.attempt
+        unwanted = await asyncio.to_thread(attempt.parts.tasks.why_unwanted, attempt.task)
+        if unwanted is not None:
+            raise WithdrawnError(unwanted.reason, is_over=unwanted.is_over)
+        clone = attempt.clone
+        moved = await asyncio.to_thread(clone.moved_base)
+        is_followed = moved is not None and (moved.is_rewritten or self._moves < most_moves)
+        if moved is None or not (is_followed if clone.joined is None else moved.is_rewritten):
+            return True
+        try:
+            conflicts = await asyncio.to_thread(
+                clone.put_onto,
+                moved,
+                set(attempt.ledger.touched),
+                include_commands=attempt.ledger.shell_used,
+            )
+        except WorkspaceError as error:
+            raise BaseConflictError(f"{clone.base_branch} has moved: {error}") from error
+        self._moves += 1
+        attempt.emit(
+            Warned(f"{clone.base_branch} has moved: the change is put onto {moved.commit[:_SHORT_COMMIT]}")
+        )
+        if conflicts:
+            names = ", ".join(shown_path(path) for path in conflicts[:_MOST_CONFLICTS])
+            raise BaseConflictError(
+                f"{clone.base_branch} has moved, and the change conflicts with it in {names}"
+            )
+        self.is_committed = False
+        return False
 
     async def _stage(self, *, ignore_doubts: bool) -> Staged:
         """Stage what will be committed, and check that it may be."""
@@ -262,6 +326,8 @@ class Proposer:
         if outcome.held:
             held = [f"{item.path}: {item.reason}" for item in outcome.held]
             self._report(Defence.PROTECTED_PATHS, "changes wait for a person", held)
+        if self._moves and not (staged.is_new or outcome.left_out or outcome.held):
+            raise SupersededError(f"{self.attempt.clone.base_branch} has this change already")
         if not (self.is_committed or staged.is_new):
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
@@ -339,13 +405,16 @@ class Proposer:
         new = [todo_line(self._guards.wording, self._redactor.redact(note)) for note in self.evidence.notes]
         return list(dict.fromkeys([*before, *new]))[:_MOST_NOTES]
 
-    async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
+    async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str | None:
         branch = self.branch
         commit = await self._push(branch)
+        if not await self._is_current():
+            return None
         proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
         pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
         self.attempt.result.pull_request = PullRequestResult.of(pull)
         self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
+        await self._annotations.take_back(self.attempt.task, self.lease)
         if self._tests.lost or self.verification.is_doubtful:
             self._lost_tests |= bool(self._tests.lost)
             await self._annotations.label(pull.number, REVIEW_LABEL)
@@ -388,15 +457,21 @@ class Proposer:
         """
         return PreparedChange(pull.title, "", "", await self._stage(ignore_doubts=True))
 
-    async def replay(self, pull: PullRequest, change: PreparedChange) -> str:
-        """Push the pull request's own change on the moved base, without a model. Return what was done.
+    async def replay(self, pull: PullRequest, change: PreparedChange) -> str | None:
+        """Push the pull request's own change on the moved base, without a model.
+
+        Returns:
+            What was done; None if the base has moved again, as for `propose`.
 
         Raises:
+            OvertakenError: as for `propose`.
             WorkspaceError: git failed.
             ForgeError: the forge failed.
         """
         attempt = self.attempt
         attempt.emit(PhaseEntered(Phase.PROPOSE))
+        if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
+            return None
         outcome = await self._commit(change.staged, self._message(self._guards.wording.title(pull.title), ""))
         if not attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
@@ -515,6 +590,13 @@ class PullRequestAnnotations:
         names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
         failure = f"pull request #{number} has no comment on what waits for a person ({names})"
         self._has_comment |= await self._try(failure, self._forge.ensure_comment, number, _HELD_KEY, body)
+
+    async def take_back(self, task: Task, lease: Lease | None) -> None:
+        """Remove our comment on the issue that nothing was proposed, if an earlier cycle may have written it."""
+        before = lease.previous.outcome.partition(" ")[0] if lease and lease.previous else ""
+        if task.number is not None and before in OVERTAKEN:
+            failure = f"issue #{task.number} keeps the comment that nothing was proposed"
+            await self._try(failure, self._forge.ensure_comment, task.number, OVERTAKEN_KEY, "")
 
     async def _try(self, failure: str, call: Callable[..., object], *arguments: object) -> bool:
         """Call the forge, and return whether it worked. If not, emit a warning that begins with `failure`."""

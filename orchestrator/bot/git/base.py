@@ -108,6 +108,18 @@ class AppliedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedBase:
+    """The head of a base branch that has moved since it was cloned.
+
+    Attributes:
+        is_rewritten: whether the cloned commit is not known to be below it: somebody replaced commits.
+    """
+
+    commit: str
+    is_rewritten: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BranchCommit:
     """A commit of a branch. Its names and addresses are untrusted."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import BranchCommit, BranchState, ProposedCommits, RemoteTip
+from orchestrator.bot.git.base import BranchCommit, BranchState, MovedBase, ProposedCommits, RemoteTip
 from orchestrator.bot.git.hostgit import error_for, printable_line, storage_errors
 from orchestrator.bot.git.objects import commit_at
 from orchestrator.bot.git.remote import (
@@ -16,7 +16,7 @@ from orchestrator.bot.git.remote import (
     plain_branch,
     push_updates,
 )
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.errors import BaseConflictError, PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -187,6 +187,25 @@ class Branches:
         )
         email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
         return RemoteTip(commit, email, name)
+
+    def moved_base(self) -> MovedBase | None:
+        """Return the base branch's present head: see `Clone.moved_base`."""
+        doing = f"cannot read branch {self._base_branch} of {self._remote.shown}"
+        name = f"refs/heads/{self._base_branch}"
+        tip = self._remote_commit(name, doing)
+        if tip == self._base:
+            return None
+        for depth in _DEPTHS_COMMITS:
+            if tip is None or not fetch(self._git, self._remote, {name: _BASE}, depth, doing=doing):
+                raise BaseConflictError(f"the branch {self._base_branch} does not exist any more")
+            tip = commit_at(self._git, _BASE, doing=doing)
+            if merge_base(self._git, tip, self._base, doing) == self._base:
+                return MovedBase(tip, is_rewritten=False)
+        return MovedBase(str(tip), is_rewritten=True)
+
+    def follow(self, base: str) -> None:
+        """Take another commit of the base branch for the base."""
+        self._base = base
 
     def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
         """Push a commit: see `Clone.push`."""

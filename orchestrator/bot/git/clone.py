@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         BranchState,
         CommitLine,
         Identity,
+        MovedBase,
         ProposedCommits,
         RemoteTip,
         TrackedFile,
@@ -499,6 +500,50 @@ class Clone:
             self._use_equal(expected)
         self.pushed = self._branches.push(branch, self.tip, expected=expected, lease=lease)
         return self.pushed
+
+    def moved_base(self) -> MovedBase | None:
+        """Return the base branch's present head on the remote; None if it is the base of this clone.
+
+        Raises:
+            BaseConflictError: the branch does not exist any more.
+        """
+        return self._branches.moved_base()
+
+    def put_onto(self, base: MovedBase, touched: set[str], *, include_commands: bool) -> list[str]:
+        """Put all changes onto another commit of the base branch, as if it had been cloned.
+
+        The files on disk become those of the merge. What was committed here is a change of the files again.
+
+        Args:
+            base: the result of `moved_base`.
+            touched: as for `stage`.
+            include_commands: as for `stage`.
+
+        Returns:
+            The paths with conflicts, as `apply_work` leaves them. A file that a rewritten base does not have any
+            more is removed even if it was changed here.
+
+        Raises:
+            WorkspaceError: a branch with other people's commits is continued, or something is in the way. The
+                clone is then as before.
+        """
+        if self.joined is not None:
+            raise WorkspaceError(f"{self.base_branch} moved while a branch of other people was continued")
+        tree, _ = self._staged_tree(touched | self.applied, include_commands=include_commands)
+        merged = self._applier.put_onto(base, tree)
+        index = self._scratch_index("index.base")
+        self.git.run("read-tree", base.commit, doing=COMMITTING, index=index)
+        with storage_errors(COMMITTING):
+            index.replace(self.index)
+        self._files.trust(self.index)
+        self.base_commit = self.tip = self.head = self.start = base.commit
+        self._branches.follow(base.commit)
+        self._owner.complete(self.base_branch, base.commit)
+        self.parents, self.fresh = [base.commit], True
+        self.conflicts = set(merged.conflicts)
+        self.applied = {found.path for found in differences(self.git, base.commit, merged.tree)}
+        self._settled, self._shown, self._staged, self._screened = set(), None, None, None
+        return merged.conflicts
 
     def apply_work(
         self, commit: str, *, reference: str | None = None, packed: Packed | None = None

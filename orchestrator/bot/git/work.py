@@ -50,6 +50,7 @@ from orchestrator.engine.environments.patterns import MAX_RULES_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from orchestrator.bot.git.base import MovedBase
     from orchestrator.bot.git.branches import Branches
     from orchestrator.bot.git.clone import Clone
 
@@ -385,6 +386,9 @@ def _links_that_leave(git: HostGit, old: str, new: str) -> list[tuple[str, str]]
 
 
 _RESTORING = "cannot restore earlier work"
+_MOVING = "cannot put the change onto the base as it is now"
+_FOLDER_MODE = 0o755
+_FILE_MODES = {"100644": 0o644, "100755": 0o755}
 _RUN_AGAIN = ": another worker has finished it, or saved other work there; run again"
 _FETCHED = "refs/pullwright/fetched/work"
 # A record of work, the work, and what it was made on top of.
@@ -448,6 +452,47 @@ class WorkApplier:
         self._clone.join(tip, above, merged.tree, index)
         self._clone.conflicts.update(merged.conflicts)
         return AppliedWork(set(merged.conflicts), merged.conflicts, base_moved=start != base, tip=tip)
+
+    def put_onto(self, base: MovedBase, ours: str) -> Merged:
+        """Merge the tree of the present files with another base, and write the result: see `Clone.put_onto`."""
+        old, theirs = (tree_of(self._git, name) for name in (self._clone.base_commit, base.commit))
+        _require_valid(self._git, old, [theirs], "")
+        merged = merge_trees(self._git, old, theirs, ours, ("base", "work"))
+        tree = merged.tree
+        if base.is_rewritten and merged.conflicts:
+            there, here = (entries_at(self._git, name, merged.conflicts) for name in (theirs, tree))
+            gone = [Difference(path, here[path], None) for path in here.keys() - there.keys()]
+            tree = changed_tree(self._git, tree, gone, self._index.with_name("index.onto"), doing=_MOVING)
+        self._write_over(ours, tree)
+        return Merged(tree, merged.conflicts)
+
+    def _write_over(self, old: str, new: str) -> None:
+        """Replace files of a tree by those of another, where somebody else may write at the same time.
+
+        Raises:
+            WorkspaceError: a file that nobody knows is in the way.
+        """
+        found = [one for one in differences(self._git, old, new) if not one.has_submodule]
+        wanted = {one.path: one.new for one in found if one.new is not None}
+        contents = read_objects(self._git, [entry.object_id for entry in wanted.values()], doing=_MOVING)
+        with storage_errors(_MOVING), ConfinedFolder(self._clone.tree) as folder:
+            taken = [one.path for one in found if one.old is None and folder.exists(one.path)]
+            if taken:
+                raise WorkspaceError(f"{_MOVING}: {name_paths(taken, _MOST_NAMED)} is in the way")
+            for one in found:
+                if one.old is not None and (one.new is None or one.old.mode != one.new.mode):
+                    folder.remove_file(one.path)
+                    with suppress(OSError):  # it is not empty
+                        for above in folders_above(one.path):
+                            folder.remove_empty(above)
+            for (path, entry), content in zip(wanted.items(), contents, strict=True):
+                if above := path.rpartition("/")[0]:
+                    folder.make_folder(above, _FOLDER_MODE)
+                if entry.mode == LINK_MODE:
+                    folder.remove_file(path)
+                    folder.make_link(path, content)
+                else:
+                    folder.write(path, content, _FILE_MODES.get(entry.mode))
 
     def _require_fresh(self) -> None:
         if not self._clone.fresh:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.claim import Unwanted
     from orchestrator.bot.forge.base import Forge, Issue, PullRequest
     from orchestrator.bot.worker.task_rules import CommentsPolicy
     from orchestrator.core.clock import Clock
@@ -200,6 +201,10 @@ class Backlog:
         """Allow the last begun task to be chosen again."""
         self.attempted.discard(self._last_attempt)
 
+    def why_unwanted(self, task: Task) -> Unwanted | None:
+        """Return why nobody wants the work on a begun task any more, or None."""
+        return self._search.why_unwanted(task, is_named=self.selection.issue is not None)
+
     def why_none(self) -> Choice:
         """Return a choice without a task that says why there is none."""
         if self._no_task is None:
@@ -296,6 +301,8 @@ class Backlog:
         if reason is None and issue is not None:
             reason = search.why_not(issue)
             task = task if reason else search.task_of(issue)
+            if reason is None and not (asked or retried or self.selection.issue):
+                reason = search.why_stopped(issue)
         if reason is not None:
             return reason
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
@@ -315,6 +322,11 @@ class ConversationTasks(Backlog):
             search.note(candidate)
         else:
             yield candidate
+
+    def why_unwanted(self, task: Task) -> Unwanted | None:
+        """Return None: the person who works on it is there."""
+        del task
+        return None
 
     def _check_again(self, ready: Candidate, lease: Lease) -> Candidate | str:
         del ready, lease

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate
+from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate, Unwanted
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     OUR_COMMENT,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.forge.base import Check, Feedback, Forge, Issue, PullRequest
+    from orchestrator.bot.forge.base import Check, Comment, Feedback, Forge, Issue, PullRequest
     from orchestrator.bot.worker.task_rules import ReviewLimits, TextFilter
 
 
@@ -114,6 +114,8 @@ class TaskSearch:
     _feedback: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
     _unfinished: Collection[str] | None = field(default=None, init=False)
     _asked: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
+    _comments: dict[int, Sequence[Comment]] = field(default_factory=dict, init=False)
+    _looked: dict[int, Issue] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.authorization = TaskAuthorization(self.forge, self.label, self.allow_actors)
@@ -326,8 +328,17 @@ class TaskSearch:
         if refusal is not None:
             self.texts.refused(refusal)
             return refusal
+        return self._why_taken(issue)
+
+    def _why_taken(self, issue: Issue) -> str | None:
         ours = [pull.number for pull in self.pulls]
-        linked = partial(self.forge.linked_pull_requests, issue.number)
+        key = from_issue(issue).key
+
+        def linked() -> list[PullRequest]:
+            found = self.forge.linked_pull_requests(issue.number)
+            # One that this cycle has opened is not among ours yet.
+            return [pull for pull in found if key_of(pull.branch) != key]
+
         return rules.why_taken_by_others(issue, linked, ours, self.me)
 
     def task_of(self, issue: Issue) -> Task:
@@ -342,11 +353,76 @@ class TaskSearch:
             kept.extend(f"comment by {who}: {line}" for line in seen.kept)
             return seen.text
 
-        comments = [] if self.comments_policy == "none" else self.forge.comments(issue.number)
+        comments = self._comments[issue.number] = self.forge.comments(issue.number)
         may = self.authorization.may_cause_work
         remarks = rules.choose_remarks(comments, self.comments_policy, may, clean)
         self.texts.report_hidden(f"issue #{issue.number}", hidden, kept)
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
+
+    def why_unwanted(self, task: Task, *, is_named: bool) -> Unwanted | None:
+        """Return why nobody wants the work on a begun task any more, or None. One request if nobody touched it.
+
+        Args:
+            is_named: whether a person named the task, so that its label does not matter.
+        """
+        if task.pull is not None and task.kind is not TaskKind.UNFINISHED:
+            pull = self.forge.pull_request(task.pull.number)
+            is_open = pull.state is PullRequestState.OPEN
+            return (
+                None
+                if is_open
+                else Unwanted(f"pull request #{pull.number} is {pull.state} now", is_over=True)
+            )
+        if task.number is None:
+            return self._why_item_unwanted(task)
+        try:
+            issue = self.forge.issue(task.number)
+        except ForgeNotFoundError as error:
+            return Unwanted(str(error), is_over=True)
+        before, self._looked[task.number] = self._looked.get(task.number), issue
+        if issue == before:
+            return None
+        return self._why_issue_unwanted(issue, is_named=is_named or task.kind is TaskKind.UNFINISHED)
+
+    def _why_issue_unwanted(self, issue: Issue, *, is_named: bool) -> Unwanted | None:
+        if not issue.is_open:
+            return Unwanted(f"issue #{issue.number} was closed", is_over=True)
+        if not (is_named or self.authorization.wanted <= {name.lower() for name in issue.labels}):
+            return Unwanted(f"the label {self.label!r} was taken off issue #{issue.number}")
+        reason = self._why_taken(issue) or self._why_stopped_since(issue)
+        return None if reason is None else Unwanted(reason)
+
+    def _why_item_unwanted(self, task: Task) -> Unwanted | None:
+        """Return why an item of a backlog file is not wanted any more, or None."""
+        if task.source not in BACKLOG_FILES:
+            return None
+        text = self.forge.read_file(task.source) or ""
+        if any(one.key == task.key for one in checklist(task.source, self.texts.clean(text).text)):
+            return None
+        return Unwanted(f"{task.source} does not list {task.title!r} as open any more")
+
+    def why_stopped(self, issue: Issue) -> str | None:
+        """Return why an issue is left alone because of the last comment of a person who may cause work, or None."""
+        comments = self._comments.get(issue.number, ())
+        if not any(rules.asks_to_stop(comment.body) for comment in comments):
+            return None
+        last = next((one for one in reversed(comments) if self._is_of_writer(one)), None)
+        if last is None or not rules.asks_to_stop(last.body):
+            return None
+        by = name_of_login(last.author)
+        return f"issue #{issue.number} was stopped by a comment of {by}: comment again to have it done"
+
+    def _why_stopped_since(self, issue: Issue) -> str | None:
+        """Return who asked that the work stops since an issue was chosen; None if nobody did."""
+        known = self._comments.get(issue.number, ())
+        for comment in self.forge.comments(issue.number):
+            is_asked = comment not in known and rules.asks_to_stop(comment.body)
+            if is_asked and self._is_of_writer(comment):
+                return f"{name_of_login(comment.author)} asked on issue #{issue.number} to stop"
+        return None
+
+    def _is_of_writer(self, comment: Comment) -> bool:
+        return not is_ours(comment.body) and self.authorization.may_cause_work(comment.author)
 
     def with_issue_text(self, candidate: Candidate) -> Candidate | str:
         """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.

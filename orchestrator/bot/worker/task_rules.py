@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from orchestrator.bot.coordination.budget import midnight
@@ -38,12 +40,15 @@ class TaskAuthorization:
         forge: gives permissions and histories. Its errors are not caught: without an answer nobody has permission.
         label: the label that asks for work, as for `Forge.open_issues`.
         allow_actors: logins that are treated as if they could write; a bot's with its `[bot]`.
+
+    Attributes:
+        wanted: the names of the labels that ask for work, in lower case.
     """
 
     def __init__(self, forge: Forge, label: str, allow_actors: Collection[str] = ()) -> None:
         self._forge = forge
         self._label = label
-        self._wanted = {part.strip().lower() for part in label.split(",")}
+        self.wanted = {part.strip().lower() for part in label.split(",")}
         self._allowed = {_comparable(name.strip()) for name in allow_actors}
 
     def may_cause_work(self, login: str | None) -> bool:
@@ -62,7 +67,7 @@ class TaskAuthorization:
         could be used without having been judged.
         """
         by_writer = self.may_cause_work(issue.author)
-        has_label = self._wanted <= {name.lower() for name in issue.labels}
+        has_label = self.wanted <= {name.lower() for name in issue.labels}
         if not by_writer and not has_label:
             return f"{_who(issue)}, who may not write to the repository: {self._remedy(issue.author)}"
         history = self._forge.history(issue.number, self._label)
@@ -273,6 +278,49 @@ def choose_remarks(
             kept[at] = Remark(comment.author, cut(text, left), trusted)
             left -= len(kept[at].text)
     return tuple(kept[at] for at in sorted(kept))
+
+
+_FILLER = frozenset(
+    re.findall(
+        r"\w+",
+        "a all and any anymore bot day everyone everything for good hello here hey hi immediately is issue it just longer "
+        "more myself now ok okay on one please pls sorry thank thanks that the this to with you",
+    )
+)
+"""Words around a request to stop that do not change what it says."""
+_STOPS = re.compile(
+    r"(?:can|could|would) you (?:please )?(?:stop|wait|pause)|(?:stop|pause)(?: (?:the )?work(?:ing)?)?|halt|cancel|abort|wait|hold|hold off|never ?mind"
+    r"|(?:do not|don'?t) (?:do|fix|implement|touch|continue|proceed|bother|start|merge|open|go|propose|work)"
+    r"(?: (?:a|any|the) (?:pull request|pr|change))?"
+    r"|no longer (?:needed|wanted|relevant|valid|necessary)|not (?:needed|wanted|relevant)|leave (?:this|it)(?: alone| to me)?"
+    r"|won'?t ?fix|i(?: have|'ve)? changed my mind"
+    r"|(?:i'?ll|i will|i'?m|i am|let me) (?:do|doing|fix|fixing|take|taking|handle|handling|working)"
+)
+_SENTENCE_END = re.compile(r"[.!?;\n]")
+_NO_WORD = re.compile(r"[^a-z' ]")
+_LONGEST_SENTENCE = 120
+
+
+def _core(words: list[str]) -> str:
+    """Return a sentence without the filler words around it."""
+    after = list(dropwhile(_FILLER.__contains__, words))
+    return " ".join(reversed(list(dropwhile(_FILLER.__contains__, reversed(after)))))
+
+
+def asks_to_stop(text: str) -> bool:
+    """Return whether a comment asks that work on its issue stops: a sentence of it says that and nothing else.
+
+    Quoted lines are other people's. A sentence about the program, such as "stop the timer at zero", is none.
+    """
+    own = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">"))
+    for sentence in _SENTENCE_END.split(own.lower().replace("\u2019", "'")):
+        if len(sentence) > _LONGEST_SENTENCE:
+            continue
+        named = " ".join(word for word in sentence.split() if not word.startswith("@"))
+        core = _core(_NO_WORD.sub(" ", named).split())
+        if _STOPS.fullmatch(core):
+            return True
+    return False
 
 
 _NAMED = 5

@@ -70,6 +70,9 @@ _OUTCOMES = {
     "interrupted": TaskStatus.UNFINISHED,
     "crashed": TaskStatus.UNFINISHED,
     "unfinished": TaskStatus.UNFINISHED,
+    "withdrawn": TaskStatus.UNFINISHED,
+    "conflict": TaskStatus.UNFINISHED,
+    "superseded": TaskStatus.NOTHING,
     "running": TaskStatus.WORKING,
     "no_task": TaskStatus.NOTHING,
 }
@@ -122,7 +125,7 @@ class TaskState:
             case TaskStatus.PROPOSED:
                 return self.pull is None
             case TaskStatus.FAILED | TaskStatus.UNFINISHED:
-                return outcome == "failed" or (gave_up and outcome in {"error", "limit"})
+                return outcome == "failed" or (gave_up and outcome in {"error", "limit", "conflict"})
             case _:
                 return False
 

@@ -15,6 +15,7 @@ from orchestrator.core.errors import (
     CommandRefusedError,
     ForgeError,
     JournalError,
+    OvertakenError,
     SandboxMissingError,
     ToolError,
     WorkspaceError,
@@ -210,8 +211,8 @@ class ToolRunner:
         Once the limit of refused calls is reached, no call runs. Every call emits its end.
 
         Raises:
-            ForgeError, WorkspaceError, JournalError, SandboxMissingError: a failure of the host, which the
-                model cannot repair.
+            ForgeError, WorkspaceError, JournalError, OvertakenError, SandboxMissingError: what
+                the model cannot repair.
         """
         if self.budget and self.budget.denied:
             return self.skip(call, _TOO_MANY_DENIALS)
@@ -290,7 +291,7 @@ class ToolRunner:
         except ToolError as error:
             is_refusal = isinstance(error, CommandRefusedError)
             return Refusal(str(error), Defence.COMMANDS) if is_refusal else Failed(str(error))
-        except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):
+        except (ForgeError, WorkspaceError, JournalError, OvertakenError, SandboxMissingError):
             raise  # see `run`
         except TimeoutError as error:
             late = f"{self._named(call)} gave no answer within {self.tool_seconds:g} seconds and was stopped."

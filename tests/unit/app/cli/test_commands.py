@@ -320,6 +320,7 @@ def test_every_outcome_of_a_cycle_has_a_status() -> None:
     from orchestrator.bot.cycle.parts import Outcome
 
     assert {outcome for outcome in Outcome if arguments.for_outcome(outcome) == arguments.FAILED} == {
+        Outcome.CONFLICT,
         Outcome.FAILED,
         Outcome.PAUSED,
     }

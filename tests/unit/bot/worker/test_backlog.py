@@ -262,7 +262,7 @@ async def test_the_text_is_the_one_that_was_judged(world: World) -> None:
 
 
 POLICIES: list[tuple[str, tuple[Remark, ...], int]] = [
-    ("none", (), 0),
+    ("none", (), 1),
     ("writers", (Remark("ada", "Use floats.", trusted=True), Remark("zoe", "Me too.", trusted=True)), 1),
     (
         "quoted",

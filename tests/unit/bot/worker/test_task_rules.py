@@ -15,6 +15,7 @@ from orchestrator.bot.worker.task_rules import (
     CommentsPolicy,
     NotNow,
     ReviewLimits,
+    asks_to_stop,
     choose_remarks,
     is_reviewed,
     why_no_new_task,
@@ -356,3 +357,54 @@ def test_the_end_counts_what_is_left_after_cleaning() -> None:
 
 def test_none_means_none() -> None:
     assert chosen(comment("ada", "Hello."), policy="none") == ()
+
+
+STOPS = (
+    "Please stop.",
+    "please stop",
+    "stop!",
+    "Stop working on this, please.",
+    "@pullwright-bot stop",
+    "Can you please stop here?",
+    "Hold on.",
+    "hold off on this for now",
+    "Wait, please.",
+    "Never mind.",
+    "Nevermind, thanks",
+    "Please don't do this.",
+    "Do not work on this anymore.",
+    "don\u2019t open a pull request",
+    "This is no longer needed.",
+    "Not needed any more.",
+    "Please leave this to me.",
+    "leave it alone",
+    "I'll do this myself",
+    "I am working on this.",
+    "I have looked at it.\n\nPlease stop.",
+    "wontfix",
+    "I've changed my mind.",
+    "Cancel this.",
+)
+GOES_ON = (
+    "Please keep it short.",
+    "Stop the timer when the user leaves.",
+    "It should stop at zero.",
+    "Please don't use floats.",
+    "Don't change the public interface.",
+    "Do not open the file twice.",
+    "Wait for the lock before writing.",
+    "The button is not needed on this page.",
+    "Leave the old name alone as an alias.",
+    "We stop supporting 3.8.",
+    "> please stop\n\nNo, go ahead.",
+    "Cancel the request if the user stops it.",
+    "The process does not stop.",
+    "I will review this tomorrow.",
+    "No longer raises an error with 3.12.",
+    "",
+)
+
+
+def test_who_asks_that_work_stops() -> None:
+    assert [text for text in STOPS if not asks_to_stop(text)] == []
+    assert [text for text in GOES_ON if asks_to_stop(text)] == []
