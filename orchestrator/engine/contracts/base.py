@@ -33,6 +33,7 @@ class Actions:
             result that says so.
         repaired: whether the reply had to be repaired before it could be read.
         cut_off: whether the reply ended in the middle.
+        note: what the model should know about its reply; it comes with the results.
     """
 
     plan: str
@@ -40,6 +41,7 @@ class Actions:
     withheld: tuple[ToolCall, ...] = ()
     repaired: bool = False
     cut_off: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ import functools
 import json
 import re
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
+from orchestrator.core.messages import FinishReason, JsonObject, Message, Reasoning, ToolCall
 from orchestrator.core.prompts import one_line, render
 from orchestrator.engine.contracts.base import (
     THOUGHTS,
@@ -48,8 +49,8 @@ from orchestrator.engine.contracts.plan_json import (
     parse_json_at,
     read_tolerantly,
 )
-from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.registry import argument_problems, first_problems, problems
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema
+from orchestrator.engine.tools.registry import argument_problems, first_problems, problems, without_extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,8 +66,9 @@ _EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
 class JsonPlan(Contract):
     """Reads a plan strictly first, then tolerantly, and never completes a truncated call.
 
-    A call of a tool that is not offered is passed on: the agent refuses and records it. Arguments that do not
-    match an offered tool's schema invalidate the whole reply.
+    A call of a tool that is not offered is passed on: the agent refuses and records it. If the arguments of the
+    first call do not match an offered tool's schema, the whole reply is refused; a later such call fails when
+    its turn comes.
     """
 
     name = "json_plan"
@@ -93,21 +95,25 @@ class JsonPlan(Contract):
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """Return the plan in a reply, or every path with a problem. Call ids are `r<round>c<index>`."""
         found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
+        if hidden := _among_thoughts(response):
+            return hidden
         if isinstance(found, Malformed):
             return found
-        if flawed := flaws(found.value):
-            return Malformed(flawed)
         value = plan_of(found.value)
-        if flawed := flaws(value) or problems(value, plan_schema()):
+        if (
+            flawed := _first_flaws(found.value)
+            or _first_flaws(value)
+            or problems(_first_only(value), plan_schema())
+        ):
             return Malformed(flawed)
-        calls, flawed = _checked_calls(value["tool_calls"], tools, round_number)
+        calls, flawed, note = _checked_calls(found.value, value["tool_calls"], tools, round_number)
         if flawed:
             return Malformed(flawed)
         withheld = _withheld(found, len(calls), round_number)
         if found.cut_off and not calls and not withheld:
             return Malformed(("reply: ended in the middle of its first call; send a shorter reply",))
         repaired = found.repaired or value != found.value
-        return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
+        return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off, note=note)
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """Return the results in order, as text."""
@@ -118,19 +124,96 @@ class JsonPlan(Contract):
         return Message.user(render("contracts/json_plan_complaint", problems=problem_lines(problems)))
 
 
+_MOST_CALLS = 200
+
+
+def _first_only(value: Any) -> Any:
+    """Return a plan without the calls after the first one; other values as they are."""
+    if not isinstance(value, dict) or not isinstance(value.get("tool_calls"), list):
+        return value
+    kept = {key: item for key, item in value.items() if key != "tool_calls"}
+    kept["tool_calls"] = value["tool_calls"][:1]
+    return type(value)(kept)
+
+
+def _first_flaws(value: Any) -> tuple[str, ...]:
+    return flaws(_first_only(value))
+
+
 def _checked_calls(
-    calls: list[JsonObject], tools: tuple[ToolDefinition, ...], round_number: int
-) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:
+    written: Any, calls: list[Any], tools: tuple[ToolDefinition, ...], round_number: int
+) -> tuple[tuple[ToolCall, ...], tuple[str, ...], str]:
+    """Return the calls, or what is wrong with the first one or with an item that names no tool; and a note.
+
+    A later call that is wrong fails when its turn comes: the calls before it run, as they do if the reply is cut
+    off there.
+    """
     offered = {tool.name: tool for tool in tools}
+    items = written.get("tool_calls") if isinstance(written, dict) else None
+    originals = items if isinstance(items, list) else calls
     checked: list[ToolCall] = []
-    wrong: list[str] = []
-    for index, call in enumerate(calls):
-        name, arguments = call["tool_name"], call["arguments"]
-        if tool := offered.get(name):
-            arguments = without_nulls(arguments, tool.parameters)
-            wrong.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
+    everything: list[str] = []
+    notes: list[str] = []
+    refused = False
+    for index, (original, call) in enumerate(zip(originals, calls, strict=True)):
+        name, where = _name_of(call), f"tool_calls[{index}]"
+        arguments: JsonObject = {}
+        wrong = _form_problems(original, call, where)
+        if len(calls) > _MOST_CALLS and index == _MOST_CALLS:
+            wrong = (f"tool_calls: has {len(calls)} items, at most {_MOST_CALLS} are allowed",)
+        if wrong:
+            arguments = {INVALID_ARGUMENTS: "; ".join(first_problems(wrong))}
+        else:
+            arguments = call["arguments"]
+            if tool := offered.get(name):
+                arguments, note = without_extras(without_nulls(arguments, tool.parameters), tool)
+                notes += filter(None, [note])
+                wrong = argument_problems(arguments, tool, f"{where}.arguments")
+        everything.extend(wrong)
+        refused = refused or bool(wrong and not (index and name))
         checked.append(ToolCall(_call_id(round_number, index), name, arguments))
-    return tuple(checked), first_problems(tuple(wrong))
+    return tuple(checked), first_problems(tuple(everything)) if refused else (), "\n".join(notes)
+
+
+def _form_problems(original: Any, call: Any, where: str) -> tuple[str, ...]:
+    """Return what is wrong with a call, whatever its tool; `original` is the call as the model wrote it."""
+    item = plan_schema()["properties"]["tool_calls"]["items"]
+    return tuple(f"{where}.{flaw}" for flaw in flaws(original) or flaws(call)) or problems(call, item, where)
+
+
+def _name_of(call: Any) -> str:
+    """Return the name of the tool that a call names; empty if it names none."""
+    name = call_of(call).get("tool_name") if isinstance(call, dict) else None
+    return name if isinstance(name, str) and not flaws(name) else ""
+
+
+_END_OF_JSON = re.compile(r"[\"}\]]")
+_AMONG_THOUGHTS = "reply: its JSON object is among the thoughts, where nothing runs: end them with </think> before the object"
+
+
+def _among_thoughts(response: Response) -> Malformed | None:
+    """Return the problem of a reply whose plan is in its thoughts, or begins there; else None."""
+    thoughts = "".join(part.text for part in response.message.parts if isinstance(part, Reasoning))
+    text = f"{thoughts}{_END_OF_THOUGHTS}{response.text}" if thoughts else response.text
+    end = len(thoughts) or _end_of_thoughts(text)
+    answer = _START.search(text, end)
+    if answer and not _END_OF_JSON.search(text, end, answer.start()):
+        return None
+    is_answered = response.finish is FinishReason.LENGTH or answer
+    for start in islice(_START.finditer(text, 0, end), _MOST_STARTS):
+        if not _WORD_OF_A_PLAN.search(text, start.start()):
+            break
+        if not is_answered or _end_of_value(text, start.start()) > end:
+            return Malformed((_AMONG_THOUGHTS,))
+    return None
+
+
+def _end_of_value(text: str, start: int) -> int:
+    """Return where the JSON value that begins here ends, or where it can no longer be read."""
+    try:
+        return read_tolerantly(text, start).end
+    except BrokenJsonError as error:
+        return error.place or start
 
 
 def _withheld(found: FoundPlan, index: int, round_number: int) -> tuple[ToolCall, ...]:
@@ -429,19 +512,17 @@ def _end_of_other_data(text: str, start: int) -> int | None:
 def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | Malformed:
     """Return the complete part of a truncated plan.
 
-    Only calls that a comma or the end of the list follows are kept, because the cut may have been inside a
-    string. The same holds for the last call of a complete but broken reply that the provider reports as
-    truncated.
+    Only calls are kept that the name of the next call or the end of the list follows: a quotation mark that was
+    not escaped may end a string early, and brackets and a comma of its text may follow. A list that is not in an
+    object may have other data later, and then be no plan.
     """
     value = read.value
     calls = value if isinstance(value, list) else value.get("tool_calls")
-    if isinstance(calls, list):
-        is_open = any(item is calls for item in read.unfinished)
-        is_last = is_open and read.unfinished[-1] is calls
-        all_whole = not read.awaits_comma if is_last else not is_open and bool(read.unfinished)
-    else:
-        calls, all_whole = [calls] if isinstance(calls, dict) else [], False
-    whole = calls if all_whole else calls[:-1]
+    whole: list[Any] = []
+    if not isinstance(calls, list):
+        calls = [calls] if isinstance(calls, dict) else []
+    elif not isinstance(value, list):
+        whole = calls[: _certain_calls(calls, read.unfinished)]
     if not whole and not (ended_early and calls):
         place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
         what_to_do = (
@@ -453,8 +534,19 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
         return Malformed((problem,))
     plan = "" if isinstance(value, list) else value.get("plan", "")
     plan = "" if flaws(plan) else plan
-    tail = None if all_whole else calls[-1]
+    tail = calls[len(whole)] if len(whole) < len(calls) else None
     return FoundPlan({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
+
+
+def _certain_calls(calls: list[Any], unfinished: tuple[Any, ...]) -> int:
+    """Return how many calls of a truncated plan are certainly complete."""
+    is_begun = bool(calls) and any(item is calls[-1] for item in unfinished)
+    names = [bool(_name_of(call)) for call in calls]
+    if not all(names[:-1] if is_begun else names):
+        return 0  # an item is no call, so this is no plan
+    if unfinished and not any(item is calls for item in unfinished):
+        return len(calls)
+    return max(len(calls) - (2 if is_begun and not names[-1] else 1), 0)
 
 
 def _fault_text(text: str, error: BrokenJsonError) -> str:

@@ -13,6 +13,7 @@ from orchestrator.engine.contracts.json_plan import plan_of
 from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
 from orchestrator.engine.contracts.whole_file import fenced_blocks
 from orchestrator.engine.models.base import ToolChoice
+from orchestrator.engine.tools.registry import without_extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +56,8 @@ class Native(Contract):
         if response.finish is FinishReason.LENGTH:
             return Actions(response.text, calls[:-1], calls[-1:], cut_off=True)
         if calls:
-            return Actions(response.text, calls)
+            calls, note = _without_extras(calls, tools)
+            return Actions(response.text, calls, note=note)
         written = written_calls(response.text, tools, round_number)
         return Actions("" if written else response.text, written, repaired=bool(written))
 
@@ -70,6 +72,22 @@ class Native(Contract):
     def complain(self, problems: tuple[str, ...]) -> Message:
         """Return the problems as a message. It is never needed, because every reply can be read."""
         return Message.user("\n".join(problems))
+
+
+def _without_extras(
+    calls: tuple[ToolCall, ...], tools: Iterable[ToolDefinition]
+) -> tuple[tuple[ToolCall, ...], str]:
+    """Return the calls without properties that mean nothing, and a note that names them."""
+    offered = {tool.name: tool for tool in tools}
+    kept: list[ToolCall] = []
+    notes: list[str] = []
+    for call in calls:
+        if tool := offered.get(call.name):
+            arguments, note = without_extras(call.arguments, tool)
+            call = dataclasses.replace(call, arguments=arguments)  # noqa: PLW2901
+            notes += filter(None, [note])
+        kept.append(call)
+    return tuple(kept), "\n".join(notes)
 
 
 class SingleStep(Native):

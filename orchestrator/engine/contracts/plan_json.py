@@ -11,7 +11,7 @@ commas: too many, or none                             none: after a bracket, or 
 keys without quotes                                   before a colon
 the brace of the last call                            before `]}`
 single or typographic quotes around a string          if no other of their kind is inside
-raw line ends and tabs                                in strings
+raw line ends and tabs                                in strings without a code fence
 ====================================================  ==============================================
 
 Each string must be delimited as in JSON: a colon follows a key, a comma or a closing bracket follows a value.
@@ -147,6 +147,8 @@ _CUT_ESCAPE = re.compile(
 _JSON_IN_COMMENT = re.compile(r"[\"“”„{}\[\]]")
 _MEMBER_IN_COMMENT = re.compile(r"[\"“”„{}\[\]':]")
 _END_OF_OBJECT = re.compile(r"\]\s*+\}")
+_FENCE_IN_STRING = re.compile(r"[\r\n][ \t]*+```")
+_FENCE_CAUSE = "a line of ``` inside a string, which may have been cut off above it: send the whole string, with \\n for each line end"
 _ESCAPE_IT = 'write \\" for each quotation mark inside a string'
 
 
@@ -403,6 +405,8 @@ class _Reader:
         return self._fault(cause, end)
 
     def _decoded(self, mark: str, start: int, end: int, *, cut_off: bool = False) -> str:
+        if fence := _FENCE_IN_STRING.search(self._text, start + 1, end):
+            raise self._fault(_FENCE_CAUSE, fence.start())
         raw = self._text[start + 1 : end]
         if cut_off:
             raw = _CUT_ESCAPE.sub(r"\1", raw)

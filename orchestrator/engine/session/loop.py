@@ -357,7 +357,7 @@ class Loop:
         self.budget.tool_rounds += 1
 
         def answer(results: tuple[ToolResult, ...]) -> None:
-            note = render("agent/cut_off") if reading.cut_off else ""
+            note = "\n".join(filter(None, [reading.note, render("agent/cut_off") if reading.cut_off else ""]))
             if self.history.turns[-1] is reply:  # else the interruption has added the results already
                 ran = commands_of((*reading.calls, *reading.withheld), results)
                 self.inputs.add_message(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)

@@ -51,6 +51,67 @@ def problems(value: Any, schema: JsonObject, where: str = "") -> tuple[str, ...]
     return first_problems(tuple(lines))
 
 
+_REMARKS = frozenset(
+    {
+        *(
+            "_comment",
+            "comment",
+            "comments",
+            "description",
+            "explanation",
+            "intent",
+            "intention",
+            "justification",
+        ),
+        *(
+            "note",
+            "notes",
+            "purpose",
+            "rationale",
+            "reason",
+            "reasoning",
+            "thinking",
+            "thought",
+            "thoughts",
+            "why",
+        ),
+        *("id", "call_id", "tool_call_id", "tool_name"),
+    }
+)
+"""Names under which models write why they call a tool, or which call it is."""
+
+
+def without_extras(arguments: JsonObject, tool: ToolDefinition) -> tuple[JsonObject, str]:
+    """Return the arguments without properties that the tool does not have and that mean nothing, and a note on them.
+
+    These are empty values, and remarks beside all the texts that the tool takes. Any other unknown property may
+    change what the call is to do, so it stays, and is a problem.
+    """
+    properties = tool.parameters.get("properties")
+    if tool.parameters.get("additionalProperties") is not False or not isinstance(properties, dict):
+        return arguments, ""
+    texts = {
+        name
+        for name, schema in properties.items()
+        if isinstance(schema, dict) and schema.get("type") == "string"
+    }
+    says_all = texts <= arguments.keys()
+    extras = [
+        name
+        for name, value in arguments.items()
+        if name not in properties
+        and (value in (None, "") or (says_all and name in _REMARKS and isinstance(value, str)))
+    ]
+    if not extras:
+        return arguments, ""
+    kept = {name: value for name, value in arguments.items() if name not in extras}
+    names = ", ".join(f"`{cut(name, _SHOWN_NAME_CHARS)}`" for name in extras)
+    return (
+        kept,
+        f"{tool.name} has no parameter {names}, so that was left out; its parameters: {', '.join(properties)}.",
+    )
+
+
 def first_problems(problems: tuple[str, ...]) -> tuple[str, ...]:
     """Return the first problems, and how many more there are."""
     more = len(problems) - _MOST_PROBLEMS
@@ -82,6 +143,10 @@ def _lines(error: ValidationError, path: str) -> list[str]:
         names = [expected] if isinstance(expected, str) else expected
         words = " or ".join(_TYPE_WORDS.get(name, name) for name in names)
         return [f"{path}: must be {words}, not {_JSON_TYPES.get(type(instance), 'a number')}"]
+    if error.validator == "additionalProperties" and expected is False:
+        known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
+        extras = ", ".join(f"`{cut(name, _SHOWN_NAME_CHARS)}`" for name in instance if name not in known)
+        return [f"{path}: has no property {extras}; leave it out, or use {', '.join(known) or '{}'}"]
     if error.validator == "maxItems":
         return [f"{path}: has {len(instance)} items, at most {expected} are allowed"]
     if error.validator == "enum":

@@ -85,8 +85,9 @@ def test_every_prefix_of_one_reply() -> None:
     for cut in range(len(text)):
         reading = read(text[:cut])
         count = len(reading.calls) if isinstance(reading, Actions) else 0
-        # A call counts when its comma is there: until then, its last bracket may be text of a string.
-        assert count == sum(end < cut for end in ends)
+        # A call counts when the next one has a name, or the list ends: until then, its last bracket may be text
+        # of a string.
+        assert count == (cut > text.index('"finish') + 1) + (cut > ends[1])
         seen.add(count)
     assert seen == {0, 1, 2}
 
@@ -123,6 +124,40 @@ def test_calls_with_a_comma_or_the_end_of_the_list_behind_them_run_although_the_
         assert (len(reading.calls), [item.name for item in reading.withheld]) == (1, ["write_file"])
 
 
+LIST = json.dumps([FIRST, SECOND])
+ENDS_EARLY = (
+    '{"plan": "", "tool_calls": [{"tool_name": "write_file", "arguments": {"path": "a", "content": "d = {'
+)
+WHOLES = {
+    "later arguments": json.dumps(plan(FIRST, call("write_file", path="b"), SECOND)),
+    "later form": json.dumps(plan(FIRST, {"tool_name": "write_file", "arguments": [1]})),
+    "later item": json.dumps(plan(FIRST, {"e": {"f": "1"}})),
+    "no calls in a list": '[{"name": "finish", "arguments": {}}, {"name": "read_file"}]',
+    "a list": LIST,
+    "other names": json.dumps({"tool_calls": [{"name": "finish", "args": {}}, {"function": SECOND}]}),
+    "one call": json.dumps(FIRST),
+    "a quote that ends a string": ENDS_EARLY + '\\"a\\": {"b": "c"}}, {"e": 1}, f(d)"}}]}',
+    "a text that ends like a call": ENDS_EARLY
+    + '\\"a\\": {\\"b\\": \\"c"}}, {"e": 1}, f(d)"}}, {"tool_name": "finish"}]}',
+    "thoughts": f"<think>First {TEXT}, or rather not.</think>\n{json.dumps(plan(SECOND))}",
+    "open thoughts": f"<think>First {TEXT}",
+    "a fence in a string": TEXT.replace("\\n", "\n```\nand so on:\n```json\n"),
+    "a remark": json.dumps(plan({**FIRST, "arguments": {**FIRST["arguments"], "reason": "so"}}, SECOND)),
+    "a plan that is no text": '{"tool_calls": [{"tool_name": "finish", "arguments": {}}], "plan": ["a"]}',
+}
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_no_prefix_runs_a_call_that_the_whole_does_not_run(name: str) -> None:
+    whole = read(WHOLES[name])
+    right = called(whole) if isinstance(whole, Actions) else []
+    for cut in range(len(WHOLES[name])):
+        for finish in (FinishReason.STOP, FinishReason.LENGTH):
+            part = read(WHOLES[name][:cut], finish)
+            calls = called(part) if isinstance(part, Actions) else []
+            assert calls == right[: len(calls)], WHOLES[name][:cut]
+
+
 @pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
 def test_brackets_in_a_string_that_ended_too_early_complete_no_call(finish: FinishReason) -> None:
     written = json.dumps(plan(FIRST, call("write_file", path="b", content='d = {"a": {"b": "c"}}\nf(d)\n')))
@@ -133,11 +168,11 @@ def test_brackets_in_a_string_that_ended_too_early_complete_no_call(finish: Fini
             assert not isinstance(reading, Actions) or called(reading) == [("write_file", FIRST["arguments"])]
 
 
-def test_a_list_of_calls_without_its_object_is_cut_in_the_same_way() -> None:
+def test_no_call_of_a_list_without_its_object_runs_that_is_cut() -> None:
     text = json.dumps([FIRST, SECOND])
-    reading = actions(text[:-5])
-    assert called(reading) == [("write_file", {"path": "a", "content": "one\n"})]
-    assert len(reading.withheld) == 1
+    assert "ended in the middle" in problems(text[:-5])[0]
+    reading = actions(text[:-5], FinishReason.LENGTH)
+    assert (reading.calls, [item.name for item in reading.withheld]) == ((), ["write_file"])
 
 
 def test_a_lone_call_that_was_cut_does_not_run() -> None:
@@ -251,7 +286,7 @@ def test_more_keys_than_asked_for_do_no_harm() -> None:
     [
         ({"name": "package", "version": "1"}, "plan: 'plan' is a required property"),
         (plan({"tool": "finish", "name": "read_file", "arguments": {}}), "tool_name"),
-        (plan({"tool_name": "finish", "args": {}, "input": {}}), "Additional properties"),
+        (plan({"tool_name": "finish", "args": {}, "input": {}}), "has no property `args`, `input`"),
         (plan({"tool_name": "read_file", "arguments": "a"}), "tool_calls[0].arguments: must be an object"),
         (plan({"tool_name": "read_file", "arguments": '{"path": "a", "path": "b"}'}), "has a key twice"),
         ({"plan": "", "tool_calls": ["finish"]}, "tool_calls[0]: must be an object, not a string"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.core.messages import FinishReason, Image, Role, Text, ToolDefinition, ToolResult
 from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import invalid_arguments
 from tests.tables import table
 from tests.unit.engine.contracts.samples import TOOLS, actions, call, called, plan, problems, read, tool
 
@@ -120,6 +121,13 @@ def test_a_file_with_raw_quotes_does_not_set_its_example_free() -> None:
         ("", "reply: empty"),
         ("I cannot do that.", "reply: no JSON object"),
         ("<think>Let me see. {", "reply: no JSON object"),
+        (f"<think>Let me see. {TEXT}", "reply: its JSON object is among the thoughts"),
+        (f"<think>Hm.\n{TEXT.replace('print', '</think>')}", "reply: its JSON object is among the thoughts"),
+        (TEXT.replace("\\n", "\n```\n\nI go on.\n\n```json\n"), "a line of ``` inside a string"),
+        (
+            f"```json\n{TEXT.replace('print', chr(10) + '```' + chr(10))}\n```",
+            "a line of ``` inside a string",
+        ),
         ("[]", "reply: must be an object, not a list"),
         ('"text"', "reply: must be an object, not a string"),
         ("null", "reply: must be an object, not null"),
@@ -131,7 +139,7 @@ def test_a_file_with_raw_quotes_does_not_set_its_example_free() -> None:
             plan(call("write_file", content="x")),
             "tool_calls[0].arguments.path: 'path' is a required property",
         ),
-        (plan(FINISH, call("read_file")), "tool_calls[1].arguments.path: 'path' is a required property"),
+        (plan(FINISH, {"tool": 5}), "tool_calls[1].tool_name: must be a string, not a number"),
         (plan(call("read_file", path=["a"])), "tool_calls[0].arguments.path: must be a string, not a list"),
         (
             plan(call("read_file", path="a", offset="1")),
@@ -139,7 +147,7 @@ def test_a_file_with_raw_quotes_does_not_set_its_example_free() -> None:
         ),
         (
             plan(call("read_file", path="a", lines=2)),
-            "tool_calls[0].arguments: Additional properties are not",
+            "tool_calls[0].arguments: has no property `lines`; leave it out, or use path, offset, limit",
         ),
         (plan({"arguments": {}}), "tool_calls[0].tool_name: 'tool_name' is a required property"),
         (plan({"tool_name": "", "arguments": {}}), "tool_calls[0].tool_name: "),
@@ -147,24 +155,91 @@ def test_a_file_with_raw_quotes_does_not_set_its_example_free() -> None:
             plan({"tool_name": "finish", "arguments": [1]}),
             "tool_calls[0].arguments: must be an object, not a list",
         ),
-        (plan(*[FINISH] * 201), "tool_calls: has 201 items, at most 200 are allowed"),
         ('{"plan": "", "plan": "x", "tool_calls": []}', "reply: has a key twice"),
         (
             TEXT.replace('"path": "a.py"', '"path": "a.py", "path": "b.py"'),
             "tool_calls[0].arguments: has a key twice",
         ),
-        (TEXT.replace('"done"', "NaN"), "tool_calls[1].arguments.reason: NaN and Infinity are not JSON"),
-        (TEXT.replace('"done"', "-1e999"), "tool_calls[1].arguments.reason: NaN and Infinity are not JSON"),
-        (TEXT.replace("done", "\\ud83d"), "tool_calls[1].arguments.reason: holds half of a surrogate pair"),
-        (TEXT.replace("reason", "\\ud83d"), "holds half of a surrogate pair"),
+        (
+            plan(call("finish", reason=float("nan"))),
+            "tool_calls[0].arguments.reason: NaN and Infinity are not JSON",
+        ),
+        (
+            plan(call("finish", reason="\ud83d")),
+            "tool_calls[0].arguments.reason: holds half of a surrogate pair",
+        ),
         (TEXT.replace('"done"', "9" * 5000), "reply: not valid JSON (a number has too many digits)"),
         (f"{TEXT}\n{json.dumps(plan(FINISH))}", "reply: holds 2 JSON objects with calls; send exactly one"),
-        (TEXT.replace('"done"', "[" * 60 + "]" * 60), "nested more than 50 levels deep"),
+        (f'{{"plan": {"[" * 60 + "]" * 60}, "tool_calls": []}}', "nested more than 50 levels deep"),
         (TEXT.replace('"done"', "[" * 90_000 + "]" * 90_000), "nested too deeply"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(reply: object, expected: str) -> None:
     assert expected in problems(reply)[0]
+
+
+@table(
+    ("reply", "problem"),
+    [
+        (plan(FINISH, {"name": "read_file", "arguments": [1]}), "tool_calls[1].arguments: must be an object"),
+        (TEXT.replace('"done"', "NaN"), "tool_calls[1].arguments.reason: NaN and Infinity are not JSON"),
+        (TEXT.replace('"done"', "-1e999"), "tool_calls[1].arguments.reason: NaN and Infinity are not JSON"),
+        (TEXT.replace("done", "\\ud83d"), "tool_calls[1].arguments.reason: holds half of a surrogate pair"),
+        (TEXT.replace("reason", "\\ud83d"), "holds half of a surrogate pair"),
+        (
+            TEXT.replace('"reason": "done"', '"reason": "a", "reason": "b"'),
+            "tool_calls[1].arguments: has a key twice",
+        ),
+        (TEXT.replace('"done"', "[" * 60 + "]" * 60), "nested more than 50 levels deep"),
+        (plan(*[FINISH] * 201), "tool_calls: has 201 items, at most 200 are allowed"),
+    ],
+)
+def test_a_later_call_that_is_wrong_fails_when_its_turn_comes(reply: object, problem: str) -> None:
+    reading = actions(reply)
+    *right, wrong = reading.calls
+    assert [invalid_arguments(item) for item in right] == [None] * len(right)
+    assert len(right) in {1, 200}
+    assert problem in (invalid_arguments(wrong) or "")
+
+
+def test_a_later_call_with_arguments_of_another_form_is_left_to_the_tool_runner() -> None:
+    assert called(actions(plan(FINISH, call("read_file", lines=3)))) == [
+        ("finish", {"reason": "done"}),
+        ("read_file", {"lines": 3}),
+    ]
+
+
+@table(
+    ("extra", "is_dropped"),
+    [
+        ({"explanation": "I look."}, True),
+        ({"thought": "Hm.", "id": "c1"}, True),
+        ({"start": None}, True),
+        ({"encoding": ""}, True),
+        ({"append": True}, False),
+        ({"dry_run": False}, False),
+        ({"encoding": "latin-1"}, False),
+        ({"start": 5}, False),
+        ({"reason": 5}, False),
+        ({"explanation": "I look.", "append": True}, False),
+    ],
+)
+def test_a_property_that_means_nothing_is_dropped_and_named(extra: dict[str, Any], is_dropped: bool) -> None:  # noqa: FBT001  a table
+    first = call("write_file", path="a", content="x", **extra)
+    if not is_dropped:
+        assert "has no property `" in problems(plan(first))[0]
+        return
+    reading = actions(plan(first))
+    assert called(reading) == [("write_file", {"path": "a", "content": "x"})]
+    names = ", ".join(f"`{name}`" for name in extra)
+    assert (
+        reading.note
+        == f"write_file has no parameter {names}, so that was left out; its parameters: path, content."
+    )
+
+
+def test_a_remark_in_place_of_a_text_that_the_tool_takes_stays() -> None:
+    assert "has no property `explanation`" in problems(plan(call("finish", explanation="done")))[0]
 
 
 def test_every_problem_is_named_up_to_ten() -> None:

@@ -76,6 +76,16 @@ def test_calls_are_read_as_they_came(contract: Contract) -> None:
 
 
 @BOTH
+def test_a_property_that_means_nothing_is_dropped_and_named(contract: Contract) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    call = ToolCall("c1", "look", {"n": 1, "reason": "to see"})
+    read = contract.read(reply("", call), (ToolDefinition("look", "", schema),), round_number=1)
+    assert isinstance(read, Actions)
+    assert read.calls == (ToolCall("c1", "look", {"n": 1}),)
+    assert "`reason`" in read.note
+
+
+@BOTH
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_of_a_reply_that_was_cut_off_the_last_call_is_withheld(contract: Contract, count: int) -> None:
     cut = reply("I lo", *CALLS[:count], finish=FinishReason.LENGTH)

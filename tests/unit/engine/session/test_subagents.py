@@ -305,7 +305,7 @@ def _unknown_model(name: str) -> Any:
 @pytest.mark.parametrize(
     ("other", "config", "words"),
     [
-        (None, SessionConfig(), "Additional properties are not allowed ('model'"),
+        (None, SessionConfig(), "has no property `model`"),
         (_unknown_model, SessionConfig(), "there is no model small"),
         (
             lambda _name: (ScriptedModel([]), lambda _usage: None),
