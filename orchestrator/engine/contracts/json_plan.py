@@ -514,7 +514,8 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
 
     Only calls are kept that the name of the next call or the end of the list follows: a quotation mark that was
     not escaped may end a string early, and brackets and a comma of its text may follow. A list that is not in an
-    object may have other data later, and then be no plan.
+    object may have other data later, and then be no plan. If the provider does not say that the reply was cut off,
+    it is faulty, as any whole reply with a fault, and only brackets after the list may be missing.
     """
     value = read.value
     calls = value if isinstance(value, list) else value.get("tool_calls")
@@ -522,15 +523,17 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
     if not isinstance(calls, list):
         calls = [calls] if isinstance(calls, dict) else []
     elif not isinstance(value, list):
-        whole = calls[: _certain_calls(calls, read.unfinished)]
+        is_open = any(item is calls for item in read.unfinished)
+        certain = _certain_calls(calls, read.unfinished, is_open=is_open)
+        whole = calls[: certain if ended_early or not is_open else 0]
     if not whole and not (ended_early and calls):
         place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
-        what_to_do = (
-            "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
+        rest = (
+            ", before its first call was complete; send a shorter reply"
+            if ended_early
+            else "; send it again, with every string and bracket closed"
         )
-        problem = (
-            f"reply: ended in the middle, after `{place}`, before its first call was complete; {what_to_do}"
-        )
+        problem = f"reply: ended in the middle, after `{place}`{rest}"
         return Malformed((problem,))
     plan = "" if isinstance(value, list) else value.get("plan", "")
     plan = "" if flaws(plan) else plan
@@ -538,13 +541,13 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
     return FoundPlan({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
 
 
-def _certain_calls(calls: list[Any], unfinished: tuple[Any, ...]) -> int:
+def _certain_calls(calls: list[Any], unfinished: tuple[Any, ...], *, is_open: bool) -> int:
     """Return how many calls of a truncated plan are certainly complete."""
     is_begun = bool(calls) and any(item is calls[-1] for item in unfinished)
     names = [bool(_name_of(call)) for call in calls]
     if not all(names[:-1] if is_begun else names):
         return 0  # an item is no call, so this is no plan
-    if unfinished and not any(item is calls for item in unfinished):
+    if unfinished and not is_open:
         return len(calls)
     return max(len(calls) - (2 if is_begun and not names[-1] else 1), 0)
 

@@ -83,7 +83,8 @@ def test_every_prefix_of_one_reply() -> None:
     ends = _ends(text, calls, None)
     seen = set()
     for cut in range(len(text)):
-        reading = read(text[:cut])
+        assert isinstance(read(text[:cut]), Actions) == (cut > ends[1])  # the provider says that it is whole
+        reading = read(text[:cut], FinishReason.LENGTH)
         count = len(reading.calls) if isinstance(reading, Actions) else 0
         # A call counts when the next one has a name, or the list ends: until then, its last bracket may be text
         # of a string.
@@ -97,7 +98,7 @@ TEXT = json.dumps(plan(FIRST, SECOND))
 
 
 def test_the_call_in_which_it_was_cut_is_withheld() -> None:
-    reading = actions(TEXT[: TEXT.index("two") + 1])
+    reading = actions(TEXT[: TEXT.index("two") + 1], FinishReason.LENGTH)
     assert called(reading) == [("write_file", {"path": "a", "content": "one\n"})]
     assert reading.cut_off
     assert reading.repaired
@@ -113,14 +114,15 @@ def test_a_first_call_that_was_cut_is_withheld_alone() -> None:
     assert [item.id for item in reading.withheld] == ["r1c1"]
 
 
-def test_calls_with_a_comma_or_the_end_of_the_list_behind_them_run_although_the_last_brackets_are_missing() -> (
+def test_calls_with_another_one_or_the_end_of_the_list_behind_them_run_although_the_last_brackets_are_missing() -> (
     None
 ):
     reading = actions(TEXT[:-1])
     assert len(reading.calls) == 2
     assert (reading.cut_off, reading.withheld) == (True, ())
     for missing in (2, 3):
-        reading = actions(TEXT[:-missing])
+        assert "ended in the middle" in problems(TEXT[:-missing])[0]
+        reading = actions(TEXT[:-missing], FinishReason.LENGTH)
         assert (len(reading.calls), [item.name for item in reading.withheld]) == (1, ["write_file"])
 
 
