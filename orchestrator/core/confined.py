@@ -149,8 +149,9 @@ class ConfinedFolder:
         self.path = Path(os.path.realpath(path)) if handle is None else Path(path)
         if handle is None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._handle = handle
-        self._device = os.fstat(self._handle).st_dev
+        self._handles = [handle]
+        """The open folder, or nothing: only one thread can take it out to close it."""
+        self._device = os.fstat(handle).st_dev
 
     @classmethod
     def made(cls, path: Path) -> Self:
@@ -167,18 +168,21 @@ class ConfinedFolder:
     @property
     def is_open(self) -> bool:
         """Whether it was not closed yet."""
-        return self._handle >= 0
+        return bool(self._handles)
 
     @property
     def status(self) -> os.stat_result:
         """The folder itself."""
-        return os.fstat(self._handle)
+        with self.opened() as folder:
+            return os.fstat(folder)
 
     def close(self) -> None:
-        """Close the folder. May be called again; any other use afterwards is an error."""
-        if self._handle >= 0:
-            handle, self._handle = self._handle, -1  # before the number can be reused in another thread
-            os.close(handle)
+        """Close the folder. May be called again; any other use afterwards is an error.
+
+        Another thread may be using it. What that thread has begun goes on in the same folder.
+        """
+        with suppress(IndexError):
+            os.close(self._handles.pop())
 
     # What is there.
 
@@ -390,9 +394,7 @@ class ConfinedFolder:
         Args:
             create: the permissions of folders that are created where they are missing.
         """
-        if not self.is_open:
-            raise UnsuitableFileError(errno.EBADF, "is in a folder that was closed", path)
-        folder = os.dup(self._handle)
+        folder = self._own_handle(path)
         try:
             names = split(path)
             for depth, name in enumerate(names):
@@ -403,6 +405,20 @@ class ConfinedFolder:
             yield folder
         finally:
             os.close(folder)
+
+    def _own_handle(self, path: str) -> int:
+        """Return one more descriptor of the folder; the caller closes it."""
+        closed = UnsuitableFileError(errno.EBADF, "is in a folder that was closed", path)
+        try:
+            folder = os.dup(self._handles[0])
+        except IndexError:
+            raise closed from None
+        except OSError as error:
+            raise (error if self.is_open else closed) from None
+        if not self.is_open:  # it was closed meanwhile, so the number may have been another file's already
+            os.close(folder)
+            raise closed
+        return folder
 
     @contextmanager
     def above(self, path: str) -> Iterator[tuple[int, str]]:

@@ -7,9 +7,11 @@ continues it, as long as there is room.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import LINK_MODE
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.event_loop import in_thread, to_the_end
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
@@ -117,6 +120,7 @@ class Checkpoints:
         self._seen: WorkingTree | None = None
         self._before = ""
         self._running = 0
+        self._count_lock, self._index_lock = asyncio.Lock(), threading.Lock()
         self._turn = TurnChanges()
         self._left_out: set[str] = set()
         self._is_off = False
@@ -138,18 +142,21 @@ class Checkpoints:
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
         """Take a checkpoint before and after a tool. Simultaneous tools share one around all of them."""
-        import asyncio
-
-        if not self._running:
-            self._before = await asyncio.to_thread(self._try_snapshot)
-        self._running += 1
+        async with self._count_lock:
+            if not self._running:
+                self._before = await in_thread(self._try_snapshot)
+            self._running += 1
         try:
             yield
         finally:
+            # Also for a tool that was stopped, whose changes so far remain.
+            await to_the_end(asyncio.ensure_future(self._leave()))
+
+    async def _leave(self) -> None:
+        async with self._count_lock:
             self._running -= 1
             if not self._running and self._before:
-                # Also for a tool that was stopped, whose changes so far remain.
-                await asyncio.shield(asyncio.to_thread(self._note, self._before))
+                await in_thread(self._note, self._before)
 
     def undo(self) -> Restored:
         """Undo the last turn; raise `WorkspaceError` if there is none."""
@@ -288,6 +295,10 @@ class Checkpoints:
             self._turn.add(one for one in found if not one.has_submodule)
 
     def _snapshot(self) -> str:
+        with self._index_lock:  # `/undo` while a subagent works
+            return self._snapshot_alone()
+
+    def _snapshot_alone(self) -> str:
         git, index = self._repository(), self._store / "index"
         found = self._files.scan(index)
         # Anything else, such as a repository, is left out.

@@ -125,9 +125,9 @@ class Owner:
 
     def release(self) -> None:
         """Release the lock. It may be called again."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
 
 
 def new_owned_folder(parent: Path, run: str, address: str) -> Owner:

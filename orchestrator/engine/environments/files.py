@@ -386,10 +386,13 @@ class ConfinedTree:
             raise PathRefusedError(
                 f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
             )
-        if not self._folder_of_root.is_open:
-            raise ToolError("the environment was closed, so it cannot be used any more")
-        with _os_errors("the repository", "opened"), self._folder_of_root.opened() as root:
-            folder = os.dup(root)
+        try:
+            with _os_errors("the repository", "opened"), self._folder_of_root.opened() as root:
+                folder = os.dup(root)
+        except ToolError:
+            if self._folder_of_root.is_open:
+                raise
+            raise ToolError("the environment was closed, so it cannot be used any more") from None
         try:
             for depth, name in enumerate(names):
                 if create:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,7 @@ from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.confined import ConfinedFolder, enter, entry_at, open_regular
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import (
     DirEntry,
     ExecResult,
@@ -117,7 +119,7 @@ class LocalEnvironment:
         """Stop running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
-        for opened in self._opened.values():
+        for opened in list(self._opened.values()):
             await opened.close()
         self._tree.close()
 
@@ -144,11 +146,12 @@ class LocalEnvironment:
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
-        await asyncio.to_thread(self._tree.write, path, content, mode_of=mode_of)
+        # A cancelled call ends before the next one, or the removal of the folder, begins.
+        await in_thread(partial(self._tree.write, path, content, mode_of=mode_of))
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
-        await asyncio.to_thread(self._tree.remove, path)
+        await in_thread(self._tree.remove, path)
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""

@@ -275,7 +275,8 @@ class ToolRunner:
         try:
             if (obstacle := await self._obstacle(tool, call)) is not None:
                 return obstacle
-            async with deadline:
+            alone = self.ledger.changing if tool.order is Order.ALONE else nullcontext()
+            async with alone, deadline:
                 context = ToolContext(
                     self.environment,
                     self.ledger,

@@ -318,7 +318,7 @@ def child_parts(
     folder = environment.relative(task.working_dir or ".")
     is_scoped = folder != "."
     if is_scoped:
-        environment, ledger = ScopedEnvironment(environment, folder), Ledger()
+        environment, ledger = ScopedEnvironment(environment, folder), Ledger(changing=ledger.changing)
     tools = ToolRegistry.unchecked(tool for tool in parent.profile.tools if tool.order is not Order.LAST)
     return replace(
         parent,

@@ -6,6 +6,7 @@ loop specification. The full output is in the event stream.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -137,6 +138,8 @@ class Ledger:
         missed: by path, texts to be replaced that were not in the file, since the file last changed.
         unreadable: files that a tool changed and that Python, JSON or TOML can no longer parse.
         outputs: outputs of which the model was shown a part.
+        changing: held by a tool that runs alone (`Order.ALONE`), also beside the tools of subagents: two edits of one
+            file at the same time would lose one.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -147,6 +150,7 @@ class Ledger:
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     outputs: Outputs = field(default_factory=Outputs)
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def misses_again(self, path: str, old: str) -> bool:
         """Record a text that is not in a file; return whether a similar one was recorded before."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from orchestrator.core.confined import MOST_LEVELS, ConfinedFolder, UnsuitableFi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 _MOST = 1_000
 
@@ -49,6 +51,87 @@ def test_two_that_list_one_folder_at_once_both_see_everything(tree: ConfinedFold
         assert [entry.name for entry in tree.entries()] == names
         assert sorted(confined.names_in(second)) == names
         assert len(list(begun)) == len(names) - 1
+
+
+def _at_each_step(call: Callable[[], object], act: Callable[[], None]) -> Iterator[None]:
+    """Call a function once for each step of the code of `confined`, and act at that step as another thread could.
+
+    Threads change between two operations of Python. Yields before each call, and at last after a call without the act.
+    """
+    traced = place = 0
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal traced
+        if frame.f_code.co_filename != confined.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            traced += 1
+            if traced == place:
+                act()
+        return trace
+
+    before = sys.gettrace()
+    while place <= traced:
+        place, traced = place + 1, 0
+        yield
+        sys.settrace(trace)
+        try:
+            call()
+        except OSError:  # it was closed in time
+            pass
+        finally:
+            sys.settrace(before)
+    yield
+
+
+@pytest.mark.parametrize("uses", ["read", "list", "write", "remove", "close", "status"])
+def test_a_folder_that_another_thread_closes_is_never_taken_for_the_next_one(
+    tmp_path: Path, uses: str
+) -> None:
+    """The number of a closed descriptor is given to what is opened next, here at once to another folder."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        (folder / "inner").mkdir(parents=True)
+        (folder / "inner" / "file").write_text(folder.name)
+    theirs = os.open(other, os.O_RDONLY | os.O_DIRECTORY)
+    handle, opened = theirs, ConfinedFolder(mine)
+    acted, is_reused = 0, False
+    found: list[object] = []
+
+    def act() -> None:
+        nonlocal acted, is_reused
+        acted += 1
+        opened.close()
+        try:
+            os.fstat(handle)  # the call itself is about to close it
+        except OSError:
+            os.dup2(theirs, handle)
+            is_reused = True
+
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: found.append(opened.read("inner/file", 99)),
+        "list": lambda: found.append([entry.name for entry in opened.entries("inner")]),
+        "write": lambda: opened.write("inner/file", b"mine, too"),
+        "remove": lambda: opened.remove("inner/file"),
+        "close": lambda: opened.close(),  # noqa: PLW0108  the present one
+        "status": lambda: found.append(opened.status.st_ino),
+    }
+    inner = {"read": b"mine", "list": ["file"], "status": mine.stat().st_ino}
+    for step, _ in enumerate(_at_each_step(calls[uses], act)):
+        assert acted in {step, step - 1}
+        if is_reused:  # what the other thread has opened is still open, and what it was
+            assert os.path.samestat(os.fstat(handle), other.stat())
+            os.close(handle)
+        assert (other / "inner" / "file").read_text() == "other"
+        assert all(one == inner[uses] for one in found)
+        opened.close()
+        (mine / "inner" / "file").write_text("mine")
+        handle = os.open(mine, os.O_RDONLY | os.O_DIRECTORY)
+        opened, is_reused = ConfinedFolder(mine, handle), False
+    assert acted > 5
+    opened.close()
+    os.close(theirs)
 
 
 def _socket(path: Path) -> None:

@@ -60,6 +60,7 @@ _POLL_SECONDS = 0.005
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
 _NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
 _SHOWN_CHARS = 300
+_MOST_OUTPUT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +380,8 @@ async def start_container(
             received = await _receive(listener, run)
         if received is not None:
             return Container(run, name, protections, received)
-        output.seek(0)
-        problem = last_line(output.read())
+        # Not `seek`: the engine's program, which may still write, shares the place in the file.
+        problem = last_line(os.pread(output.fileno(), _MOST_OUTPUT_BYTES, 0))
     except BaseException:
         if run is not None:
             _give_up(run)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -221,3 +223,43 @@ async def test_undo_and_redo_are_inverse(
     for state in states[1:]:
         kept.redo()
         assert content(base / "f") == state
+
+
+class Counted(Checkpoints):
+    """Checkpoints whose snapshots end when they may, and are counted."""
+
+    inside = most = 0
+    may_end = threading.Event()
+
+    def _try_snapshot(self) -> str:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        assert self.may_end.wait(60)
+        self.inside -= 1
+        return super()._try_snapshot()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_tools_that_begin_and_end_at_the_same_time_share_the_checkpoints(
+    folder: Path, tmp_path: Path, *, is_cancelled: bool
+) -> None:
+    kept = Counted(folder, tmp_path / "store", _fail)
+    kept.may_end = threading.Event()
+    kept.begin_turn()
+
+    async def tool(name: str) -> None:
+        async with kept.around():
+            (folder / name).write_text("x")
+
+    tools = [asyncio.create_task(tool(name)) for name in ("one", "two", "three")]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    if is_cancelled:
+        tools[0].cancel()
+        await asyncio.sleep(0)
+    kept.may_end.set()
+    await asyncio.wait(tools)
+    assert kept.most == 1
+    kept.end_turn()
+    (turn,) = kept.done
+    assert set(turn.changes) == ({"two", "three"} if is_cancelled else {"one", "two", "three"})

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -22,6 +23,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, KeptText, child_variables, start_program
+from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
@@ -430,4 +432,35 @@ async def test_a_command_cancelled_while_it_is_being_started_leaves_no_descripto
         # Not more: one from before may still have been closing. Nothing tells of the end of that.
         while len(descriptors()) > len(before):  # noqa: ASYNC110
             await asyncio.sleep(0)
+    await environment.cleanup()
+
+
+class SlowTree(ConfinedTree):
+    """A tree whose writes end when they may."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def write(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
+        self.begun.set()
+        assert self.may_end.wait(60)
+        super().write(path, content, mode_of=mode_of)
+
+
+async def test_a_cancelled_write_ends_before_the_next_one_begins(tmp_path: Path) -> None:
+    """Its thread would write the old content over the new one, or into a clone that is being removed."""
+    environment = LocalEnvironment(tmp_path, sandbox="off")
+    await environment.cleanup()
+    slow = environment._tree = SlowTree(tmp_path)
+    writing = asyncio.create_task(environment.write_file("a", b"old"))
+    await asyncio.to_thread(slow.begun.wait, 60)
+    writing.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not writing.done()
+    slow.may_end.set()
+    await asyncio.wait([writing])
+    assert writing.cancelled()
+    assert (tmp_path / "a").read_bytes() == b"old"
     await environment.cleanup()

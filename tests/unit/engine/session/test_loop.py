@@ -20,17 +20,21 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, ToolCall, ToolDefinition, Usage
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.budget import Budget, Limits
 from orchestrator.engine.session.calls import ToolRunner
-from orchestrator.engine.session.config import Host
+from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
 from orchestrator.engine.session.gate import allow_all, safe_mode
 from orchestrator.engine.session.history import History, Turn, TurnKind, fixed_bytes
 from orchestrator.engine.session.loop import EndKind, Inputs, Loop, SessionEnd
 from orchestrator.engine.session.request import NextRequest
+from orchestrator.engine.session.subagents import SubagentTask, child_parts
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.control import finish
+from orchestrator.engine.tools.edit import edit_file
 from orchestrator.engine.tools.files import write_file
 from orchestrator.engine.tools.registry import ToolRegistry
 from orchestrator.engine.tools.shell import run_shell_command
@@ -283,3 +287,40 @@ async def test_a_tool_whose_host_ends_it_may_take_longer_than_others(
     end = await runner.run(ToolCall("1", "slow", {}))
     assert end.failed is is_timed
     assert ("gave no answer" in end.result.content) is is_timed
+
+
+async def test_an_edit_of_a_subagent_and_one_of_its_parent_do_not_lose_each_other(tmp_path: Path) -> None:
+    """Both read before one of them writes, if nothing keeps them apart."""
+
+    class Meeting(Wrapper):
+        readers = 0
+
+        async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+            content = await super().read_file(path, max_bytes=max_bytes)
+            Meeting.readers += 1
+            for _ in range(50):
+                if Meeting.readers < 2:
+                    await asyncio.sleep(0)
+            return content
+
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("one\ntwo\n")
+    environment = Meeting(LocalEnvironment(tmp_path, clock=ManualClock()))
+    tools, ledger = ToolRegistry([edit_file()]), Ledger(shown={"folder/a.txt"})
+    parts = SessionParts(
+        make_profile("planner"), environment, JsonPlan(), SessionConfig(), Host(ledger=ledger), ManualClock()
+    )
+    child = child_parts(parts, SubagentTask("x", "folder"), lambda _usage: None, None)
+    child.host.ledger.shown.add("a.txt")
+    told: list[Event] = []
+    ends = await asyncio.gather(
+        ToolRunner(tools, allow_all, environment, ledger, told.append).run(
+            ToolCall("1", "edit_file", {"path": "folder/a.txt", "old_text": "one", "new_text": "1"})
+        ),
+        ToolRunner(tools, allow_all, child.environment, child.host.ledger, told.append).run(
+            ToolCall("2", "edit_file", {"path": "a.txt", "old_text": "two", "new_text": "2"})
+        ),
+    )
+    assert [end.failed for end in ends] == [False, False], ends
+    assert (tmp_path / "folder" / "a.txt").read_text() == "1\n2\n"
+    await environment.cleanup()
