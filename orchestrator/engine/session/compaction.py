@@ -25,14 +25,13 @@ from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Rese
 from orchestrator.engine.session.compacted_message import KnownFacts, message_within
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
-    FROM_USER,
     IMAGE_BYTES,
-    STEPS,
     History,
     Turn,
     TurnKind,
     images_of,
     message_bytes,
+    recent,
     summary_message,
 )
 from orchestrator.engine.session.request import SentRequest
@@ -48,21 +47,6 @@ if TYPE_CHECKING:
 
 _NOT_FIRST = frozenset({TurnKind.TOOL_RESULTS, TurnKind.SUMMARY})
 """Kinds that no selection begins with, so that no result is left without its call."""
-
-
-def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
-    """Return the newest turns, including at most `limit` user messages and replies without calls.
-
-    Calls, their results and messages of the program are included and do not count.
-    """
-    left, first = limit, len(turns)
-    for index in range(len(turns) - 1, -1, -1):
-        turn = turns[index]
-        if turn.kind in FROM_USER or (turn.kind is TurnKind.ASSISTANT and not turn.tool_calls):
-            if not left:
-                break
-            left, first = left - 1, index
-    return turns[first:]
 
 
 def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
@@ -240,7 +224,7 @@ class Compaction:
     async def _begin(self, request: NextRequest, policy: CompactionPolicy) -> None:
         """Start a summary in the background if one is due."""
         tokens = self._tokens(request)
-        reason = policy.due(tokens, self._history.steps, self._window(request))
+        reason = policy.due(tokens, self._history.chat_turns, self._window(request))
         if not reason or tokens < self._due_from or self._budget.wrapping_up:
             return
         if not self._has_reply_since() or not self._last_reply():
@@ -472,7 +456,7 @@ class Compaction:
         if policy and policy.keep_turns:
             tail = recent(tail, policy.keep_turns)
         if policy and policy.max_turns:
-            tail = tail[newest_within(tail, lambda turn: turn.kind in STEPS, policy.max_turns // 2) :]
+            tail = tail[newest_within(tail, lambda turn: turn.is_chat, policy.max_turns // 2) :]
         return tail
 
     async def _collect_facts(self) -> KnownFacts:

@@ -43,8 +43,7 @@ class CompactionPolicy:
 
     Attributes:
         share: share of the model's context window at which compaction is due.
-        max_turns: inputs and replies that a request may have. A run without a person has one input and a
-            reply in each step, so both count.
+        max_turns: inputs, and replies without calls, that a request may have.
         max_tokens: tokens that a request may have.
         keep_turns: newest turns that stay (`recent`), if they fit; else as many as fit.
 
@@ -95,6 +94,10 @@ class CompactionPolicy:
 
 EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
 """Section "Context Constants" of the teaching agent specification."""
+
+
+AS_PROFILE = CompactionPolicy()
+"""Stands for the policy of the session's profile: `EXPLORER`, and None for every other."""
 
 
 def compaction_of(profile: str, share: float) -> CompactionPolicy:
@@ -179,7 +182,8 @@ class SessionConfig:
         temperature: sent only if set; so is `top_p`.
         user_instructions: the last part of the system prompt.
         context_window: tokens that the model can read; None uses the known size.
-        compaction: when the conversation is compacted; None never does.
+        compaction: when the conversation is compacted; None never does. By default only a session of the
+            explorer is, as its specification says.
 
     Raises:
         ConfigurationError: a value has the wrong type, a number is out of bounds, or the effort is empty.
@@ -209,7 +213,7 @@ class SessionConfig:
     stream: bool = True
     user_instructions: str = ""
     context_window: int | None = None
-    compaction: CompactionPolicy | None = None
+    compaction: CompactionPolicy | None = AS_PROFILE
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -247,6 +251,12 @@ class SessionConfig:
             tool_rounds=self.max_tool_rounds_per_input or None,
             denials=self.max_denials or None,
         )
+
+    def resolved(self, profile: str) -> SessionConfig:
+        """Return the settings with what the profile decides where nothing was given."""
+        if self.compaction is not AS_PROFILE:
+            return self
+        return replace(self, compaction=EXPLORER if profile == "explorer" else None)
 
     @property
     def output_limits(self) -> OutputLimits:

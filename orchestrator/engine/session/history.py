@@ -67,8 +67,6 @@ class TurnKind(StrEnum):
 
 
 FROM_USER = frozenset({TurnKind.USER, TurnKind.STEERING})
-STEPS = FROM_USER | {TurnKind.ASSISTANT}
-"""The kinds of inputs and replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +128,28 @@ class Turn:
         return tuple(part for part in self.message.parts if isinstance(part, ToolCall))
 
     @property
+    def is_chat(self) -> bool:
+        """Whether it is an input, or a reply without calls."""
+        return self.kind in FROM_USER or (self.kind is TurnKind.ASSISTANT and not self.tool_calls)
+
+    @property
     def results(self) -> tuple[ToolResult, ...]:
         """The results of calls in the message."""
         return tuple(part for part in self.message.parts if isinstance(part, ToolResult))
+
+
+def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
+    """Return the newest turns, including at most `limit` inputs and replies without calls.
+
+    Calls, their results and messages of the program are included and do not count.
+    """
+    left, first = limit, len(turns)
+    for index in range(len(turns) - 1, -1, -1):
+        if turns[index].is_chat:
+            if not left:
+                break
+            left, first = left - 1, index
+    return turns[first:]
 
 
 class History:
@@ -145,7 +162,7 @@ class History:
 
     Attributes:
         tokens: the approximate length of the conversation part of a request.
-        steps: the number of inputs and replies in a request.
+        chat_turns: the number of inputs, and of replies without calls, in a request.
         meter: the upper estimate of input tokens, used for reservations.
         generation: how many times the beginning of the requests was replaced.
     """
@@ -156,7 +173,7 @@ class History:
         self._user_turns: list[tuple[int, Turn]] = []
         self._commands: dict[str, RanCommand] = {}
         self._messages: list[Message] = []
-        self.tokens = self.steps = self.generation = 0
+        self.tokens = self.chat_turns = self.generation = 0
         self.meter = InputMeter()
         for turn in turns:
             self.add(turn)
@@ -197,13 +214,13 @@ class History:
         if not turn.message.parts:
             return
         self._messages.append(turn.message)
-        self.steps += turn.kind in STEPS
+        self.chat_turns += turn.is_chat
         self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
         self.meter.add(turn.message)
 
     def _rebuild(self) -> None:
         """Rebuild the messages from the turns that the transform selects."""
-        self._messages, self.tokens, self.steps = [], 0, 0
+        self._messages, self.tokens, self.chat_turns = [], 0, 0
         self.generation += 1
         self.meter.reset_size()
         for turn in self.shown:
@@ -214,6 +231,10 @@ class History:
     def shown(self) -> Sequence[Turn]:
         """The turns that a request includes."""
         return self._transform(self._turns)
+
+    def recent(self, limit: int) -> Sequence[Turn]:
+        """Return the newest turns; see the function `recent`."""
+        return recent(self._turns, limit)
 
     def context(self, contract: Contract) -> Sequence[Message]:
         """Return the messages of the next request. Messages that it omits stay in the history."""

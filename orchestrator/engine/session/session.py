@@ -205,6 +205,7 @@ class Session:
             "config", config, SessionConfig, "a SessionConfig: use dataclasses.replace(session.config, ...)"
         )
         self._check_open()
+        config = config.resolved(self._parts.profile.name)
         if config.max_usd is not None:
             check_price(Budget(config.limits, self._parts.clock), self.price, self.model.name)
         if self._template:
@@ -521,7 +522,7 @@ def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`
         profile,
         ReadOnlyEnvironment(environment, allow_commands=True) if profile.only_reads else environment,
         contract or usual_contract(profile),
-        config or SessionConfig(),
+        (config or SessionConfig()).resolved(profile.name),
         host or Host(),
         clock or SystemClock(),
     )

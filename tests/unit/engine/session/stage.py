@@ -97,7 +97,8 @@ def tool(
 def profile(*tools: Tool, **fields: Any) -> Profile:
     """A profile with real tools and those given."""
     real = (read_text_or_image(), overwrite_file(), shell(), grep("core/grep"), glob("core/glob"))
-    return Profile("test", ToolRegistry([*real, *tools]), "Base words.", **fields)
+    name = fields.pop("name", "test")
+    return Profile(name, ToolRegistry([*real, *tools]), "Base words.", **fields)
 
 
 @asynccontextmanager

@@ -636,14 +636,18 @@ async def test_what_the_message_repeats_is_cleaned_as_any_answer(tmp_path: Path)
 
 
 async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> None:
-    policy = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
-    model = Worker(45, contract="native")
-    _session, told, _end = await work(
-        tmp_path, model, policy=policy, window=None, look=lambda _arguments: "short"
-    )
-    shorter = told.of(Compacted)
-    assert [one.reason for one in shorter][:2] == ["it has 20 turns"] * 2
-    assert all(one.tokens_after <= 10_000 for one in shorter)
+    """Replies with calls do not count: seven questions with a call each are 14 turns of a conversation."""
+    model, told = Chat(0), Told()
+    tools = [tool("look", lambda _arguments: "short")]
+    host = Host(system=lambda _shown: "You are tested.", emit=told)
+    async with session_with(tmp_path, model, tools=tools, name="explorer", host=host) as talk:
+        for number in range(1, 11):
+            assert not told.of(Compacted), number
+            await talk.run(f"question {number}")
+        await talk.run("question 11")
+        await talk.run("question 12")
+        assert talk.history.recent(3)[0].content == "answer 11"
+    assert [one.reason for one in told.of(Compacted)] == ["it has 20 turns"]
 
 
 class Chat(Worker):
@@ -664,7 +668,7 @@ async def test_explorer_keeps_the_last_five_chat_turns_with_their_tool_messages(
     host = Host(system=lambda _shown: "You are tested.", emit=told)
     tools = [tool("look", lambda _arguments: "short")]
     async with session_with(tmp_path, model, tools=tools, config=settings, host=host) as talk:
-        for number in range(1, 20):
+        for number in range(1, 30):
             assert (await talk.run(f"question {number}")).kind is EndKind.COMPLETED
         turns = list(talk.history.turns)
     shorter = told.of(Compacted)

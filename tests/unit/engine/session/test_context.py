@@ -12,9 +12,9 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.session.compaction import newest_within, recent, summary_plus_recent
+from orchestrator.engine.session.compaction import newest_within, summary_plus_recent
 from orchestrator.engine.session.config import ASSUMED_WINDOW, EXPLORER, CompactionPolicy
-from orchestrator.engine.session.history import History, Turn, TurnKind
+from orchestrator.engine.session.history import History, Turn, TurnKind, recent
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_tool_turns_ride_along_and_do_not_count(letters: str, limit: int, first:
 @given(PIECES, st.integers(0, 8))
 def test_recent_is_whole_and_counts_what_people_and_the_model_say(letters: str, limit: int) -> None:
     whole = turns(letters)
-    shown = recent(whole, limit)
+    shown = History(whole).recent(limit)
     assert list(History(whole).shown) == whole
     assert list(shown) == whole[len(whole) - len(shown) :]
     check_whole(shown)
@@ -127,7 +127,7 @@ def test_a_history_has_what_the_transform_gives_and_takes_each_later_turn(
     assert list(grown.turns) == record
     assert list(grown.context(Native())) == [one.message for one in summary_plus_recent(record)]
     made = History(record, summary_plus_recent)
-    assert (made.tokens, made.steps) == (grown.tokens, grown.steps)
+    assert (made.tokens, made.chat_turns) == (grown.tokens, grown.chat_turns)
     assert grown.tokens == History(summary_plus_recent(record)[1:]).tokens + History([turn("u", 98)]).tokens
     assert grown.generation == 1
 
