@@ -43,9 +43,13 @@
     ├── ToolError                     a tool could not do it; the model reads the message
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
     │   ├── FileMissingError
-    │   └── FileUnreadableError       binary, too large, not a file, no permission
+    │   └── FileUnreadableError       binary, not a file
+    │       ├── FilePermissionError
+    │       └── FileTooLargeError
     ├── FleetError                    the fleet's database cannot be reached, or has invalid data
-    ├── MemoryStoreError              the memory's file cannot be used, or rejects an entry
+    ├── MemoryStoreError              the memory rejects an entry
+    │   ├── MemoryMissingError        no such index or item
+    │   └── MemoryFileError           its file cannot be used
     └── JournalError                  a run's record is missing or damaged
 
 Those with `resume_at` that come from a model are `ResumableError`s.
@@ -273,11 +277,19 @@ class DiskFullError(WorkspaceError):
 
 
 class ToolError(PullwrightError):
-    """A tool call failed. The model reads the message and can react to it."""
+    """A tool call failed. The model reads the message and can react to it.
+
+    Attributes:
+        code: the code of a file operation in section 7.2 of the assistant's specification.
+    """
+
+    code = "FILE_ERROR_IO"
 
 
 class PathRefusedError(ToolError):
     """The path leaves the clone, enters `.git`, or passes through a symbolic link."""
+
+    code = "FILE_ERROR_INVALID_PATH"
 
 
 class CommandRefusedError(ToolError):
@@ -287,9 +299,23 @@ class CommandRefusedError(ToolError):
 class FileMissingError(ToolError):
     """No file or folder exists at the path."""
 
+    code = "FILE_ERROR_NOT_FOUND"
+
 
 class FileUnreadableError(ToolError):
     """The file cannot be read: it is a folder, binary, too large, or not permitted."""
+
+
+class FilePermissionError(FileUnreadableError):
+    """This user may not read or write the file."""
+
+    code = "FILE_ERROR_PERMISSION"
+
+
+class FileTooLargeError(FileUnreadableError):
+    """The file has more bytes than the operation takes."""
+
+    code = "FILE_ERROR_TOO_LARGE"
 
 
 class FleetError(PullwrightError):
@@ -297,7 +323,25 @@ class FleetError(PullwrightError):
 
 
 class MemoryStoreError(PullwrightError):
-    """The memory file cannot be used, or rejects the entry."""
+    """The memory file cannot be used, or rejects the entry.
+
+    Attributes:
+        code: the code of a vector database in section 7.2 of the assistant's specification.
+    """
+
+    code = "VECTOR_DB_ERROR_INVALID_PARAM"
+
+
+class MemoryMissingError(MemoryStoreError):
+    """There is no such index or item."""
+
+    code = "VECTOR_DB_ERROR_ELEMENT_NOT_FOUND"
+
+
+class MemoryFileError(MemoryStoreError):
+    """The file cannot be read or written."""
+
+    code = "VECTOR_DB_ERROR_FILE"
 
 
 class JournalError(PullwrightError):

@@ -343,12 +343,27 @@ def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: 
 def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: Path) -> None:
     skill = "---\nname: greet\ndescription: How to greet.\n---\nSay ahoy.\n"
     add_commit(at, {".agents/skills/greet/SKILL.md": skill}, "A skill")
-    stage.script(reply("Ahoy."))
-    done = talk("chat", lines="/skill\n/skill greet\n/skill greet\n/skill none\nHello\n")
-    assert "How to greet." in done.out
+    long = "---\nname: long\ndescription: How to say much.\n---\n" + "much " * 1_000
+    add_commit(at, {".agents/skills/long/SKILL.md": long}, "A long skill")
+    stage.script(calls(("use_skill", {"name": "long"})), reply("Ahoy."))
+    typed = "/skill\n/skill greet\n/skill greet\n/skill none\nHello\n/skill\n/skill long\n"
+    done = talk("chat", lines=typed)
+    before, _, after = done.out.partition("Ahoy.")
+    assert re.search(r"^greet +How to greet\.$", before, re.MULTILINE)
+    assert re.search(r"^greet \(loaded\) +How to greet\.$", after, re.MULTILINE)
+    assert re.search(r"^long \(loaded\) +How to say much\.$", after, re.MULTILINE), "read by the model itself"
+    assert "has the skill long already" in after
     assert "has the skill greet already" in done.out
     assert "there is no skill 'none'" in done.out
     assert str(stage.asked(0)).count("Say ahoy.") == 1
+
+
+def test_a_person_is_told_that_a_skill_is_cut(stage: Stage, talk: Talk, at: Path) -> None:
+    long = "---\nname: long\ndescription: How to say much.\n---\n" + "much " * 1_000
+    add_commit(at, {".agents/skills/long/SKILL.md": long}, "A long skill")
+    done = talk("chat", "--skill-bytes", "4096", lines="/skill long\n")
+    assert "the skill long is cut: 4,096 of its " in done.out
+    assert not stage.model.requests
 
 
 def test_there_is_one_view_whichever_thread_asks_first() -> None:

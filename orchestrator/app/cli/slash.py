@@ -201,7 +201,12 @@ async def _skill(chat: Chat, rest: str) -> None:
     program = await chat.program()
     skills = (await program.opened()).parts.skills if rest else await program.skills()
     if not rest:
-        rows = [(skill.name, short_line(skill.description)) for skill in skills.all]
+        talk = program.conversation
+        loaded = talk.loaded_skills if talk else {skill.name for skill in skills.chosen}
+        rows = [
+            (f"{skill.name} (loaded)" if skill.name in loaded else skill.name, short_line(skill.description))
+            for skill in skills.all
+        ]
         chat.view.rows(rows) if rows else chat.view.say(
             "there is no skill; docs/assistant.md says where skills are stored"
         )
@@ -210,8 +215,10 @@ async def _skill(chat: Chat, rest: str) -> None:
     if skill is None:
         raise ConfigurationError(f"there is no skill {rest[:60]!r}; there are: {skills.names}")
     conversation = await program.opened()
-    conversation.give_skill(skill)
+    notice = conversation.give_skill(skill)
     chat.view.say(f"the model gets the skill {skill.name} with your next message")
+    if notice:
+        chat.view.say(notice)
 
 
 async def _diff(chat: Chat, _rest: str) -> None:

@@ -254,7 +254,7 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
 
 
 def choose_web(context: BuildContext) -> WebAccess | None:
-    """Create the access to the web; None if no search engine is set.
+    """Create the access to the web; None if there is none.
 
     Raises:
         ConfigurationError: the engine's key is missing.
@@ -264,6 +264,8 @@ def choose_web(context: BuildContext) -> WebAccess | None:
         return None
     from orchestrator.engine.web.client import HttpWeb
 
+    if engine == "pages":
+        return HttpWeb()
     key: str | None = getattr(context.keys, engine)
     return HttpWeb(engine=engine, api_key=key)
 

@@ -241,17 +241,23 @@ class Conversation:
                 pass
         self.parts.emit(event)
 
-    def give_skill(self, skill: Skill) -> None:
-        """Give the model a skill with the next message.
+    @property
+    def loaded_skills(self) -> frozenset[str]:
+        """The names of the skills that the model has: chosen, given by the person, or read by itself."""
+        return frozenset(self._skills) | {skill.name for skill in self.parts.skills.chosen}
+
+    def give_skill(self, skill: Skill) -> str:
+        """Give the model a skill with the next message, and return a notice if it is cut, else an empty text.
 
         Raises:
             ConfigurationError: the model has the skill already.
         """
-        if skill.name in self._skills or skill in self.parts.skills.chosen:
+        if skill.name in self.loaded_skills:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
-        most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
+        most = self.parts.skills.limit(self.parts.profile.skill_bytes)
         words = self._skills[skill.name] = skill.words(most)
         self.tell(render("agent/skills_chosen", skills=[words]))
+        return skill.text(most)[1]
 
     @property
     def first_run(self) -> str:

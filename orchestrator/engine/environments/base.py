@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DirEntry:
-    """An entry of a folder. `name` is relative to the folder listed; `size` in bytes, None for folders."""
+    """An entry of a folder. `name` is relative to the folder listed; `size` in bytes, None for folders.
+
+    Attributes:
+        modified_ns: the time of the last change of the content, in nanoseconds since 1970; None if it is not known.
+        mode: kind and permissions, as `stat` reports them; None if they are not known.
+    """
 
     name: str
     is_dir: bool
     size: int | None
+    modified_ns: int | None = field(default=None, compare=False)
+    mode: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

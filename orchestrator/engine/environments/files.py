@@ -30,7 +30,14 @@ from orchestrator.core.confined import (
     require_regular,
     sorted_entries,
 )
-from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.core.errors import (
+    FileMissingError,
+    FilePermissionError,
+    FileTooLargeError,
+    FileUnreadableError,
+    PathRefusedError,
+    ToolError,
+)
 from orchestrator.core.files import is_full
 from orchestrator.core.repositories import is_git_name
 
@@ -169,7 +176,7 @@ def _os_errors(label: str, verb: str) -> Iterator[None]:
             case errno.ELOOP:
                 raise _link_refused(label) from None
             case errno.EACCES | errno.EPERM:
-                raise FileUnreadableError(f"{label} cannot be {verb}: no permission") from None
+                raise FilePermissionError(f"{label} cannot be {verb}: no permission") from None
             case errno.EROFS:
                 raise ToolError(f"{label} was not {verb}: the disk is read-only") from None
             case _:
@@ -316,7 +323,7 @@ class ConfinedTree:
             content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
         size = max(found.st_size, len(content))
         if size > max_bytes:
-            raise FileUnreadableError(
+            raise FileTooLargeError(
                 f"{label} is {size:,} bytes, over the limit of {max_bytes:,} for this: use grep, or read a part of it"
             )
         return content

@@ -269,7 +269,11 @@ class LocalEnvironment:
             names = (*above, entry.name)
             listed.append(
                 DirEntry(
-                    shown("/".join(names[len(base) :])), entry.is_dir, None if entry.is_dir else entry.size
+                    shown("/".join(names[len(base) :])),
+                    entry.is_dir,
+                    None if entry.is_dir else entry.size,
+                    entry.modified_ns,
+                    entry.mode,
                 )
             )
             if entry.is_dir and len(names) - len(base) < depth:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import MemoryStoreError, ModelError
+from orchestrator.core.errors import MemoryMissingError, MemoryStoreError, ModelError
 from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.engine.memory.items import (
     LIFETIMES,
@@ -338,7 +338,7 @@ class LongTermMemory:
         vectors = await self.embedder.embed([one.content for one in items] or ["nothing"])
         numbered = dict(zip((one.id for one in items), vectors, strict=False))
         if await asyncio.to_thread(self.store.index, index) is None:
-            raise MemoryStoreError(f"there is no index {index[:80]!r}")
+            raise MemoryMissingError(f"there is no index {index[:80]!r}")
         return await asyncio.to_thread(
             self.store.recompute_vectors, index, self.embedder.model, len(vectors[0]) // 2, numbered
         )

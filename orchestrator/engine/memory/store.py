@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from orchestrator.core.errors import MemoryStoreError
+from orchestrator.core.errors import MemoryFileError, MemoryMissingError, MemoryStoreError
 from orchestrator.engine.memory.items import (
     TEXT_MATCH,
     Author,
@@ -159,7 +159,7 @@ class MemoryStore:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
         if version not in {0, SCHEMA}:
-            raise MemoryStoreError(f"{self.path} was written by a newer version of this program")
+            raise MemoryFileError(f"{self.path} was written by a newer version of this program")
 
     def close(self) -> None:
         """Close the file."""
@@ -399,7 +399,7 @@ class MemoryStore:
     def _check_model(self, index: str, model: str, dimension: int) -> None:
         row = self._db.execute("SELECT model, dimension FROM indices WHERE name = ?", (index,)).fetchone()
         if row is None:
-            raise MemoryStoreError(f"there is no index {index[:80]!r}")
+            raise MemoryMissingError(f"there is no index {index[:80]!r}")
         if row != (model, dimension):
             raise MemoryStoreError(
                 f"the index {index} has vectors of {row[0]} ({row[1]} numbers), not of {model} ({dimension}):"
@@ -448,7 +448,7 @@ class MemoryStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise MemoryStoreError(f"the memory {self.path} cannot be used: {error}") from None
+            raise MemoryFileError(f"the memory {self.path} cannot be used: {error}") from None
 
 
 def plain(content: str) -> str:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fnmatch import fnmatch
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.core.errors import (
+    CommandRefusedError,
+    FileMissingError,
+    FileTooLargeError,
+    FileUnreadableError,
+    ToolError,
+)
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.models.base import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
@@ -70,7 +78,22 @@ _MOST_TOKENS = {**FROM_ONE, "maximum": 1_000_000}
 def file_suite() -> tuple[Tool, ...]:
     """Create the seven file tools."""
     listing = file_list(), file_search(), file_info()
-    return (file_read(), file_write(), file_append(), *listing, file_delta())
+    tools = (file_read(), file_write(), file_append(), *listing, file_delta())
+    return tuple(map(_with_code, tools))
+
+
+def _with_code(tool: Tool) -> Tool:
+    """Return the tool with the error's code behind the sentence about it."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        try:
+            return await tool.execute(arguments, context)
+        except CommandRefusedError:
+            raise
+        except ToolError as error:
+            return Failed(f"{error} [{error.code}]")
+
+    return replace(tool, execute=execute)
 
 
 def file_read() -> Tool:
@@ -185,6 +208,7 @@ def file_info() -> Tool:
             "kind": "file",
             "bytes": len(data),
             **await asyncio.to_thread(_content_facts, name, data),
+            **await _times_and_mode(context, name),
         }
         return Ok(json.dumps(facts, ensure_ascii=False))
 
@@ -199,8 +223,30 @@ async def _folder_info(context: ToolContext, path: str, name: str) -> ToolOutcom
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
     folders = sum(one.is_dir for one in entries)
-    facts = {"path": name, "kind": "folder", "folders": folders, "files": len(entries) - folders}
+    facts = {
+        "path": name,
+        "kind": "folder",
+        "folders": folders,
+        "files": len(entries) - folders,
+        **await _times_and_mode(context, name),
+    }
     return Ok(json.dumps(facts, ensure_ascii=False))
+
+
+async def _times_and_mode(context: ToolContext, name: str) -> dict[str, str]:
+    """Return the time of the last change and the permissions, if the environment tells them."""
+    above, _, last = name.rpartition("/")
+    if name == ".":
+        return {}
+    entries = await context.environment.list_directory(above or ".", depth=1)
+    found = next((one for one in entries if one.name == last), None)
+    if found is None or found.modified_ns is None or found.mode is None:
+        return {}
+    changed = datetime.fromtimestamp(found.modified_ns // 10**9, UTC)
+    return {
+        "modified": changed.isoformat().replace("+00:00", "Z"),
+        "permissions": stat.filemode(found.mode)[1:],
+    }
 
 
 def _content_facts(name: str, data: bytes) -> dict[str, Any]:
@@ -274,7 +320,7 @@ def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list
     operations = [_read_operation(number, one, count) for number, one in enumerate(requested, 1)]
     operations.sort(key=lambda one: (one.first, one.last))
     for one, other in pairwise(operations):
-        if other.first < one.last or (other.first == one.first and other.last == one.last):
+        if other.first < one.last:
             raise ToolError(
                 f"two operations are about line {other.first + 1}: put them into one. Nothing was changed"
             )
@@ -331,14 +377,24 @@ async def _back_up(context: ToolContext, path: str) -> str:
     if not await context.environment.file_exists(name):
         return ""
     data = await context.environment.read_file(name, max_bytes=MAX_BYTES)
-    await context.environment.write_file(f"{name}{BACKUP_SUFFIX}", data, mode_of=name)
-    return f" Its previous content is in {name}{BACKUP_SUFFIX}."
+    copy = await _unused_name(context, f"{name}{BACKUP_SUFFIX}")
+    await context.environment.write_file(copy, data, mode_of=name)
+    return f" Its previous content is in {copy}."
+
+
+async def _unused_name(context: ToolContext, name: str) -> str:
+    """Return the name, with the first number behind it that nothing has yet."""
+    above, _, last = name.rpartition("/")
+    taken = {one.name for one in await context.environment.list_directory(above or ".", depth=1)}
+    if last not in taken:
+        return name
+    return next(f"{name}.{number}" for number in count(2) if f"{last}.{number}" not in taken)
 
 
 def _check_size(path: str, content: str | bytes) -> None:
     size = len(content if isinstance(content, bytes) else content.encode(errors="replace"))
     if size > MAX_BYTES:
-        raise ToolError(
+        raise FileTooLargeError(
             f"{path} would have {size:,} bytes, and {MAX_BYTES:,} are allowed. Nothing was changed"
         )
 

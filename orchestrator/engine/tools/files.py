@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.core.errors import FileMissingError, FileTooLargeError, FileUnreadableError, ToolError
 from orchestrator.core.messages import Image
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.file_syntax import newly_unreadable
@@ -130,7 +130,7 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
         near = await did_you_mean(context, context.environment.relative(path))
         raise FileMissingError(f"{error}.{near}") from None
     if whole and len(data) > bounds.whole_max_bytes:
-        raise FileUnreadableError(
+        raise FileTooLargeError(
             f"{path} is {len(data):,} bytes, too large to be read whole (the limit is {bounds.whole_max_bytes:,}): "
             "use grep, or read a part of it with offset and limit"
         )

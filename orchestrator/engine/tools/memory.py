@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.core.errors import MemoryStoreError, ModelError
+from orchestrator.core.errors import MemoryMissingError, MemoryStoreError, ModelError
 from orchestrator.engine.memory.embedding import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.memory.items import (
     Author,
@@ -233,7 +233,9 @@ def _executor(
             return Failed("This index holds the memories, which have tools of their own.")
         try:
             return _answer(await action(memory, arguments))
-        except (MemoryStoreError, ModelError) as error:
+        except MemoryStoreError as error:
+            return Failed(f"Not done: {error}. [{error.code}]")
+        except ModelError as error:
             return Failed(f"Not done: {error}.")
 
     return execute
@@ -360,7 +362,7 @@ async def _index(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
     name = arguments["index_name"]
     index = await asyncio.to_thread(memory.store.index, name)
     if index is None:
-        raise MemoryStoreError(f"there is no index {name[:80]!r}: see vector_db_list_indices")
+        raise MemoryMissingError(f"there is no index {name[:80]!r}: see vector_db_list_indices")
     return index
 
 
@@ -377,7 +379,7 @@ async def _item(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Memory:
     number = int(arguments["vector_id"])
     known = await asyncio.to_thread(memory.store.get, number)
     if known is None or known.index != arguments["index_name"]:
-        raise MemoryStoreError(f"there is no vector {number} in {arguments['index_name'][:80]!r}")
+        raise MemoryMissingError(f"there is no vector {number} in {arguments['index_name'][:80]!r}")
     return known
 
 
