@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.commands import EnvPolicy
     from orchestrator.engine.environments.local import LocalEnvironment
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
@@ -55,6 +57,8 @@ _MODULES = {
     "explorer_profile": "app.wiring.library",
     "SessionEvent": "engine.session.event_bus",
     "EventKind": "engine.session.event_bus",
+    "EnvPolicy": "engine.environments.commands",
+    "ExecutionEnvironment": "engine.environments.base",
     "LocalEnvironment": "engine.environments.local",
     "LoggingEnvironment": "engine.environments.wrappers",
     "ReadOnlyEnvironment": "engine.environments.wrappers",
@@ -73,7 +77,9 @@ __all__ = [
     "CompactionPolicy",
     "ConfigurationError",
     "Ends",
+    "EnvPolicy",
     "EventKind",
+    "ExecutionEnvironment",
     "Failed",
     "Host",
     "HttpWeb",

@@ -198,6 +198,15 @@ def test_a_command_answers_everything_that_is_typed(stage: Stage, talk: Talk, at
     assert (at / "talk.md").read_text() == "## You\n\nHello\n\n## Pullwright\n\nHi.\n"
 
 
+def test_with_submit_only_a_call_of_it_is_the_answer(stage: Stage, talk: Talk) -> None:
+    """The command line of the one-step agent: words alone are no end, and one call is made a step."""
+    two = calls(("read_file", {"file_path": "calc.py"}), ("submit", {"answer": "too early"}))
+    stage.script(reply("I think it subtracts."), two, calls(("submit", {"answer": "It subtracts."})))
+    done = talk("ask", "--profile", "minimal", "--submit", "What does add do?")
+    assert (done.code, done.out) == (DONE, "It subtracts.\n")
+    assert len(stage.model.requests) == 3
+
+
 def test_each_word_that_leaves_does(stage: Stage, talk: Talk) -> None:
     for word in ("exit", "quit", " /exit ", "/quit"):
         assert talk("chat", lines=f"{word}\nHello\n").code == DONE

@@ -276,6 +276,7 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     _add_text(parser, "text", "TEXT", "what to ask, or - to read it from standard input")
     _add_subject(parser.add_argument_group("what to ask about"))
     how = parser.add_argument_group("how to ask")
+    _add_switch(how, "--submit", "let the model go on until it calls submit(answer)")
     _add_json(how, "print one JSON result on standard output")
     _add_plain(how)
     _add_debug(how)
@@ -510,9 +511,34 @@ def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
     _add_settings(parser, _SETTINGS_OF["verify-pr"])
 
 
+_IMPORT = "add the settings of a ralph.config.json to your own file, except those that it has already"
+
+
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    text = "add the settings of a ralph.config.json to your own file, except those that it has already"
-    _add_text(parser, "--import", "FILE", text, dest="import_file")
+    parser.set_defaults(import_file=None, json=False)
+    add_action = _actions_of(parser, required=False)
+    for name, text in (
+        ("show", "print each option with its value and where it comes from (the default action)"),
+        ("init", "write your own config.toml, with every option and its default in a comment"),
+        ("set", "set an option in your own config.toml"),
+        ("unset", "remove an option from it"),
+        ("edit", "open it in your editor (VISUAL or EDITOR)"),
+        ("import", _IMPORT),
+    ):
+        action = add_action(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        if name in {"set", "unset"}:
+            _add_text(action, "key", "KEY", "the option, such as model")
+        if name == "set":
+            action.add_argument(
+                "value", nargs="+", type=_text, metavar="VALUE", help="its value; several for a list"
+            )
+        if name == "import":
+            _add_text(
+                action, "import_file", "FILE", "the file, such as ralph.config.json, or a folder with one"
+            )
+        if name in {"show", "import"}:
+            _add_json(action, "print one JSON object", default=argparse.SUPPRESS)
+    _add_text(parser, "--import", "FILE", _IMPORT, dest="import_file")
     _add_json(parser, "print one JSON object")
 
 
@@ -564,7 +590,7 @@ COMMANDS = {
         "add, show, change, export or import what is remembered for later sessions", _add_memory
     ),
     "doctor": CommandEntry("test what a run needs, and say how to fix what is missing", _add_doctor),
-    "config": CommandEntry("print the effective configuration and where it comes from", _add_config),
+    "config": CommandEntry("print the effective configuration, or write your own config.toml", _add_config),
     "help": CommandEntry("print this page, the help of a command, or the manual page", _add_help),
     "completion": CommandEntry(
         "print a script for the completion of commands and flags in a shell", _add_completion, "help"

@@ -1,20 +1,23 @@
-"""`pullwright config`: prints the effective values, their origins, and which keys are set. Or it imports settings.
+"""`pullwright config`: prints the effective values and their origins, and writes the user's own file.
 
-They come from `ralph.config.json`, the configuration of the assistant specification (its section 3), and are added
-to the user's own file under the option names used here. Nothing in that file is changed or lost, and no key is
-written, because keys belong in the environment.
+Settings are imported from `ralph.config.json`, the configuration of the assistant specification (its section 3). No
+key is written, because keys belong in the environment.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import (
     MOST_FILE_BYTES,
@@ -23,54 +26,45 @@ from orchestrator.app.config.settings import (
     as_toml,
     check_value,
     load_settings,
-    nearest_to,
-    read_json_file,
     read_toml,
+    typed,
+    unknown_key,
     user_file,
+    users_skills,
 )
-from orchestrator.app.options import KEYS, OPTIONS
+from orchestrator.app.options import KEYS, OPTIONS, Reach, flag_of, kind
 from orchestrator.app.terminal import known_secrets, print_json
-from orchestrator.app.words import clean
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.session_parts import open_memory
+from orchestrator.app.words import clean, counted
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.checks import is_whole
+from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_own, replace_file
 from orchestrator.core.redaction import masked
-from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.app.config.settings import Loaded
 
 
-_KEYS = {"anthropic_api_key": "ANTHROPIC_API_KEY", "openai_api_key": "OPENAI_API_KEY"}
-_RENAMED_KEYS = {
-    "embedding_api_url": "embedding_api_url",
-    "embedding_model": "embedding_model",
-    "system_prompt": "system_prompt",
-    "context_window": "context_window",
-    "max_tokens": "max_output_tokens",
-    "max_subagents": "max_subagents",
-    "subagent_timeout": "subagent_timeout_seconds",
-}
-"""Keys that only have another name here."""
-_MODEL, _URL, _OTHER_URL, _SERVERS = "model", "api_url", "openai_api_url", "mcpServers"
-_KNOWN = (_URL, _MODEL, *_KEYS, _OTHER_URL, *_RENAMED_KEYS, _SERVERS)
-_AUTOMATIC = -1
-_ENDINGS = ("/chat/completions", "/messages", "/responses", "/embeddings")
 _SHOWN_CHARS = 60
+_WIDTH = 100
 
 
 def config(options: argparse.Namespace) -> int:
-    """Print the configuration that a run in this folder would use.
+    """Run the requested action; without one, print the configuration that a run in this folder would use.
 
     Raises:
-        ConfigurationError: see `orchestrator.app.config.settings.load_settings`.
+        ConfigurationError: see `orchestrator.app.config.settings.load_settings`; or the user's file cannot be used.
     """
-    if options.import_file is not None:
-        return _import(Path(options.import_file), as_json=options.json)
+    action = options.action or ("import" if options.import_file is not None else "show")
+    return _ACTIONS[action](options)
+
+
+def _show(options: argparse.Namespace) -> int:
     loaded = load_settings({}, os.environ, Path.cwd())
     home = Home.of(os.environ)
     if options.json:
@@ -80,21 +74,120 @@ def config(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _import(path: Path, *, as_json: bool) -> int:
-    """Import another program's configuration, and print what was added."""
-    found = read_foreign(path)
+def _init(_options: argparse.Namespace) -> int:
+    path = user_file(os.environ)
+    if path.exists():
+        raise ConfigurationError(f"{path} exists already: 'pullwright config edit' opens it")
+    _replace(path, template())
+    print(
+        clean(
+            f"Written: {path}. Each option is there with its default; remove the # before those that you set."
+        )
+    )
+    return DONE
+
+
+def template() -> str:
+    """Return the text of a new `config.toml`, with every option that a file may set in a comment."""
+    lines = ["# Your own options of Pullwright, for all repositories. Keys belong in the environment.", ""]
+    for key, one in OPTIONS.items():
+        if one.reach is Reach.TYPED:
+            continue
+        if one.begins:
+            lines += [f"# -- {one.begins} --", ""]
+        told = one.description if one.default is not None else f"{one.description} Allowed: {one.allowed}."
+        lines += textwrap.wrap(told, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"#{key} = {as_toml(one.default)}" if one.default is not None else f"#{key} =")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _own_file() -> Path:
+    """Return the person's own file. A link to it stays one."""
+    return Path(os.path.realpath(user_file(os.environ)))
+
+
+def _set(options: argparse.Namespace) -> int:
+    key = options.key.replace("-", "_")
+    path = _own_file()
+    if key not in OPTIONS:
+        raise ConfigurationError(unknown_key(key, path))
+    if OPTIONS[key].reach is Reach.TYPED:
+        raise ConfigurationError(f"{key} has no effect in a file: type {flag_of(key)}")
+    value = options.value if kind(key) is tuple else typed(key, " ".join(options.value))
+    if any(map(known_secrets(os.environ).holds_secret, options.value)):
+        raise ConfigurationError(
+            f"{key} holds what looks like a key or password: keys belong in the environment"
+        )
+    check_value(key, value, Origin(SourceKind.USER_FILE, str(path)))
+    _change(path, {key: value})
+    print(clean(f"{key} = {as_toml(value)} in {path}"))
+    return DONE
+
+
+def _unset(options: argparse.Namespace) -> int:
+    key, path = options.key.replace("-", "_"), _own_file()
+    if key not in (read_toml(path) or {}):
+        raise ConfigurationError(f"{path} does not set {key[:_SHOWN_CHARS]!r}")
+    _change(path, {key: None})
+    print(clean(f"{key} is not set in {path} any more"))
+    return DONE
+
+
+def _edit(_options: argparse.Namespace) -> int:
+    """Open the user's file in their editor, and say whether it can be used afterwards."""
+    path = _own_file()
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    if not path.exists():
+        _replace(path, template())
+    try:
+        status = subprocess.run([*editor, str(path)], check=False).returncode  # noqa: S603  the person's own editor
+    except OSError as error:
+        raise ConfigurationError(
+            f"{editor[0]} cannot be started: {error.strerror or error}; set EDITOR, or open {path}"
+        ) from None
+    if status:
+        raise ConfigurationError(f"{editor[0]} ended with status {status}; {path} is as it left it")
+    load_settings({}, os.environ, Path.cwd())
+    print(clean(f"{path} can be used"))
+    return DONE
+
+
+def _import(options: argparse.Namespace) -> int:
+    """Import another program's configuration, memories and documents, and print what was added."""
+    path, folder = Path(options.import_file).expanduser(), None
+    if path.is_dir():
+        folder = read_foreign_folder(path)
+    config = path if folder is None else folder.config
+    found = Imported({}, ()) if config is None else read_foreign(config)
     done = add_to_users_file(found.values, os.environ)
+    stored = event_loop.run(_stored(folder.items)) if folder is not None and folder.items else 0
     kept = [f"{key} stays as it is in {done.path}" for key in done.kept]
-    notes = [*kept, *found.notes]
-    if as_json:
-        fields = {"file": str(done.path), "added": dict(done.added), "notes": notes}
+    notes = [*kept, *found.notes, *(folder.notes if folder else ())]
+    if folder and stored < len(folder.items):
+        notes.append(f"{len(folder.items) - stored} memories or documents are known already or expired")
+    if options.json:
+        fields = {"file": str(done.path), "added": dict(done.added), "memories": stored, "notes": notes}
         print_json(fields, indent=2)
         return DONE
     lines = [f"{key} = {as_toml(value)}" for key, value in done.added.items()]
     head = f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}."
-    sys.stdout.write(f"{clean(chr(10).join([head, *lines]))}\n")
+    more = (
+        [f"Remembered: {counted(stored, 'memory or document', 'memories or documents')}."] if folder else []
+    )
+    sys.stdout.write(f"{clean(chr(10).join([head, *lines, *more]))}\n")
     sys.stderr.write("".join(f"! {clean(note)}\n" for note in notes))
     return DONE
+
+
+async def _stored(items: Sequence[str]) -> int:
+    """Store memories and documents about no repository; return how many are new."""
+    context = BuildContext.of({}, os.environ, Path.cwd())
+    opened = open_memory(context)
+    try:
+        return await opened.import_items(items)
+    finally:
+        await opened.aclose()
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:
@@ -117,7 +210,27 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> dict[str
         for key in KEYS
     }
     keys = key_states(environ)
-    return {"settings": settings, "notices": loaded.notices, "keys": keys, "home": str(home.root)}
+    places = {name: str(path) for name, path in _places(home, environ)}
+    return {
+        "settings": settings,
+        "notices": loaded.notices,
+        "keys": keys,
+        "home": str(home.root),
+        "places": places,
+    }
+
+
+def _places(home: Home, environ: Mapping[str, str]) -> list[tuple[str, Path]]:
+    """Return the name and the path of each place where the program keeps something."""
+    return [
+        ("your own options", user_file(environ)),
+        ("your own skills", users_skills()),
+        ("state", home.root),
+        ("runs, with their logs", home.runs),
+        ("local pull requests", home.forge),
+        ("memories", home.memories),
+        ("cache", home.cache),
+    ]
 
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
@@ -134,7 +247,12 @@ def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     width = max(map(len, states))
     lines += ["", "Keys, from the environment only:"]
     lines += [f"  {variable:{width}}  {state}" for variable, state in states.items()]
-    lines += ["", f"State (runs, local pull requests, cache): {home.root}"]
+    places = _places(home, environ)
+    width = max(len(name) for name, _ in places)
+    lines += ["", "Places:"]
+    lines += [
+        f"  {name:{width}}  {path}{'' if path.exists() else ' (not there yet)'}" for name, path in places
+    ]
     return clean("\n".join(lines))
 
 
@@ -149,94 +267,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The settings read from a foreign file.
-
-    Attributes:
-        values: values by option key.
-        notes: what the person has to do or to know, one line each.
-    """
-
-    values: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
-def read_foreign(path: Path) -> Imported:
-    """Read a `ralph.config.json` file.
-
-    Raises:
-        ConfigurationError: the file cannot be read, is not a JSON object, or has a value that an option does
-            not allow.
-    """
-    given = read_json_file(path)
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{path} must hold one JSON object with the settings")
-    notes = [_key_note(key, given) for key in _KEYS if given.get(key)]
-    if servers := given.get(_SERVERS):
-        count = len(servers) if isinstance(servers, dict | list) else 1
-        notes.append(
-            f"{_SERVERS}: {count} not imported; name the file when you run, with --mcp-config {path}, "
-            f"or for all runs in your own file: mcp_config = {as_toml(str(path.absolute()))}"
-        )
-    notes += [
-        f"{key[:_SHOWN_CHARS]!r} is not known and was left out; the nearest key is {nearest_to(key, _KNOWN)!r}"
-        for key in given
-        if key not in _KNOWN
-    ]
-    values: dict[str, Any] = _model(given)
-    for key, ours in _RENAMED_KEYS.items():
-        value = given.get(key)
-        if value in (None, "") or (key == "max_tokens" and value == _AUTOMATIC):
-            continue
-        values[ours] = float(value) if key == "subagent_timeout" and is_whole(value) else value
-    redactor = known_secrets(os.environ)
-    for ours, value in list(values.items()):
-        if isinstance(value, str) and redactor.holds_secret(value):
-            notes.append(f"{ours} holds what looks like a key or password and was left out")
-            del values[ours]
-        else:
-            check_value(ours, value, Origin(SourceKind.USER_FILE, str(path)))
-    return Imported(values, tuple(notes))
-
-
-def _key_note(key: str, given: Mapping[str, Any]) -> str:
-    url = given.get(_OTHER_URL) or given.get(_URL) or ""
-    is_own_server = key == "openai_api_key" and isinstance(url, str) and url and not is_official(url)
-    variable = "PULLWRIGHT_API_KEY" if is_own_server else _KEYS[key]
-    return f"{key} was not copied: keys do not belong in files; set the environment variable {variable}"
-
-
-def _model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model and its address, without the address if it is a vendor's own.
-
-    A vendor's own address only selects the provider.
-    """
-    name, url = given.get(_MODEL) or "", given.get(_URL) or ""
-    if given.get(_OTHER_URL) and (not url or _provider(url) is Provider.OPENAI):
-        url = given[_OTHER_URL]
-    values: dict[str, Any] = {}
-    if url and not (isinstance(url, str) and is_official(url)):
-        values[_URL] = _base(url)
-    if name and isinstance(name, str) and _URL not in values:
-        values[_MODEL] = f"{_provider(url) if url else Provider.OPENAI}:{name}"
-    elif name:
-        values[_MODEL] = name
-    return values
-
-
-def _provider(url: object) -> Provider | None:
-    return detect_provider(url) if isinstance(url, str) else None
-
-
-def _base(url: object) -> object:
-    """Return the address without the path of a single API request."""
-    if isinstance(url, str):
-        for ending in _ENDINGS:
-            url = url.removesuffix(ending)
-    return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,20 +291,57 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
     added = {key: value for key, value in values.items() if key not in present}
     kept = tuple(key for key, value in values.items() if key in present and present[key] != value)
     if added:
-        try:
-            _write(path, added, {**present, **added})
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
+        _change(path, added)
     return Added(path, added, kept)
 
 
-def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Write the new options above the present content, because its end may be inside a table."""
-    old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else ""
-    text = "".join(f"{key} = {as_toml(value)}\n" for key, value in added.items()) + old
+def _change(path: Path, values: Mapping[str, Any]) -> None:
+    """Set options in a file, or remove those whose value is None. Everything else in it stays as it is.
+
+    Raises:
+        ConfigurationError: the file cannot be read or written, or not be changed without losing something.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    present = read_toml(path) or {}
+    wanted = {key: value for key, value in {**present, **values}.items() if value is not None}
+    try:
+        old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else ""
+        document = tomlkit.parse("\n".join(_uncommented(line, values) for line in old.split("\n")))
+        for key, value in values.items():
+            if value is None:
+                document.pop(key, None)
+            else:
+                document[key] = value
+        text = tomlkit.dumps(document)
+    except TOMLKitError as error:
+        raise ConfigurationError(f"{path} cannot be changed: {error}") from None
     if tomllib.loads(text) != wanted:
-        raise ConfigurationError(
-            f"nothing can be added to {path} without changing its content: add it by hand"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, text.encode())
+        raise ConfigurationError(f"{path} cannot be changed without changing its content: edit it by hand")
+    _replace(path, text)
+
+
+def _uncommented(line: str, values: Mapping[str, Any]) -> str:
+    """Return a line of `template` with the option set, if it is that of one of the values; else the line."""
+    key = line.removeprefix("#").partition(" =")[0]
+    is_for_it = line.startswith(f"#{key} =") and values.get(key) is not None
+    return f"{key} = {as_toml(values[key])}" if is_for_it else line
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+_ACTIONS = {
+    "show": _show,
+    "init": _init,
+    "set": _set,
+    "unset": _unset,
+    "edit": _edit,
+    "import": _import,
+}

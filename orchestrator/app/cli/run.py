@@ -337,6 +337,7 @@ def ask(options: argparse.Namespace) -> int:
             program = build_chat(
                 "ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
             )
+            program.submits = options.submit
             if options.resume:
                 program.begun = begun_in(program.context.home, options.resume)
         except PullwrightError as error:

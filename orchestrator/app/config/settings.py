@@ -311,7 +311,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
     for key, value in flags.items():
         if key not in _NAMES:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
-        source[key] = _typed(key, value), Origin(SourceKind.FLAG, flag_of(key))
+        source[key] = typed(key, value), Origin(SourceKind.FLAG, flag_of(key))
     return source
 
 
@@ -333,7 +333,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
                 f"the environment variable {variable} names no option; the nearest is {near}"
             )
         if environ[variable]:
-            source[key] = _typed(key, environ[variable]), Origin(SourceKind.ENVIRONMENT, variable)
+            source[key] = typed(key, environ[variable]), Origin(SourceKind.ENVIRONMENT, variable)
     return source
 
 
@@ -471,7 +471,7 @@ def nearest_to(name: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
 
 
-def _typed(key: str, value: Any) -> Any:
+def typed(key: str, value: Any) -> Any:
     """Convert text from a flag or the environment to the option's type.
 
     Text that cannot be converted stays text, and validation refuses it.

@@ -66,6 +66,7 @@ from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.skills import Skills
+from orchestrator.engine.tools.control import submit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -109,6 +110,7 @@ class ChatProgram:
         task: the cycle whose task the person continues; None in a conversation about a folder.
         draft: the pull request last shown to the person.
         last_end: the end of the last reply; None before the first.
+        submits: whether only a call of `submit` ends a reply.
         other_memory: a repository's memory that the person may allow for this folder; None if there is none.
     """
 
@@ -134,6 +136,7 @@ class ChatProgram:
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
+    submits: bool = False
     other_memory: FolderMemory | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
@@ -350,7 +353,7 @@ class ChatProgram:
             run,
             self.label,
             self.chosen.model.name,
-            chat_contract(settings).name,
+            chat_contract(settings, submits=self.submits).name,
             self.rules,
             chat_profile_name(settings, self.chosen),
             door=self.door,
@@ -393,7 +396,7 @@ class ChatProgram:
             price=self.chosen.price,
             profile=with_checkpoints(with_skills(self._profile(foreign), skills), checkpoints),
             skills=skills,
-            contract=chat_contract(settings),
+            contract=chat_contract(settings, submits=self.submits),
             environment=environment,
             config=chat_config(settings, self.chosen, caps),
             guards=self.guards,
@@ -446,6 +449,8 @@ class ChatProgram:
         name = chat_profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
         custom = (*tools_of_memory(self.memory, name, attended=self.ask is not None), *foreign)
+        if self.submits:
+            custom = (*custom, submit())
         return known_of(make_profile(name, web=online, custom=custom), self.chosen)
 
 

@@ -153,13 +153,18 @@ def _family_or(ref: ModelRef, other: str) -> str:
     return family_of(ref.name) or _FAMILY_OF_PROVIDER.get(ref.provider, other)
 
 
-def chat_contract(settings: Settings) -> Native:
+def chat_contract(settings: Settings, *, submits: bool = False) -> Native:
     """Create the contract of a conversation: one call per step if the settings say so, else native calls.
 
     JSON plans and whole files are for tasks, because a conversation needs text.
+
+    Args:
+        submits: whether only a call of `submit` ends a reply; then it is one call per step.
     """
     from orchestrator.engine.contracts.native import Native, SingleStep
 
+    if submits:
+        return SingleStep(ends_by="submit")
     return SingleStep() if settings.contract == "single-step" else Native()
 
 

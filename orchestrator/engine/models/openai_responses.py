@@ -9,7 +9,8 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import takewhile
+from functools import partial
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import (
@@ -361,13 +362,6 @@ def _input_part(part: Text | Image) -> dict[str, Any]:
     return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
 
 
-def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
-    # Never a plain string, which llama.cpp treats as a user's message.
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    item: dict[str, Any] = {"type": MESSAGE, "role": "assistant", "status": "completed", "content": content}
-    return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
-
-
 SUFFIX = "/responses"
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
@@ -423,6 +417,7 @@ class ResponsesWire:
         extras: the optional parts that the server has not refused.
         refused: other fields that the server has refused.
         encoded: cache of the messages' JSON.
+        numbers: of the assistant's texts that have no id of their own.
 
     A request's provider options for `openai` are added to the body. If a field is an object on both sides
     (`reasoning`, `text`), the two are merged; lists (`tools`, `include`) are appended.
@@ -434,6 +429,7 @@ class ResponsesWire:
     extras: frozenset[Extra] = _ALL
     refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
+    numbers: Iterator[int] = field(default_factory=partial(count, 1), compare=False, repr=False)
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ResponsesWire:
@@ -526,9 +522,23 @@ class ResponsesWire:
             elif isinstance(part, Text) and part.text:
                 place = next((place for place in places if place.get("type") == MESSAGE), {})
                 places = [other for other in places if other is not place]
-                yield _said(part.text, place)
+                yield self._said(part.text, place)
             elif isinstance(part, ToolCall):
                 yield self._call(part, places)
+
+    def _said(self, text: str, place: Mapping[str, Any]) -> dict[str, Any]:
+        # Never a plain string, which llama.cpp treats as a user's message.
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        item: dict[str, Any] = {
+            "type": MESSAGE,
+            "role": "assistant",
+            "status": "completed",
+            "content": content,
+        }
+        if Extra.STORE in self.extras:
+            # The vendor's type requires an id, and some gateways, too. Nothing is looked up by it: nothing is stored.
+            item["id"] = f"msg_{next(self.numbers):032}"
+        return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
 
     def _call(self, call: ToolCall, places: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         item = {

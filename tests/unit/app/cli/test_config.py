@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.cli import main
-from orchestrator.app.cli.config import Imported, add_to_users_file, read_foreign
+from orchestrator.app.cli.arguments import DONE, USAGE
+from orchestrator.app.cli.config import add_to_users_file, template
+from orchestrator.app.config.foreign import Imported, read_foreign
 from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.config.settings import Settings, as_toml, load_settings
+from orchestrator.app.options import OPTIONS, Reach
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
 
@@ -25,6 +30,108 @@ def imported(folder: Path, text: str | dict[str, Any]) -> Imported:
     path = folder / "ralph.config.json"
     path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
     return read_foreign(path)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The person's own file, which does not exist yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(tmp_path / "own" / "config.toml"))
+    monkeypatch.setenv("PULLWRIGHT_HOME", str(tmp_path / "home"))
+    return tmp_path / "own" / "config.toml"
+
+
+def test_a_new_file_has_every_option_and_changes_nothing(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "init"]) == DONE
+    assert tomllib.loads(own.read_text()) == {}
+    named = [
+        line[1:].partition(" =")[0]
+        for line in own.read_text().splitlines()
+        if line.startswith("#") and line[1:2] != " "
+    ]
+    assert named == [key for key, one in OPTIONS.items() if one.reach is not Reach.TYPED]
+    defaults = "\n".join(
+        line[1:]
+        for line in own.read_text().splitlines()
+        if line[:1] == "#" and line[1:2] != " " and line[-1] != "="
+    )
+    assert load_settings({}, {"PULLWRIGHT_CONFIG": str(own)}, own.parent).settings == Settings()
+    own.write_text(defaults)
+    assert load_settings({}, {"PULLWRIGHT_CONFIG": str(own)}, own.parent).settings == Settings()
+    capsys.readouterr()
+    assert main(["config", "init"]) == USAGE
+    assert "exists already: 'pullwright config edit' opens it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "begins", ["", "template", "# mine\nmodel = 'old' # why\n\n[mcp.files]\ncommand = 'x'\n"]
+)
+def test_an_option_is_set_and_removed_and_all_else_stays(
+    own: Path, begins: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.parent.mkdir()
+    own.write_text(template() if begins == "template" else begins)
+    before = own.read_text()
+    assert main(["config", "set", "model", "openai:gpt-5.2"]) == DONE
+    assert main(["config", "set", "max-usd", "2.5"]) == DONE
+    assert main(["config", "set", "protect_path", "docs/", "*.lock"]) == DONE
+    wanted = {"model": "openai:gpt-5.2", "max_usd": 2.5, "protect_path": ["docs/", "*.lock"]}
+    assert tomllib.loads(own.read_text()).items() >= wanted.items()
+    if begins == "template":
+        assert len(own.read_text().splitlines()) == len(before.splitlines()), "each in its place"
+    assert ("# why" in own.read_text()) is ("# why" in before)
+    for key in ("model", "max-usd", "protect_path"):
+        assert main(["config", "unset", key]) == DONE
+    assert tomllib.loads(own.read_text()).keys() == tomllib.loads(before).keys() - wanted.keys()
+    capsys.readouterr()
+    assert main(["config", "unset", "model"]) == USAGE
+    assert "does not set 'model'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("modell", "x"), "the unknown key 'modell'; the nearest known one is 'model'"),
+        (("max_usd", "much"), "must be a number above 0"),
+        (("github_token", "x"), "keys do not belong in files; set the environment variable GITHUB_TOKEN"),
+        (("model", f"sk-proj-{'aB3' * 14}"), "keys belong in the environment"),
+    ],
+)
+def test_what_is_refused_writes_nothing(
+    own: Path, argv: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "set", *argv]) == USAGE
+    assert told in capsys.readouterr().err
+    assert not own.exists()
+
+
+def test_the_editor_of_the_person_opens_the_file(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VISUAL", "sh -c 'echo max_usd = 1 >> \"$0\"'")
+    assert main(["config", "edit"]) == DONE
+    assert tomllib.loads(own.read_text()) == {"max_usd": 1}
+    assert main(["config", "edit"]) == USAGE, "now the key is there twice"
+    assert "is not valid TOML" in capsys.readouterr().err
+    monkeypatch.setenv("VISUAL", "no-such-editor")
+    assert main(["config", "edit"]) == USAGE
+    assert "cannot be started" in capsys.readouterr().err
+
+
+def test_every_place_is_named_before_it_exists(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PULLWRIGHT_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
+    own = own.parent / "pullwright" / "config.toml"
+    assert main(["config"]) == DONE
+    shown = capsys.readouterr().out
+    assert f"{own} (not there yet)" in shown
+    assert str(own.parents[2] / "home" / "runs") in shown
+    assert main(["config", "show", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["places"]["your own options"] == str(own)
 
 
 SECTION_3_1: dict[str, Any] = {
@@ -174,7 +281,8 @@ def test_nothing_in_the_users_file_is_changed_or_lost(tmp_path: Path) -> None:
     values = {"model": "openai:other", "context_window": 9, "label": "bug"}
     done = add_to_users_file(values, {"PULLWRIGHT_CONFIG": str(link)})
     assert (done.path, done.added, done.kept) == (real, {"context_window": 9}, ("model",))
-    assert real.read_text() == f"context_window = 9\n{old}"
+    top, table_of_it = old.split("\n[", 1)
+    assert real.read_text() == f"{top}context_window = 9\n\n[{table_of_it}"
     assert real.stat().st_mode & 0o777 == 0o640
     assert link.is_symlink()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["config.toml", "real.toml"]
@@ -213,3 +321,60 @@ def test_a_person_sees_what_was_done(
     assert (again["file"], again["added"], len(again["notes"])) == (str(users), {}, 1)
     assert "made-up" not in users.read_text()
     assert main(["config", "--import", str(tmp_path / "none")]) == 2
+
+
+def test_a_folder_of_another_assistant_is_taken_over(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings, memories and documents; what is not taken is named, and a second time nothing is added."""
+    monkeypatch.setenv("PULLWRIGHT_EMBEDDING_MODEL", "letters")
+    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(own))
+    own.parent.mkdir()
+    own.touch()
+    there, now = own.parent / "ralph", int(time.time())
+    texts = {
+        "config.json": {"model": "gpt-5.2", "mcpServers": {"a": {}}},
+        "metadata/long_term_memory/chunk_1.json": {
+            "chunk_id": 1, "content": "Never use mocks", "index_name": "long_term_memory", "type": "correction",
+            "source": "conversation", "importance": "critical", "timestamp": now - 200 * 86_400,
+        },
+        "metadata/long_term_memory/chunk_2.json": {
+            "chunk_id": 2, "content": "Old news", "type": "fact", "importance": "low", "timestamp": now - 200 * 86_400,
+        },
+        "documents/long_term_memory/doc_1.json": {
+            "id": 1, "content": "Never use mocks", "type": "correction", "source": "x", "timestamp": now,
+        },
+        "documents/manual/doc_0.json": {
+            "id": 0, "content": "The manual says so.", "type": "pdf", "source": "manual.pdf", "timestamp": now,
+            "metadata": {"page": 3},
+        },
+        "documents/conversations/doc_0.json": {"id": 0, "content": "hello", "timestamp": now},
+    }  # fmt: skip
+    for name, value in texts.items():
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(json.dumps(value))
+    (there / "documents/manual/doc_1.json").write_text("{")
+    (there / "documents/manual/doc_2.json").write_text("[" * 100_000)
+    os.mkfifo(there / "documents/manual/doc_3.json")
+    (there / "manual.idx").touch()
+    assert main(["config", "import", str(there)]) == DONE
+    said = capsys.readouterr()
+    assert 'model = "openai:gpt-5.2"' in said.out
+    assert "Remembered: 2 memories or documents." in said.out
+    for note in (
+        "mcpServers: 1 not imported",
+        "doc_1.json is not in the form",
+        "doc_2.json is not in the form",
+        "conversations: not imported",
+        "*.idx: not imported",
+        "1 memories or documents are known already or expired",
+    ):
+        assert note in said.err
+    assert main(["memory", "search", "mocks", "--json"]) == DONE
+    (memory,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (memory["type"], memory["importance"], memory["expires_at"]) == ("correction", "critical", None)
+    assert main(["memory", "list", "manual", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["metadata"] == {"page": 3}
+    assert main(["config", "import", str(there), "--json"]) == DONE
+    again = json.loads(capsys.readouterr().out)
+    assert (again["added"], again["memories"]) == ({}, 0)

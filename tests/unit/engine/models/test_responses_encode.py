@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from orchestrator.core.messages import (
 )
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_responses import Extra, ResponsesWire
+from orchestrator.engine.models.wire import EncodedMessages
 from tests.doubles import responses_stream as vendor
 from tests.tables import table
 
@@ -36,7 +39,8 @@ PICTURE_ITEM = {"type": "input_image", "detail": "auto", "image_url": "data:imag
 
 
 def sent(request: Request, wire: ResponsesWire = WIRE) -> dict[str, Any]:
-    return wire.encode(request, stream=False).body
+    fresh = replace(wire, numbers=count(1), encoded=EncodedMessages())
+    return fresh.encode(request, stream=False).body
 
 
 def items(*messages: Message, wire: ResponsesWire = WIRE) -> list[dict[str, Any]]:
@@ -85,6 +89,7 @@ def test_the_body_of_a_conversation() -> None:
                 "role": "assistant",
                 "status": "completed",
                 "content": [{"type": "output_text", "text": "I read.", "annotations": []}],
+                "id": "msg_00000000000000000000000000000001",
             },
             {
                 "type": "function_call",
@@ -99,6 +104,7 @@ def test_the_body_of_a_conversation() -> None:
                 "role": "assistant",
                 "status": "completed",
                 "content": [{"type": "output_text", "text": "Done.", "annotations": []}],
+                "id": "msg_00000000000000000000000000000002",
             },
             {"role": "user", "content": "Thanks."},
         ],
@@ -237,7 +243,7 @@ def test_reasoning_goes_back_unchanged_and_in_its_place() -> None:
 def test_reasoning_that_the_vendor_would_look_for_in_vain_does_not_go_back() -> None:
     back = items(replied(vendor.reasoning("Hm.", encrypted=None), vendor.message("Yes.")))
     assert [item["type"] for item in back] == ["message"]
-    assert "id" not in back[0]
+    assert back[0]["id"] == "msg_00000000000000000000000000000001", "not that which refers to the reasoning"
 
 
 def test_reasoning_that_nothing_follows_does_not_go_back() -> None:
@@ -250,7 +256,21 @@ def test_reasoning_that_nothing_follows_does_not_go_back() -> None:
 def test_a_phase_goes_back_without_reasoning_too(first: tuple[dict[str, Any], ...]) -> None:
     (back,) = items(replied(*first, vendor.message("Yes.", phase="final_answer")))
     assert back["phase"] == "final_answer"
-    assert "id" not in back
+    assert back["id"] == "msg_00000000000000000000000000000001"
+
+
+def test_a_text_has_an_id_of_its_own_where_nothing_is_stored() -> None:
+    """Two equal texts have two ids: the vendor refuses an id that comes twice."""
+    wire = ResponsesWire.at("https://api.openai.com/v1", "gpt-5.2")
+    said = Message(Role.ASSISTANT, (Text("Yes."),))
+    again = Message(Role.ASSISTANT, (Text("Yes."),))
+    for one, numbers in (
+        (wire, ["1", "2"]),
+        (replace(wire, extras=wire.extras - {Extra.STORE}, encoded=EncodedMessages()), []),
+    ):
+        body = one.encode(Request("", (said, Message.user("?"), again)), stream=False).body
+        ids = [item["id"].lstrip("msg_0") for item in body["input"] if "id" in item]
+        assert ids == numbers
 
 
 def test_two_messages_keep_their_own_phases() -> None:
