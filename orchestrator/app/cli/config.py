@@ -159,7 +159,9 @@ def _import(options: argparse.Namespace) -> int:
     if path.is_dir():
         folder = read_foreign_folder(path)
     config = path if folder is None else folder.config
-    found = Imported({}, ()) if config is None else read_foreign(config)
+    found = (
+        Imported({}, ()) if config is None else read_foreign(config, known_secrets(os.environ).holds_secret)
+    )
     done = add_to_users_file(found.values, os.environ)
     stored = event_loop.run(_stored(folder.items)) if folder is not None and folder.items else 0
     kept = [f"{key} stays as it is in {done.path}" for key in done.kept]

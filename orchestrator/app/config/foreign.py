@@ -8,7 +8,6 @@ https://github.com/tgittos/scaffold, `src/db/document_store.c` and `src/db/metad
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,13 @@ from orchestrator.app.config.settings import (
     nearest_to,
     read_json_file,
 )
-from orchestrator.app.terminal import known_secrets
 from orchestrator.core.checks import is_whole
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _KEYS = {"anthropic_api_key": "ANTHROPIC_API_KEY", "openai_api_key": "OPENAI_API_KEY"}
@@ -62,8 +60,11 @@ class Imported:
     notes: tuple[str, ...]
 
 
-def read_foreign(path: Path) -> Imported:
+def read_foreign(path: Path, holds_secret: Callable[[str], bool]) -> Imported:
     """Read a `ralph.config.json` file.
+
+    Args:
+        holds_secret: returns whether a text is or has a secret; such a value is left out.
 
     Raises:
         ConfigurationError: the file cannot be read, is not a JSON object, or has a value that an option does
@@ -90,9 +91,8 @@ def read_foreign(path: Path) -> Imported:
         if value in (None, "") or (key == "max_tokens" and value == _AUTOMATIC):
             continue
         values[ours] = float(value) if key == "subagent_timeout" and is_whole(value) else value
-    redactor = known_secrets(os.environ)
     for ours, value in list(values.items()):
-        if isinstance(value, str) and redactor.holds_secret(value):
+        if isinstance(value, str) and holds_secret(value):
             notes.append(f"{ours} holds what looks like a key or password and was left out")
             del values[ours]
         else:

@@ -19,6 +19,7 @@ from orchestrator.app.config.foreign import Imported, read_foreign
 from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.config.settings import Settings, as_toml, load_settings
 from orchestrator.app.options import OPTIONS, Reach
+from orchestrator.app.terminal import known_secrets
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def imported(folder: Path, text: str | dict[str, Any]) -> Imported:
     path = folder / "ralph.config.json"
     path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
-    return read_foreign(path)
+    return read_foreign(path, known_secrets(os.environ).holds_secret)
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_the_examples_of_the_document_become_options(
 def test_json_is_read_in_each_encoding_that_json_has(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"mcpServers": {}, "system_prompt": "Größe"}', encoding=encoding)
-    assert read_foreign(path).values == {"system_prompt": "Größe"}
+    assert read_foreign(path, lambda _text: False).values == {"system_prompt": "Größe"}
     assert load_mcp(Settings(mcp_config=str(path)), {}).servers == ()
 
 
@@ -269,7 +270,7 @@ def test_a_file_that_makes_no_sense_is_one_clear_line(tmp_path: Path, text: str,
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.json cannot be read: No such file"):
-        read_foreign(tmp_path / "none.json")
+        read_foreign(tmp_path / "none.json", lambda _text: False)
 
 
 def test_nothing_in_the_users_file_is_changed_or_lost(tmp_path: Path) -> None:
