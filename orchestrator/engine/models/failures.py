@@ -31,7 +31,7 @@ from orchestrator.engine.models.refusals import is_other_limit, is_overflow
 from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 _EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
@@ -54,7 +54,12 @@ _ON_A_DATE = re.compile(
     r"(?:access|again|resets?|available) (?:on |at |after )?(\d{4}-\d\d-\d\d)(?:(?: at |[T ])(\d\d:\d\d(?::\d\d)?))?",
     re.IGNORECASE,
 )
-_RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset)")
+_RESET = re.compile(
+    r"(?P<begin>(?:x-)?rate-?limit-)reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset"
+)
+_ITEM = re.compile(r"[A-Za-z]{3,9}, [^,]+|[^,]+")
+"""A value of a list in a header, and dates with their comma as one."""
+_PARAMETER = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)=\"?(\d+(?:\.\d+)?)")
 
 
 def resume_time(status: int, headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
@@ -64,10 +69,10 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
     "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the rate limit's reset
     headers.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _number((headers.get("retry-after-ms") or "").partition(",")[0])
     waits = [
         milliseconds / 1_000 if milliseconds is not None else None,
-        _seconds_until(headers.get("retry-after"), now),
+        _longest_wait(headers.get("retry-after"), now),
         _seconds_until(_wait_in(message), now),
         (date - now).total_seconds() if (date := _date_in(message)) else None,
         _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
@@ -132,12 +137,35 @@ def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
         prefix = (
             "anthropic-ratelimit" + kind + "-remaining"
             if match["anthropic"]
-            else f"x-ratelimit-remaining{kind}"
+            else f"{match['begin']}remaining{kind}"
         )
         is_spent = _number(headers.get(prefix)) == 0
         rejected = headers.get(prefix.removesuffix("-remaining") + "-status") == "rejected"
         (spent if is_spent or rejected else others).append(seconds)
+    for seconds, is_spent in _limits(headers.get("ratelimit", "")):
+        (spent if is_spent else others).append(seconds)
     return max(spent) if spent else min(others, default=None)
+
+
+def _limits(text: str) -> Iterator[tuple[float, bool]]:
+    """Yield the seconds until the reset of each limit in a `RateLimit` header, and whether the limit is spent.
+
+    https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/: `"default";r=0;t=30`, and in earlier
+    versions `limit=100, remaining=0, reset=30`.
+    """
+    for item in text.split(",") if ";" in text else [text]:
+        values = {name: float(number) for name, number in _PARAMETER.findall(item)}
+        seconds = values.get("t", values.get("reset"))
+        if seconds is not None:
+            yield seconds, values.get("r", values.get("remaining")) == 0
+
+
+def _longest_wait(text: str | None, now: datetime) -> float | None:
+    """Return the longest wait in a header that a server and a proxy may both have written."""
+    if (only := _seconds_until(text, now)) is not None:
+        return only
+    waits = [_seconds_until(item.strip(), now) for item in _ITEM.findall(text or "")]
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _seconds_until(text: str | None, now: datetime) -> float | None:

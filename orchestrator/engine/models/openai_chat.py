@@ -220,7 +220,7 @@ class ChatDecoder(ReplyDecoder):
         super().__init__(request, model=model, where=where)
         self._finish: str | None = None
         self._usage: Mapping[str, Any] | None = None
-        self._has_choice = False
+        self._has_choice = self._is_document = False
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
@@ -241,6 +241,7 @@ class ChatDecoder(ReplyDecoder):
             raise error_in_reply(value, self._where)
         if not dicts(value.get("choices")):
             raise self._no_reply("without a reply in it (no choices)")
+        self._is_document = True
         self._take(value)
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
@@ -275,7 +276,7 @@ class ChatDecoder(ReplyDecoder):
         if finish in _BUSY_FINISHES:
             raise OverloadedError(f"{self._where} stopped in the middle of its reply: {finish}")
         delta = choice.get("delta")
-        if not isinstance(delta, dict):
+        if not isinstance(delta, dict) or (self._is_document and choice.get("message")):
             # A whole message; in a stream some servers repeat it at the end.
             delta = {} if repeats else as_object(choice.get("message"))
             calls = dicts(delta.get("tool_calls"))

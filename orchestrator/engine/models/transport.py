@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -143,7 +144,11 @@ class _BoundedText:
     async def aiter_text(self) -> AsyncIterator[str]:
         """Yield the text, decompressed piece by piece. Other tasks, and a stop, have their turn before each piece."""
         seen = 0
-        async for text in self._response.aiter_text():
+        # Event streams are always UTF-8, with or without a byte order mark, whatever the header says:
+        # https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        async for data in self._response.aiter_bytes():
+            text = decoder.decode(data)
             seen += len(text)
             if seen > MAX_STREAM_BYTES:
                 raise oversized(self._host, "a stream", MAX_STREAM_BYTES)

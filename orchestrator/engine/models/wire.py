@@ -5,6 +5,7 @@ Both directions are pure. `transport` does the I/O; a protocol module never does
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import re
@@ -286,7 +287,8 @@ def host_of(url: str) -> str:
 def read_json(raw: str | bytes) -> Any:
     """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
 
-    An unpaired surrogate, which a model can write as an escape, becomes U+FFFD.
+    An unpaired surrogate, which a model can write as an escape, becomes U+FFFD, and so does a byte that is not UTF-8,
+    whatever a header says.
 
     Raises:
         ValueError: the text is not JSON, or is nested too deeply.
@@ -298,6 +300,8 @@ def read_json(raw: str | bytes) -> Any:
             return value
         text = json.dumps(value, ensure_ascii=False)
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    except UnicodeDecodeError:
+        return read_json(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -320,6 +324,7 @@ def read_event(data: str, where: str) -> Any:
 
 
 def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
+    body = body.removeprefix(codecs.BOM_UTF8)
     if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
         raise ProviderError(f"{where} answered with {what}; check the API address")
@@ -349,15 +354,17 @@ def as_text(value: object) -> str:
 
 def read_arguments(raw: object) -> dict[str, Any]:
     """Return a tool call's arguments; if they are not a JSON object, under the key `INVALID_ARGUMENTS`."""
-    if raw is None or (isinstance(raw, str) and not raw.strip()):
-        return {}
     if isinstance(raw, dict):
         return raw
-    text = raw if isinstance(raw, str) else json.dumps(raw)
+    text = raw if isinstance(raw, str) else "" if raw is None else json.dumps(raw)
     try:
-        value = read_json(text)
+        value = read_json(text) if text.strip() else None
+        if isinstance(value, str):  # some servers write the text of the arguments as JSON again
+            value = read_json(value) if value.strip() else None
     except ValueError:
-        value = None
+        return {INVALID_ARGUMENTS: text}
+    if value is None or value == []:  # no arguments, as some languages write an empty object
+        return {}
     return value if isinstance(value, dict) else {INVALID_ARGUMENTS: text}
 
 

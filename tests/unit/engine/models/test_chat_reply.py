@@ -107,6 +107,14 @@ def test_a_stop_with_calls_is_a_finish_by_calls() -> None:
     assert streamed(call_piece(0, "c", "f", "{}")).finish is FinishReason.TOOL_CALLS
 
 
+@table("delta", [{}, None, {"role": "assistant"}, {"content": ""}, {"content": None}])
+def test_a_whole_reply_with_a_delta_beside_its_message(delta: object) -> None:
+    call = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    choice = {"message": {"content": "Hi", "tool_calls": [call]}, "delta": delta, "finish_reason": "stop"}
+    reply = WIRE.decoder(ASK).read(b"\xef\xbb\xbf" + json.dumps({"choices": [choice]}).encode())
+    assert (reply.text, [one.name for one in reply.tool_calls]) == ("Hi", ["f"])
+
+
 def test_a_refusal() -> None:
     response = whole({"content": None, "refusal": "No."})
     assert (response.text, response.finish) == ("No.", FinishReason.REFUSAL)

@@ -430,16 +430,25 @@ async def test_a_stream_answered_with_plain_json() -> None:
     assert events[0].response.text == "whole"
 
 
+@pytest.mark.parametrize("begin", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize(
-    "content_type", ["text/plain", "text/event-stream; charset=utf-8", "application/octet-stream"]
+    "content_type",
+    [
+        "text/plain",
+        "text/event-stream; charset=utf-8",
+        "text/event-stream; charset=iso-8859-1",
+        "text/event-stream; charset=utf-16",
+        "text/event-stream; charset=none",
+        "application/octet-stream",
+    ],
 )
-async def test_streams_of_other_content_types(content_type: str) -> None:
+async def test_streams_of_other_content_types(content_type: str, begin: bytes) -> None:
     lines = [
         ": keep-alive",
         'data: {"choices":[{"delta":{"content":"häl"}}]}',
         'data: {"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}',
     ]
-    raw = "".join(f"{line}\n\n" for line in lines).encode()
+    raw = begin + "".join(f"{line}\n\n" for line in lines[1 if begin else 0 :]).encode()
     with ModelServer([Step(raw=raw, headers={"Content-Type": content_type})]) as server:
         async with model_at(server.url) as model:
             last = (await streamed(model))[-1]

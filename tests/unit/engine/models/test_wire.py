@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.base import OutputSchema, Request, estimated_usage
-from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_json
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, estimated_usage
+from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_arguments, read_json
 from tests.tables import table
 
 SUFFIX = "/chat/completions"
@@ -90,3 +92,33 @@ def test_what_has_not_changed_is_not_encoded_again() -> None:
     other = encoded.head({"model": "m", "tools": [tools], "temperature": 0})
     assert other == b'{"model":"m","tools":[{"parameters":{"type":"object"}}],"temperature":0}'
     assert encoded.head({"temperature": 0, "model": "m", "tools": [tools]}) is other
+
+
+@table(
+    ("raw", "arguments"),
+    [
+        (None, {}),
+        ("", {}),
+        (" ", {}),
+        ("null", {}),
+        ('""', {}),
+        ("[]", {}),
+        ("{}", {}),
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('"null"', {}),
+        ('{"a": 1', {INVALID_ARGUMENTS: '{"a": 1'}),
+        ("[1]", {INVALID_ARGUMENTS: "[1]"}),
+        ("false", {INVALID_ARGUMENTS: "false"}),
+        ('"text"', {INVALID_ARGUMENTS: '"text"'}),
+        (17, {INVALID_ARGUMENTS: "17"}),
+    ],
+)
+def test_arguments_in_every_form(raw: object, arguments: dict[str, Any]) -> None:
+    assert read_arguments(raw) == arguments
+
+
+@table("body", [b'{"a": "\xe9"}', b'{"a": "\xff"}'])
+def test_a_byte_that_is_not_utf_8_damages_one_character(body: bytes) -> None:
+    assert read_json(body) == {"a": "\ufffd"}
