@@ -126,6 +126,15 @@ def test_web_tools_only_with_a_search_engine_and_its_key(
     assert "made-up-key" not in str(stage.model.requests[1].body)
 
 
+def test_pages_can_be_read_without_a_search_engine(stage: Stage, repository: Path) -> None:
+    stage.script(calls(("finish", {"reason": "nothing to do"})))
+    flags = ("--contract", "native", "--profile", "assistant", "--web", "pages")
+    stage.run("--repo", str(repository), *TASK, *flags)
+    names = {entry["function"]["name"] for entry in stage.model.requests[0].body["tools"]}
+    assert "web_fetch" in names
+    assert "web_search" not in names
+
+
 def test_with_dangerous_tools_the_shell_is_shown_and_runs(stage: Stage, repository: Path) -> None:
     stage.script(calls(("shell", {"command": "sed -i 's/a - b/a + b/' calc.py"})), calls(PROPOSE, FINISH))
     flags = ("--contract", "native", "--profile", "anthropic", "--allow-dangerous-tools")

@@ -351,8 +351,8 @@ def _add_flags_of_claims(to: argparse.ArgumentParser) -> None:
 
 
 _INDEX = {"index": {"nargs": "?"}}
-_WORDS = {"nargs": "+"}
-_NEW_MEMORY = {
+_WORDS: dict[str, Any] = {"nargs": "+"}
+_NEW_MEMORY: dict[str, dict[str, Any]] = {
     "--type": {
         "choices": ["correction", "instruction", "preference", "fact", "web_content", "general"],
         "default": "general",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import MemoryFileError
 from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
@@ -68,6 +69,23 @@ async def call(tmp_path: Path, context: ToolContext) -> AsyncIterator[Caller]:
     )
     yield Caller(memory, context, clock)
     await memory.aclose()
+
+
+async def test_a_failure_has_its_code(call: Caller) -> None:
+    """The codes of section 7.2 of the assistant's specification."""
+    missing, invalid = " [VECTOR_DB_ERROR_ELEMENT_NOT_FOUND]", " [VECTOR_DB_ERROR_INVALID_PARAM]"
+    assert (await call("search_text", query="x")).endswith(missing)
+    assert (await call("delete_index")).endswith(missing)
+    await call("create_index", dimension=2)
+    assert (await call("get_vector", vector_id=9)).endswith(missing)
+    assert (await call("add_vector", vector=[1.0])).endswith(invalid)
+    assert (await call("add_vector", vector=[0.0, 0.0])).endswith(invalid)
+    assert (await call("search_by_time", start_time="yesterday")).endswith(invalid)
+    call.memory.store.close()
+    call.memory.store.path.write_bytes(b"no database")
+    with pytest.raises(MemoryFileError) as caught:
+        MemoryStore(call.memory.store.path, str)
+    assert caught.value.code == "VECTOR_DB_ERROR_FILE"
 
 
 async def test_vectors_are_added_found_changed_and_removed(call: Caller) -> None:
