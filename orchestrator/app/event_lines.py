@@ -532,7 +532,21 @@ def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
     why = result.get("error") or result.get("reason")
     text = f"{outcome.replace('_', ' ')}{f': {cut_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
     sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
+    if left_out := _without(result.get("left_out")):
+        text, sign, style = f"{text}; without {left_out}", "warning", "bold yellow"
     return EventLine(narrator.signs[sign], text, style)
+
+
+def _without(listed: object) -> str:
+    """Return the files that a pull request lacks, as one line; empty if there are none."""
+    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list | tuple) else []
+    ways = [f"; {one['flag']} lets it in" if one.get("flag") else "" for one in items]
+    named = [
+        f"{one.get('path')} ({one.get('reason')}{way})"
+        for one, way in zip(items[:_MOST_NAMED], ways, strict=False)
+    ]
+    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    return f"{cut_line(', '.join(named), _MAX_TEXT_CHARS)}{more}" if named else ""
 
 
 def telling_argument(arguments: JsonObject) -> str:

@@ -276,7 +276,7 @@ class Options:
         "Names of MCP servers that run as you, without a sandbox.", _ONE_LINE, Reach.TYPED
     )
     allow_path: Patterns = several(
-        "Protected paths that may be changed without waiting for a person.",
+        "Protected paths that may be changed without waiting for a person, and ignored ones that are proposed.",
         _A_PATTERN,
         Reach.NEVER,
         begins="what goes out",

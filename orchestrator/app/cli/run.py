@@ -198,6 +198,7 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
 _SHORT_COMMIT = 10
 _BLOCKING = frozenset({"failed", "no_task", "superseded"})
 """The outcomes after which a task waits for a person."""
+_MOST_LEFT_OUT = 5
 _SAID = {
     "limit": "Limit reached",
     "withdrawn": "Not wanted any more",
@@ -296,6 +297,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
         if result.outcome == "proposed" and Path(repository).is_dir():
             yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
+    yield from _left_out(result)
     if result.tests and (tests := tests_in_words(result.tests)):
         yield f"  tests   {tests}"
     if result.patch:
@@ -307,6 +309,12 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield f"  again   {commands.retry(result.task.key)}"
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
     yield f"  run     {result.run} (pullwright show {result.run}{more})"
+
+
+def _left_out(result: CycleResult) -> Iterator[str]:
+    yield from (f"  without {item}" for item in result.left_out[:_MOST_LEFT_OUT])
+    if (more := len(result.left_out) - _MOST_LEFT_OUT) > 0:
+        yield f"  without {more} more files"
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:

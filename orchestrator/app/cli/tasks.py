@@ -14,6 +14,7 @@ from orchestrator.app.cli.output import table_lines
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
 from orchestrator.app.words import agreed, clean, local_time, short_line
+from orchestrator.bot.cycle.propose import left_out_in
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
@@ -314,6 +315,7 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({pull.state}{draft})")
         lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
         lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
+        lines += [f"      without {short_line(item, _MAX_LINE_CHARS)}" for item in left_out_in(pull.body)]
         if task is not None:
             lines += _task_lines(task, found.name, "      ")
     for question in found.questions:
@@ -346,7 +348,13 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
     repository = {"repository": found.name}
     return [
         *(
-            {"kind": "pull_request", **repository, **asdict(pull), **_task_fields(task)}
+            {
+                "kind": "pull_request",
+                **repository,
+                **asdict(pull),
+                "left_out": left_out_in(pull.body),
+                **_task_fields(task),
+            }
             for pull, task in found.pulls
         ),
         *(

@@ -73,6 +73,7 @@ class GuardMaker:
         """
         web = urlsplit(settings.github_url).hostname or ""
         keeper = gatekeeper(settings, self.redactor.holds_secret)
+        paths = PathPolicy(settings.allow_path, settings.protect_path)
         return Guards(
             words=clean_words,
             names=clean_name,
@@ -80,7 +81,8 @@ class GuardMaker:
             redactor=self.redactor,
             gate=keeper,
             shows=keeper.shows,
-            protect=PathPolicy(settings.allow_path, settings.protect_path),
+            protect=paths,
+            admits=paths.admits,
             size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
             tests=list_tests,
             wording=Wording((web, *settings.allow_link)),

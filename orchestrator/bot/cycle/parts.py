@@ -123,6 +123,22 @@ class PullRequestResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A changed file that is not in a pull request.
+
+    Attributes:
+        flag: the flag with which it would be; empty if there is none.
+    """
+
+    path: str
+    reason: str
+    flag: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}{f'; {self.flag} lets it in' if self.flag else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class FoundTask:
     """The task that a cycle would claim now.
 
@@ -167,6 +183,7 @@ class CycleResult:
         saved: the hidden ref on the remote with unfinished work, from which the next cycle continues.
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
+        left_out: changed files that the pull request does not have.
         tests: the test runs, in the form of `run --json`; None if there were none.
         tests_fail: whether a test fails with the change that passed before, or that the task names.
         usd: None if the model's price is unknown.
@@ -197,6 +214,7 @@ class CycleResult:
     saved: str | None = None
     diff: str | None = None
     changed: DiffStat | None = None
+    left_out: Sequence[Withheld] = ()
     tests: dict[str, Any] | None = None
     tests_fail: bool = False
     usage: Usage = field(default_factory=Usage)
@@ -289,6 +307,7 @@ class Guards:
         redactor: finds and removes secrets.
         gate: decides whether a call may run.
         protect: returns why the change to a path waits for a person, or None.
+        admits: returns whether a path is proposed although an ignore rule names it.
         size: returns why a change is too large, or None.
         tests: lists what a change does to tests, judged by its text.
         wording: makes a model's text harmless for the people and bots of a forge.
@@ -301,6 +320,7 @@ class Guards:
     gate: Gate
     shows: Callable[[Tool], bool]
     protect: Callable[[FileChange], str | None]
+    admits: Callable[[str], bool]
     size: Callable[[Sequence[FileChange]], str | None]
     tests: Callable[[Sequence[FileChange]], TestListing]
     wording: Wording

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import BegunProposal
 from orchestrator.bot.cycle.finish import OVERTAKEN, OVERTAKEN_KEY
-from orchestrator.bot.cycle.parts import PullRequestResult
+from orchestrator.bot.cycle.parts import PullRequestResult, Withheld
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
+from orchestrator.bot.git.staging import A_SUBMODULE, IN_SUBMODULE
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import find_block
@@ -65,6 +68,7 @@ MOST_MOVES = 2
 _RULE = "\n\n***\n"
 """Separates the program's text at the top of a pull request from the model's: see `pull_request_body.md`."""
 _OWNER_CHARACTERS = 100
+_NOT_DONE = "its item is not done as long as files of the change are left out"
 _STASH_HINT = (
     " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
     "(git stash pop, git switch)."
@@ -117,6 +121,7 @@ class Proposer:
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
     _moves: int = 0
+    _is_partial: bool = False
     _tests: TestListing = field(default_factory=TestListing)
     _lost_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
@@ -238,23 +243,59 @@ class Proposer:
 
     async def _stage(self, *, ignore_doubts: bool) -> Staged:
         """Stage what will be committed, and check that it may be."""
-        staged = await asyncio.to_thread(
-            self.attempt.clone.stage,
-            set(self.attempt.ledger.touched),
-            include_commands=self.attempt.ledger.shell_used,
-            screen=CommitScreen(
-                lambda diff: places_of_secrets(diff, self._redactor.holds_secret),
-                self._guards.protect,
-                lambda changes: (
-                    self._refusal(changes) or self._unreadable_once(changes, ignore_doubts=ignore_doubts)
-                ),
+        screen = CommitScreen(
+            lambda diff: places_of_secrets(diff, self._redactor.holds_secret),
+            self._guards.protect,
+            lambda changes: (
+                self._refusal(changes) or self._unreadable_once(changes, ignore_doubts=ignore_doubts)
             ),
+            self._guards.admits,
         )
+        staged = await self._staged(screen)
+        task, outcome = self.attempt.task, staged.outcome
+        source = task.source if task.key.startswith("item-") else ""
+        is_allowed = outcome.refused is None and not outcome.held_back
+        if is_allowed and source in outcome.files and self._is_incomplete(outcome):
+
+            def hold(change: FileChange) -> str | None:
+                return _NOT_DONE if change.path == source else self._guards.protect(change)
+
+            staged = await self._staged(replace(screen, hold=hold))
+        self._is_partial = self._is_incomplete(staged.outcome)
+        self.attempt.result.left_out = self._withheld(staged.outcome)
         for note in staged.outcome.notes:
             self.attempt.emit(Warned(note))
         self.left_out = {item.path for item in (*staged.outcome.left_out, *staged.outcome.held)}
         self._check(staged)
         return staged
+
+    async def _staged(self, screen: CommitScreen) -> Staged:
+        touched, by_commands = set(self.attempt.ledger.touched), self.attempt.ledger.shell_used
+        return await asyncio.to_thread(
+            self.attempt.clone.stage, touched, include_commands=by_commands, screen=screen
+        )
+
+    def _is_incomplete(self, outcome: CommitOutcome) -> bool:
+        """Return whether something that belongs to the change is not in it, so that it does not complete the task.
+
+        What only commands made, such as a folder of built files, does not belong to it.
+        """
+        left_out = {item.path for item in outcome.left_out}
+        in_submodule = any(item.reason.startswith((A_SUBMODULE, IN_SUBMODULE)) for item in outcome.left_out)
+        return bool(outcome.held or in_submodule or left_out & self.attempt.ledger.touched)
+
+    def _withheld(self, outcome: CommitOutcome) -> list[Withheld]:
+        """Return what is left out, each as it may be shown, with the flag that would let it in."""
+        return [
+            Withheld(
+                self._redactor.redact(shown_path(item.path)),
+                item.reason,
+                f"--allow-path {shlex.quote(shown_path(item.path))}"
+                if item.may_be_allowed and item.reason != _NOT_DONE
+                else "",
+            )
+            for item in (*outcome.held, *outcome.left_out)
+        ]
 
     async def _commit(self, staged: Staged, message: str) -> CommitOutcome:
         outcome = await asyncio.to_thread(self.attempt.clone.commit_staged, staged, message)
@@ -354,7 +395,11 @@ class Proposer:
 
     @property
     def _closing(self) -> str:
-        """The line of a commit message that closes the task's issue; empty without an issue."""
+        """The line of a commit message that closes the task's issue; empty without one, and if a part is left out."""
+        return "" if self._is_partial else self._fixes
+
+    @property
+    def _fixes(self) -> str:
         return f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
@@ -370,6 +415,12 @@ class Proposer:
             "cycle/pull_request_body",
             body=body,
             number=self.attempt.task.number,
+            is_partial=self._is_partial,
+            left_out=[
+                one_line(str(item), limit=_FINDING_CHARACTERS)
+                for item in self.attempt.result.left_out[:_MOST_LISTED]
+            ],
+            more_left_out=max(len(self.attempt.result.left_out) - _MOST_LISTED, 0),
             run=self.attempt.result.run,
             model=self.attempt.parts.model.name,
             commands=commands[-_MOST_COMMANDS:],
@@ -514,7 +565,7 @@ class Proposer:
     def read_message(self, message: str) -> BegunProposal:
         """Return title and body from a commit message of `_message`, as far as it contains them."""
         text = message.strip()
-        for last in ("\n".join(self.rules.trailers), self._closing):
+        for last in ("\n".join(self.rules.trailers), self._fixes):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
         return BegunProposal(title, body.strip(), self.branch, "")
@@ -526,6 +577,18 @@ class Proposer:
         left_out += "".join(f"\nWaits for a person: {item.path} ({item.reason})." for item in outcome.held)
         notes = "".join(f"\n{note}" for note in outcome.notes)
         return f"{result}\n{files}{left_out}{notes}\nIf the task is done, call finish."
+
+
+_LEFT_OUT = re.compile(r"> - `([^`\n]+)`")
+_LEFT_OUT_HEADING = "> This change lacks files that were changed with it:"
+
+
+def left_out_in(body: str) -> list[str]:
+    """Return what a pull request's text says that is left out, a line each: what the program wrote above the model's."""
+    lines = body.replace("\r\n", "\n").partition(_RULE)[0].split("\n")
+    start = lines.index(_LEFT_OUT_HEADING) + 1 if _LEFT_OUT_HEADING in lines else len(lines)
+    listed = takewhile(lambda line: line.startswith("> - "), lines[start:])
+    return [found[1] for line in listed if (found := _LEFT_OUT.fullmatch(line))]
 
 
 _NOTES_HEADING = "## What the model wants to remember"

@@ -44,10 +44,15 @@ class CommitLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A changed path that was not committed, with the reason."""
+    """A changed path that was not committed, with the reason.
+
+    Attributes:
+        may_be_allowed: whether the owner's patterns of allowed paths would let it in.
+    """
 
     path: str
     reason: str
+    may_be_allowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +229,10 @@ class CommitScreen:
         hold: returns why the change to one path waits for a person, or None. A rename is two changes.
         refuse: returns why a whole change must not be committed, or None. Its argument are all differences
             from the base.
+        admits: returns whether a path is committed although an ignore rule names it.
     """
 
     find_secrets: Callable[[str], list[str]] = lambda _diff: []
     hold: Callable[[FileChange], str | None] = lambda _change: None
     refuse: Callable[[Sequence[FileChange]], str | None] = lambda _changes: None
+    admits: Callable[[str], bool] = lambda _path: False

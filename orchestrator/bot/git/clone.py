@@ -204,6 +204,7 @@ class Clone:
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
+        self._stager.admits = screen.admits if screen else self._stager.admits
         left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)

@@ -43,6 +43,11 @@ _MOST_PATCH_BYTES = 10_000_000
 _MOST_NEW_FILES = 500
 
 
+IN_SUBMODULE = "inside the submodule "
+A_SUBMODULE = "a submodule with files in it, which belong to its own repository"
+"""Why something is left out: the first is followed by the submodule's path."""
+
+
 @dataclass(slots=True)
 class Selection:
     """The decision about paths.
@@ -94,7 +99,7 @@ class Selector:
             return "inside .git"
         for parent in folders_above(path):
             if self._mode(parent) == SUBMODULE_MODE:
-                return f"inside the submodule {parent}"
+                return f"{IN_SUBMODULE}{parent}"
         return None
 
     def _judge(self, path: str, selection: Selection, *, command_only: bool) -> str | None:
@@ -122,7 +127,7 @@ class Selector:
 
     def _reason_against(self, path: str, found: Entry, *, tracked: bool, command_only: bool) -> str | None:
         if self._mode(path) == SUBMODULE_MODE:
-            return "a submodule"
+            return A_SUBMODULE
         if not tracked and any(self.tree.exists(f"{parent}/.git") for parent in folders_above(path)):
             return "inside a nested repository"
         if found.is_file:
@@ -257,11 +262,13 @@ class Stager:
     Attributes:
         links: the links of the index that was staged into last, with their objects.
         taken: the paths in the index that was staged into last.
+        admits: returns whether a path is taken although an ignore rule names it.
     """
 
     def __init__(self, git: HostGit, files: WorkingTree) -> None:
         self.links: Mapping[str, str] = {}
         self.taken: set[str] = set()
+        self.admits: Callable[[str], bool] = lambda _path: False
         self._git = git
         self._files = files
 
@@ -273,8 +280,11 @@ class Stager:
         with storage_errors(COMMITTING), self._files.opened() as tree:
             selection = Selector(tree, tracked).select(touched, by_commands)
         # What commands made and is ignored is not among the changes; what a tool wrote may be.
-        ignored = self._files.ignored([path for path in selection.add if path not in tracked])
-        selection.left_out += [LeftOut(path, "ignored by .gitignore") for path in ignored]
+        new = [path for path in selection.add if path not in tracked and not self.admits(path)]
+        ignored = self._files.ignored(new)
+        selection.left_out += [
+            LeftOut(path, "ignored by .gitignore", may_be_allowed=True) for path in ignored
+        ]
         stored = self._files.store([path for path in selection.add if path not in ignored], index)
         removed = [Difference(path, tracked[path], None) for path in selection.remove]
         change_index(self._git, index, removed, doing=COMMITTING)
@@ -379,7 +389,7 @@ class Screening:
                     f"{COMMITTING}: what needs a person's approval could not be removed from the change"
                 )
         changes = tuple(contents.change(difference) for difference in whole)
-        waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
+        waiting = [LeftOut(path, reason, may_be_allowed=True) for path, reason in sorted(held.items())]
         files = [difference.path for difference in new]
         outcome = replace(outcome, files=files, changes=changes, held=waiting)
         # Before the search for secrets, which takes long where a change is very large.

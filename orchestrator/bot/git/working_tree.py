@@ -484,12 +484,22 @@ class _Looking:
             return True
         known = self.found.index.get(path)
         is_submodule = known is not None and known.mode == SUBMODULE_MODE
+        if is_submodule and self._is_filled(path):
+            self.found.odd.append(path)
         if entry.name == _REPOSITORY or is_submodule or self.rules.ignored(_names(path), is_dir=True):
             return False
         is_repository = self.folder.exists(f"{path}/{_REPOSITORY}")
         if is_repository:
             self.found.odd.append(path)
         return not is_repository
+
+    def _is_filled(self, path: str) -> bool:
+        """Return whether a submodule's folder, which a clone leaves empty, has files without their repository."""
+        try:
+            names = {entry.name for entry in self.folder.entries(path)}
+        except OSError:
+            return True
+        return bool(names) and _REPOSITORY not in names
 
     def _skip(self, path: str, error: OSError) -> None:
         if error.errno not in _GONE:

@@ -61,6 +61,11 @@ class PathPolicy:
         self._patterns = _spec(more)
         self._folded_patterns = _spec([folded_name(pattern) for pattern in more])
 
+    def admits(self, path: str) -> bool:
+        """Return whether a person allowed a path, so that it is proposed even if `.gitignore` names it."""
+        is_in_git = any(is_git_name(name) for name in _parts_of(path))
+        return len(path) <= _LONGEST_PATH and not is_in_git and self._allowed.match_file(path)
+
     def __call__(self, change: FileChange) -> str | None:
         """Return why the change needs approval, in a few words; None if it does not."""
         versions = [version for version in (change.old, change.new) if version is not None]

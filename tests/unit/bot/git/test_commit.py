@@ -240,10 +240,33 @@ def test_submodules_and_nested_repositories_are_named(tmp_path: Path) -> None:
         outcome = commit_touched(opened, {"sub/x.txt", "nested/y.txt"}, "m", include_commands=True)
     assert outcome.files == ["b"]
     assert reasons(outcome) == {
+        "sub": "a submodule with files in it, which belong to its own repository",
         "sub/x.txt": "inside the submodule sub",
         "nested": "a nested repository",
         "nested/y.txt": "inside a nested repository",
     }
+
+
+def test_what_a_command_writes_into_a_submodule_is_named(tmp_path: Path) -> None:
+    inner = make_source(tmp_path / "inner", {"a": "a"})
+    source = make_source(tmp_path / "source", {"b": "b"})
+    git(source, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(source, "commit", "-qm", "sub")
+    with clone(source, tmp_path / "runs") as opened:
+        assert reasons(commit_touched(opened, set(), "m", include_commands=True)) == {}
+        write(opened.tree, {"sub/new.txt": "x"})
+        outcome = commit_touched(opened, set(), "m", include_commands=True)
+    assert reasons(outcome) == {"sub": "a submodule with files in it, which belong to its own repository"}
+
+
+def test_an_ignored_file_is_named_unless_the_owner_lets_it_in(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", {".gitignore": "*.gen\n", "b": "b"})
+    with clone(source, tmp_path / "runs") as opened:
+        write(opened.tree, {"a.gen": "a", "c.gen": "c"})
+        screen = CommitScreen(admits=lambda path: path == "a.gen")
+        outcome = commit_touched(opened, {"a.gen", "c.gen"}, "m", include_commands=False, screen=screen)
+    assert outcome.files == ["a.gen"]
+    assert outcome.left_out == [LeftOut("c.gen", "ignored by .gitignore", may_be_allowed=True)]
 
 
 def test_a_file_becomes_a_folder_and_back(safe: Clone) -> None:

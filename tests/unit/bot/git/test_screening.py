@@ -25,6 +25,10 @@ BRANCH = "pullwright/test"
 WAITS = "waits for a person"
 
 
+def held(path: str, reason: str) -> LeftOut:
+    return LeftOut(path, reason, may_be_allowed=True)
+
+
 def holding(*parts: str) -> CommitScreen:
     """Holds every path that begins with one of the texts."""
     return CommitScreen(hold=lambda change: WAITS if change.path.startswith(parts) else None)
@@ -93,7 +97,7 @@ def test_what_is_held_stays_out_and_can_be_applied_later(safe: Clone, source: Pa
     touched = {"src/old.py", "src/calc.py", "src/new.bin", "ok.py"}
     outcome = commit_touched(safe, touched, "m", include_commands=True, screen=holding("src/"))
     assert outcome.files == ["ok.py"]
-    assert outcome.held == [LeftOut(path, WAITS) for path in ("src/calc.py", "src/new.bin", "src/old.py")]
+    assert outcome.held == [held(path, WAITS) for path in ("src/calc.py", "src/new.bin", "src/old.py")]
     assert [change.path for change in outcome.changes] == ["ok.py"]
     assert safe.changed_paths() == {"src/calc.py", "src/new.bin", "src/old.py"}
     safe.push(BRANCH, expected=None)
@@ -126,7 +130,7 @@ def test_where_all_is_held_nothing_is_committed(safe: Clone) -> None:
     write(safe.tree, {"src/calc.py": "changed\n"})
     outcome = commit_touched(safe, {"src/calc.py"}, "m", include_commands=True, screen=holding(""))
     assert (outcome.commit, outcome.files, outcome.changes) == (None, [], ())
-    assert outcome.held == [LeftOut("src/calc.py", WAITS)]
+    assert outcome.held == [held("src/calc.py", WAITS)]
     assert b"+changed" in outcome.held_patch
     assert safe.diff() == ""
     assert safe.push(BRANCH, expected=None) == safe.base_commit
@@ -195,8 +199,8 @@ def test_a_file_is_judged_under_the_names_that_links_give_it(tmp_path: Path) -> 
         outcome = commit_touched(opened, set(), "m", include_commands=True, screen=holding(*protected))
     assert outcome.files == ["free.md"]
     assert outcome.held == [
-        LeftOut("conf/a/b.json", f"{WAITS}, as .vscode/a/b.json"),
-        LeftOut("docs/agents.md", f"{WAITS}, as CLAUDE.md"),
+        held("conf/a/b.json", f"{WAITS}, as .vscode/a/b.json"),
+        held("docs/agents.md", f"{WAITS}, as CLAUDE.md"),
     ]
 
 
@@ -214,7 +218,7 @@ def test_links_cannot_be_made_so_that_the_check_has_no_end(safe: Clone) -> None:
     write(safe.tree, {"src/calc.py": "x\n", "README.md": "x\n"})
     outcome = commit_touched(safe, set(), "m", include_commands=True)
     assert outcome.files == ["README.md"]
-    assert outcome.held == [LeftOut("src/calc.py", "symbolic links give it too many names")]
+    assert outcome.held == [held("src/calc.py", "symbolic links give it too many names")]
 
 
 def test_what_adds_a_secret_is_committed_nowhere(shelled: Clone, source: Path) -> None:
