@@ -20,6 +20,7 @@ import asyncio
 import itertools
 import os
 import random
+import re
 import subprocess
 from contextlib import suppress
 from datetime import timedelta
@@ -54,7 +55,7 @@ from tests.scenarios.stage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from orchestrator.app.wiring.program import Program
@@ -238,6 +239,89 @@ def test_a_token_that_is_revoked_in_mid_cycle_halts_the_worker(
     assert pushed(repo) == []
     assert len(stage.model.requests) == 2
     assert list(own_tmp.iterdir()) == []
+
+
+def revoke_token(github: GitHub, _repo: Repo) -> None:
+    github.revoke(os.environ["GITHUB_TOKEN"])
+
+
+def remove_app(github: GitHub, _repo: Repo) -> None:
+    github.grants.clear()
+    github.apps.clear()
+
+
+def suspend_app(github: GitHub, _repo: Repo) -> None:
+    github.grants.clear()
+    body = {"message": "This installation has been suspended"}
+    github.faults.append(Fault("POST", ".*/access_tokens", times=99, status=403, body=body))
+
+
+def uninstall_app(github: GitHub, repo: Repo) -> None:
+    github.grants.clear()
+    for path in (".*/access_tokens", f"/repos/{repo.full_name}/installation"):
+        github.faults.append(Fault("*", path, times=99, status=404, body={"message": "Not Found"}))
+
+
+@pytest.mark.parametrize(
+    ("revoke", "at", "words"),
+    [
+        (revoke_token, "GET .* git-receive-pack", "check the token"),
+        (revoke_token, "POST .*git-receive-pack ", "check the token"),
+        (remove_app, "model", "GitHub App"),
+        (remove_app, "POST .*git-receive-pack ", "check the token"),
+        (suspend_app, "model", "GitHub App"),
+        (uninstall_app, "model", "GitHub App"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_access_that_ends_at_a_push_is_told_at_once_and_loses_no_work(  # noqa: PLR0913, PLR0917  fixtures and a case
+    stage: Stage,
+    github: GitHub,
+    repo: Repo,
+    monkeypatch: pytest.MonkeyPatch,
+    revoke: Callable[[GitHub, Repo], None],
+    at: str,
+    words: str,
+) -> None:
+    """Between two requests of the first push of the change. Nobody tries it again, and nothing blames the network."""
+    if revoke is not revoke_token:
+        app = github.app([repo.full_name])
+        monkeypatch.setenv("GITHUB_TOKEN", "")
+        monkeypatch.setenv("PULLWRIGHT_GITHUB_APP_ID", str(app.id))
+        monkeypatch.setenv("PULLWRIGHT_GITHUB_APP_KEY", app.private_key)
+
+    class Watched(list[Any]):
+        def append(self, seen: Any) -> None:
+            super().append(seen)
+            name = f"{seen.method} {seen.path} {seen.query.get('service', '')}"
+            if "ended" in told and "revoked" not in told and seen.status < 400 and re.match(at, name):
+                told["revoked"] = len(self)
+                revoke(github, repo)
+
+    def ended(_request: RecordedRequest) -> Step:
+        told["ended"] = 1
+        if at == "model":
+            told["revoked"] = len(github.requests)
+            revoke(github, repo)
+        return ENDED
+
+    told: dict[str, int] = {}
+    stage.script(BEGUN, ended)
+    github.requests = Watched()
+    done = stage.run("--issue", "1")
+    assert (done.code, done.result["outcome"]) == (1, "failed")
+    assert words in done.result["error"]
+    assert not re.search(r"reached|network|hung up|try again", done.err)
+    assert len(github.requests) - told["revoked"] < 12
+    assert "the next cycle on issue-1 on this machine continues the work" in done.err
+
+    github.requests, github.faults = [], []
+    monkeypatch.setenv("PULLWRIGHT_GITHUB_APP_ID", "")
+    monkeypatch.setenv("PULLWRIGHT_GITHUB_APP_KEY", "")
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    again = stage.run("--issue", "1")
+    assert again.result["outcome"] == "proposed", again.err
+    assert len(stage.model.requests) == 2
 
 
 # The journal.

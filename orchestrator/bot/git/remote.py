@@ -15,8 +15,12 @@ from orchestrator.bot.git.hostgit import error_for, printable_line, server_words
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import (
+    ForgeError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
     PushRejectedError,
     RemoteRateLimitError,
+    RemoteRefusedError,
     RemoteUnavailableError,
     WorkspaceError,
 )
@@ -105,7 +109,7 @@ class Remote:
         shown: the address in messages.
         scheme: one of `file`, `http`, `https`, `ssh`.
         authority: `host` or `host:port` of an http(s) URL, else empty.
-        credential: called at each use.
+        credential: called at each use; may raise `ForgeError`.
         folder: the path of a local repository, else None.
         cancelled: polled while a command contacts the remote; True ends the command.
     """
@@ -133,8 +137,18 @@ class Remote:
         return False
 
     def current_credential(self) -> Credential | None:
-        """Return the present credential, if it is for this server; only http(s) uses one."""
-        credential = self.credential()
+        """Return the present credential, if it is for this server; only http(s) uses one.
+
+        Raises:
+            RemoteRefusedError: the forge gives none any more: an app was removed or suspended, its key replaced.
+            RemoteUnavailableError: the forge gives none now.
+        """
+        try:
+            credential = self.credential()
+        except (ForgeRateLimitError, ForgeUnavailableError) as error:
+            raise RemoteUnavailableError(str(error)) from error
+        except ForgeError as error:
+            raise RemoteRefusedError(str(error)) from error
         return credential if credential is not None and credential.suits(self.authority) else None
 
     def variables(self, credential: Credential, helper: Path) -> dict[str, str]:
