@@ -43,6 +43,7 @@ class MemoryForge:
     Attributes:
         branch_commit: a branch's head, or None where there is no such branch.
         people: permission by login; others have none.
+        skew: how far its clock is ahead.
         attachments: how those are fetched that there are; `signed` has other places of images.
     """
 
@@ -52,6 +53,7 @@ class MemoryForge:
     people: dict[str, Permission] = field(default_factory=dict)
     attachments: dict[str, AttachmentPlace] = field(default_factory=dict)
     signed: dict[str, AttachmentPlace] = field(default_factory=dict)
+    skew: timedelta = field(default_factory=timedelta)
     _issues: dict[int, Issue] = field(default_factory=dict)
     _labelled: dict[tuple[int, str], tuple[str, datetime]] = field(default_factory=dict)
     _comments: dict[int, dict[str, Comment]] = field(default_factory=dict)
@@ -206,6 +208,9 @@ class MemoryForge:
     def fingerprint(self) -> str:
         state = (self.branch_commit("main"), self._issues, self._comments, self._pulls)
         return hashlib.sha256(repr(state).encode()).hexdigest()
+
+    def ahead(self) -> timedelta:
+        return self.skew
 
     def traffic(self) -> Traffic:
         return Traffic()

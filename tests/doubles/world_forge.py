@@ -12,7 +12,7 @@ from tests.doubles.memory_forge import MemoryForge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from orchestrator.bot.forge.base import Proposal
     from tests.doubles.memory_git import MemoryRemote, Wire
@@ -174,8 +174,9 @@ _WRITES = ("ensure_", "remove_", "close_", "make_")
 class FarForge:
     """The forge as one program sees it: over a wire on which requests fail."""
 
-    def __init__(self, forge: WorldForge, wire: Wire) -> None:
+    def __init__(self, forge: WorldForge, wire: Wire, ahead: Callable[[], timedelta]) -> None:
         self._forge, self._wire = forge, wire
+        self.ahead = ahead
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._forge, name)

@@ -712,7 +712,7 @@ class SimulatedProgram(Program):
         context = BuildContext(
             loaded, ApiKeys.of({}), Home(machine.home), life.clock, bus, life.stop, redactor
         )
-        forge = cast("Forge", FarForge(world.forge, life))
+        forge = cast("Forge", FarForge(world.forge, life, lambda: -machine.skew))
         site = Site(forge, lambda: Source(ADDRESS, "main"), lambda: None, label="octo/many")
         chosen = ChosenModel(ScriptedModel(life), lambda usage: usage.total_tokens * 1e-5)
         shared = RunParts(context, site, chosen, Safeguards(redactor, GuardMaker(redactor), None))

@@ -191,7 +191,8 @@ class GitHubProbes:
         return ok(f"{words}, scopes: {', '.join(about.scopes) or 'none'}")
 
     def _expiry(self) -> ProbeFinding:
-        expires, now = self._answered().expires_at, self._context.clock.now()
+        expires = self._answered().expires_at
+        now = self._answered().server_date or self._context.clock.now()
         if self.kind is TokenKind.NONE:
             return skipped("there is no token")
         if expires is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from orchestrator.core.redaction import Credential
 
@@ -559,6 +559,9 @@ class Forge(Protocol):
 
     def quotas(self) -> Sequence[RequestQuota]:
         """Return what the server said last of how many requests it still answers; asks nothing."""
+
+    def ahead(self) -> timedelta:
+        """Return how far the forge's clock is ahead of ours, as its last reply says; zero if it does not say."""
 
     def begin_step(self) -> None:
         """Show a new credential from now on, if we make them ourselves: a step of a cycle begins."""

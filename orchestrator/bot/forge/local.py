@@ -8,7 +8,7 @@ import os
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime  # noqa: TC003  pydantic reads the annotations
+from datetime import datetime, timedelta  # pydantic reads the annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 from urllib.parse import quote
@@ -455,6 +455,10 @@ class LocalForge:
     def quotas(self) -> Sequence[RequestQuota]:
         """Return none: there is no server."""
         return ()
+
+    def ahead(self) -> timedelta:
+        """Return zero: the clock is ours."""
+        return timedelta(0)
 
     def begin_step(self) -> None:
         """Do nothing: no credential is shown."""

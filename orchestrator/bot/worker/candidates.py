@@ -88,6 +88,7 @@ class TaskSearch:
         reasons: why tasks are not done, for people.
         times: when some of these tasks may be done.
         unread: what could not be read.
+        ahead: how far the forge's clock is ahead of ours, for each comparison of its times with `now`.
     """
 
     forge: Forge
@@ -106,6 +107,7 @@ class TaskSearch:
     authorization: TaskAuthorization = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
+    ahead: timedelta = field(init=False)
     reasons: list[str] = field(default_factory=list, init=False)
     times: list[datetime] = field(default_factory=list, init=False)
     unread: list[str] = field(default_factory=list, init=False)
@@ -121,6 +123,7 @@ class TaskSearch:
         self.authorization = TaskAuthorization(self.forge, self.label, self.allow_actors)
         self.pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         self.me = self.forge.own_login()
+        self.ahead = self.forge.ahead()
 
     def note(self, reason: str, until: datetime | None = None, *, first: bool = False) -> None:
         """Record why something is not done, and until when. With `first`, the reason goes before all others."""
@@ -277,8 +280,12 @@ class TaskSearch:
         is_open = (pull for pull in pulls if pull.state is PullRequestState.OPEN)
         proposed = {key_of(pull.branch) for pull in is_open}
         others = len(set(in_flight()) - proposed)
-        found = rules.why_no_new_task(pulls, self.limits, self.now, self._is_reviewed, others, self.commands)
-        return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
+        there = self.now + self.ahead  # a day is the forge's
+        found = rules.why_no_new_task(pulls, self.limits, there, self._is_reviewed, others, self.commands)
+        if found is None or (found.until is None and not others):
+            return found
+        until = self.now + CLAIMS_LOOK_AGAIN if others or found.until is None else found.until - self.ahead
+        return replace(found, until=until)
 
     def _is_reviewed(self, pull: PullRequest) -> bool:
         feedback: list[Feedback] = []
@@ -577,7 +584,8 @@ class Upkeep:
             return None
         if state.rounds >= self.search.limits.review_rounds:
             return self._wait_for_person(pull)
-        quiet_at = max(one.updated_at for one in new) + timedelta(minutes=self.search.limits.quiet_minutes)
+        last = max(one.updated_at for one in new) - self.search.ahead
+        quiet_at = last + timedelta(minutes=self.search.limits.quiet_minutes)
         if self.search.now < quiet_at:
             when = f"they become a task at {quiet_at:%H:%M} UTC"
             return NotNow(f"pull request #{pull.number} still gets comments: {when}", quiet_at)
@@ -624,7 +632,8 @@ class Upkeep:
                 f"the checks of pull request #{pull.number} are not known: {error}",
                 warning=_UNSEEN.format(error),
             )
-        is_young = pull.updated_at is not None and self.search.now - pull.updated_at < CHECKS_BEGIN_WITHIN
+        there = self.search.now + self.search.ahead
+        is_young = pull.updated_at is not None and there - pull.updated_at < CHECKS_BEGIN_WITHIN
         if any(check.state is CheckState.RUNNING for check in checks) or (not checks and is_young):
             return NotNow("", self.search.now + LOOK_AGAIN)
         failed = [check for check in checks if check.state is CheckState.FAILED]

@@ -138,7 +138,7 @@ class Lessons:
 
     def _unread_ended_pulls(self) -> list[PullRequest]:
         """Return recently ended pull requests whose feedback no cycle has read since, the newest first."""
-        now, known = self.clock.now(), set(self._facts.looked_at)
+        now, known = self.clock.now() + self.forge.ahead(), set(self._facts.looked_at)
         ended = [
             pull
             for pull in self._pulls.values()

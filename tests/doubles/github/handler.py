@@ -11,6 +11,8 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 API_PREFIX = "/api/v3"
 GRAPHQL = "/api/graphql"
 VIOLATION = 599
+_LONGEST_SIGNED_SECONDS = 600
 DOCUMENTATION = "https://docs.github.com/rest"
 
 
@@ -119,7 +122,10 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def _send(self, reply: _Reply) -> None:
-        self.send_response(reply.status)
+        self.send_response_only(reply.status)
+        self.send_header("Server", self.version_string())
+        if self.github.skew is not None:
+            self.send_header("Date", format_datetime(datetime.now(UTC) + self.github.skew, usegmt=True))
         for name, value in reply.headers.items():
             self.send_header(name, value)
         if reply.status not in {204, 304}:
@@ -261,8 +267,12 @@ class Handler(BaseHTTPRequestHandler):
 
         for app in self.github.apps:
             try:
-                claims = jwt.decode(token, app.public_key, algorithms=["RS256"])
+                own: Any = {"verify_exp": False, "verify_iat": False}
+                claims = jwt.decode(token, app.public_key, algorithms=["RS256"], options=own)
             except jwt.InvalidTokenError:
+                continue
+            now = (datetime.now(UTC) + (self.github.skew or timedelta(0))).timestamp()
+            if not (claims["iat"] <= now < claims["exp"] <= now + _LONGEST_SIGNED_SECONDS):
                 continue
             if str(claims.get("iss")) == str(app.id):
                 return app
@@ -299,7 +309,9 @@ class Handler(BaseHTTPRequestHandler):
 
 def _scripted(fault: Fault) -> _Reply:
     is_text = isinstance(fault.body, str)
-    payload = fault.body.encode() if is_text else json.dumps(fault.body or {}).encode()
+    payload = (
+        fault.body.encode() if is_text else json.dumps({} if fault.body is None else fault.body).encode()
+    )
     kind = "text/html; charset=utf-8" if is_text else "application/json; charset=utf-8"
     return _Reply(fault.status or 500, {"Content-Type": kind, **fault.headers}, payload)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.forge.base import (
@@ -53,6 +54,9 @@ class InMemoryGitHub:
         wanted = {part.strip().lower() for part in label.split(",")}
         found = [self._issue(one) for one in self.repo.issues.values() if one.state == "open"]
         return [one for one in found if wanted <= {name.lower() for name in one.labels}]
+
+    def ahead(self) -> timedelta:
+        return self.github.skew or timedelta(0)
 
     def labelled_issues(self, label: str) -> list[int]:
         wanted = label.lower()

@@ -88,6 +88,8 @@ class GitHub:
         self.reset_at = int((START + timedelta(hours=1)).timestamp())
         self.remaining = 5000
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.skew: timedelta | None = None
+        """How far its clock is ahead of this machine's; None tells no time."""
         self.repositories: list[Repo] = []
         self.grants: dict[str, Grant] = {}
         self.attachments: dict[str, bytes] = {}

@@ -100,6 +100,7 @@ def world(place: GitHub) -> Iterator[World]:
     for memory in (place.faults, place.requests, place.queries):
         memory.clear()
     place.nobodies.clear()
+    place.skew = None
     collaborate(repo, "ada", "write")
     collaborate(repo, "grace", "maintain")
     collaborate(repo, "root", "admin")

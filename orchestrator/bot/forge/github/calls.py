@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -190,7 +191,7 @@ def _limit(reply: Reply, now: datetime) -> datetime | None:
     reset = _number(headers.get("x-ratelimit-reset"))
     if headers.get("x-ratelimit-remaining") == "0" and reset is not None:
         # The reset is a whole second; within that second the quota may still be spent.
-        return max(now, datetime.fromtimestamp(reset, UTC)) + timedelta(seconds=1)
+        return max(now, _our_time(reset, reply, now)) + timedelta(seconds=1)
     if reply.status == HTTPStatus.TOO_MANY_REQUESTS or _LIMIT_WORDS.search(reply.messages()):
         return now + timedelta(seconds=SECONDARY_LIMIT_SECONDS)
     return None
@@ -317,6 +318,7 @@ class Calls:
         self._lock = threading.RLock()
         self._cache = ReplyCache()
         self._traffic = Traffic()
+        self._ahead = timedelta(0)
         self._quotas: dict[str, RequestQuota] = {}
         self._told: set[str] = set()
         self._limited_until: dict[bool, float] = {}
@@ -326,6 +328,11 @@ class Calls:
         """Return the requests so far, including those without a reply."""
         with self._lock:
             return self._traffic
+
+    def ahead(self) -> timedelta:
+        """Return how far the server's clock is ahead of ours, as its last reply says; zero if it does not say."""
+        with self._lock:
+            return self._ahead
 
     def quotas(self) -> list[RequestQuota]:
         """Return what headers said last of each quota, without a name."""
@@ -528,7 +535,9 @@ class Calls:
         finally:
             if request.writes:
                 self._last_write = self._timing.clock.monotonic()
-        if (quota := _quota(reply)) is not None:
+        now = self._timing.clock.now()
+        self._ahead = clock_ahead(reply, now)
+        if (quota := _quota(reply, now)) is not None:
             self._quotas[quota.resource] = quota
         if reply.status == HTTPStatus.NOT_MODIFIED:
             self._traffic = replace(self._traffic, unchanged=self._traffic.unchanged + 1)
@@ -562,8 +571,27 @@ class Calls:
         return max(1.0, (error.resume_at - self._timing.clock.now()).total_seconds())
 
 
-def _quota(reply: Reply) -> RequestQuota | None:
-    """Read a quota from the headers of a reply; None where it names none.
+_LEAST_AHEAD = timedelta(seconds=5)
+"""A smaller difference of the clocks is that of a whole second and of the way of a reply."""
+
+
+def clock_ahead(reply: Reply, now: datetime) -> timedelta:
+    """Return how far the clock of a reply's server is ahead of ours. Format of `Date`: RFC 9110, 5.6.7."""
+    try:
+        date = parsedate_to_datetime(reply.headers.get("date", ""))
+    except ValueError:
+        return timedelta(0)
+    ahead = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
+    return ahead if abs(ahead) >= _LEAST_AHEAD else timedelta(0)
+
+
+def _our_time(seconds: int, reply: Reply, now: datetime) -> datetime:
+    """Return a moment that a server names, in seconds since 1970, by our clock."""
+    return datetime.fromtimestamp(seconds, UTC) - clock_ahead(reply, now)
+
+
+def _quota(reply: Reply, now: datetime) -> RequestQuota | None:
+    """Read a quota from the headers of a reply, its end by our clock; None where it names none.
 
     docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
     """
@@ -572,7 +600,7 @@ def _quota(reply: Reply) -> RequestQuota | None:
     resource = headers.get("x-ratelimit-resource", "core")
     if limit is None or remaining is None or reset is None or not _RESOURCE.fullmatch(resource):
         return None
-    return RequestQuota("", resource, limit, remaining, datetime.fromtimestamp(reset, UTC))
+    return RequestQuota("", resource, limit, remaining, _our_time(reset, reply, now))
 
 
 def _last_page(reply: Reply) -> int:

@@ -123,7 +123,7 @@ class RestPast(RestPullRequests):
         times = sorted(issue.created_at for issue in found if issue is not None)
         if len(times) < _LEAST_ISSUES:
             return None
-        days = (self._clock.now() - times[0]).total_seconds() / _SECONDS_A_DAY
+        days = (self._clock.now() + self.ahead() - times[0]).total_seconds() / _SECONDS_A_DAY
         return len(times) / max(days, 1.0) * _MONTH_DAYS
 
 

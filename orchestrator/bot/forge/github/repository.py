@@ -27,6 +27,7 @@ from orchestrator.core.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
 
     from orchestrator.bot.forge.base import Repository, Traffic
 
@@ -261,6 +262,10 @@ class RestRepository:
             if login is not None:
                 return TokenKind.WORKFLOW if login == WORKFLOW_LOGIN else TokenKind.APP
         return self._kind
+
+    def ahead(self) -> timedelta:
+        """Return how far GitHub's clock is ahead of ours, as its last reply says; zero if it does not say."""
+        return self._calls.ahead()
 
     def about_token(self) -> TokenFacts:
         """Return GitHub's statements about the token and its limits. The request counts against no limit.

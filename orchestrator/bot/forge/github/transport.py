@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import Traffic
@@ -190,10 +190,11 @@ class AppTransport:
         self, name: str, app: GitHubApp, timing: CallTiming, api_url: str, redactor: Redactor
     ) -> None:
         self._name, self._timing, self._api_url, self._redactor = name, timing, api_url, redactor
-        self._signer = _app_signer(app)
+        self._app, self._signer = app, _app_signer(app)
         self._transport: PyGithubTransport | None = None
         self._token = ""
         self._expires_at = datetime.min.replace(tzinfo=UTC)
+        self._ahead = timedelta(0)
         # Git asks for the token in one thread while requests go out in another.
         self._lock = threading.RLock()
         self._spent = Traffic()
@@ -228,18 +229,34 @@ class AppTransport:
             now = self._timing.clock.now()
             is_old = self._needs_new_token or self._expires_at - now < RENEWAL_MARGIN
             if self._transport is None or is_old:
-                as_app = PyGithubTransport(self._api_url, lambda: self._signer, self._redactor)
-                calls = Calls(as_app, self._timing)
-                try:
-                    self._token, self._expires_at = self._new_token(calls)
-                finally:
-                    as_app.close()
-                    self._spent += calls.traffic()
+                self._token, self._expires_at = self._token_in_time()
                 self.close()
                 self._redactor.learn([self._token])
                 self._transport = open_transport(self._api_url, self._token, self._redactor)
                 self._needs_new_token = False
             return self._transport
+
+    def _token_in_time(self) -> tuple[str, datetime]:
+        """Return a new token, and when it expires by our clock. A signature is good for minutes by the server's."""
+        ahead = self._ahead
+        try:
+            return self._signed_token()
+        except ForgeAuthenticationError:
+            if self._ahead == ahead:
+                raise
+            self._signer = _app_signer(self._app, self._ahead)
+            return self._signed_token()
+
+    def _signed_token(self) -> tuple[str, datetime]:
+        as_app = PyGithubTransport(self._api_url, lambda: self._signer, self._redactor)
+        calls = Calls(as_app, self._timing)
+        try:
+            token, expires_at = self._new_token(calls)
+            return token, expires_at - calls.ahead()
+        finally:
+            as_app.close()
+            self._ahead = calls.ahead()
+            self._spent += calls.traffic()
 
     def _new_token(self, calls: Calls) -> tuple[str, datetime]:
         doing = f"get the GitHub App's token for {self._name}"
@@ -318,16 +335,26 @@ def open_transport(
     return PyGithubTransport(api_url, make_auth if token else None, redactor, token, variable)
 
 
-def _app_signer(app: GitHubApp) -> Auth.AppAuth:
-    """Return PyGithub's signer, after trying it once. Raise `ForgeAuthenticationError` if the key cannot sign."""
+def _app_signer(app: GitHubApp, ahead: timedelta = timedelta(0)) -> Auth.AppAuth:
+    """Return PyGithub's signer, after trying it once. It signs for a server whose clock is ahead of ours.
+
+    Raises:
+        ForgeAuthenticationError: the key cannot sign.
+    """
+    import jwt
     from github import Auth
-    from jwt import PyJWTError
 
     # A key in an environment variable often has its line ends written as `\n`.
+    key, seconds = app.private_key.replace("\\n", "\n"), int(ahead.total_seconds())
+
+    def sign(payload: dict[str, Any]) -> str:
+        times = {name: payload[name] + seconds for name in ("iat", "exp")}
+        return jwt.encode({**payload, **times}, key, algorithm="RS256")
+
     try:
-        auth = Auth.AppAuth(app.app_id, app.private_key.replace("\\n", "\n"))
+        auth = Auth.AppAuth(app.app_id, sign_func=sign)
         auth.create_jwt()
-    except (PyJWTError, AssertionError):
+    except (jwt.PyJWTError, AssertionError, ValueError, TypeError):
         raise ForgeAuthenticationError(
             "the GitHub App's private key cannot be used: give the whole PEM file that GitHub made"
         ) from None

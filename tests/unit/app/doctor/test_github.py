@@ -42,6 +42,7 @@ def repo(github: GitHub) -> Repo:
 class Doctor:
     def __init__(self, github: GitHub, folder: Path) -> None:
         self.github, self.folder = github, folder
+        github.skew = timedelta(0)
         self.environ: dict[str, str] = {**NO_OTHERS, "PULLWRIGHT_HOME": str(folder / "home")}
         self.flags: dict[str, Any] = {"github_url": github.web_url, **REPLAY}
         self.clock = ManualClock(datetime.now(UTC))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeRateLimitError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, lost_reply, primary_limit, secondary_limit, server_error
 from tests.unit.bot.forge.conftest import PROPOSAL
@@ -27,6 +28,23 @@ def test_a_short_primary_limit_is_waited_for(bench: Bench, status: int) -> None:
 
     assert bench.waited == [41.0]
     assert "rate limit" in bench.waits[0][1]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_limit_ends_by_the_servers_clock(bench: Bench, hours: int) -> None:
+    """The moment that it names is one of the clock that its reply shows, not of ours."""
+    bench.clock = ManualClock(datetime.now(UTC))
+    bench.github.skew = timedelta(hours=hours)
+    forge = bench.forge()
+    reset = int((bench.clock.now() + bench.github.skew).timestamp()) + 40
+    bench.github.faults.append(primary_limit("GET", REPOSITORY, reset_at=reset))
+    bench.github.reset_at = reset
+    forge.repository()
+    [(seconds, _)] = bench.waits
+    assert 30 <= seconds <= 50
+    assert abs(forge.ahead() - bench.github.skew) <= timedelta(minutes=2)
+    [quota] = forge.quotas()
+    assert abs((quota.reset - bench.clock.now()).total_seconds()) < 120
 
 
 def test_a_long_primary_limit_says_when_to_come_back(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,6 +126,7 @@ ENDS = datetime(2099, 1, 31, 8, tzinfo=UTC)
 
 
 def test_a_classic_token_has_scopes_and_an_end(bench: Bench) -> None:
+    bench.github.skew = timedelta(0)
     forge = bench.forge(bench.github.token("ada", scopes="repo, workflow", expires_at=ENDS))
     remaining = bench.github.remaining
     facts = forge.about_token()

@@ -131,6 +131,22 @@ def test_the_token_is_renewed_before_it_expires(bench: Bench) -> None:
     assert len(bench.github.calls("POST", "/access_tokens")) == 2
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_an_app_signs_by_the_servers_clock(bench: Bench, hours: int) -> None:
+    """A signature is good for minutes, and a token for an hour."""
+    bench.clock = ManualClock(datetime.now(UTC))
+    bench.github.skew = timedelta(hours=hours)
+    bench.github.now = lambda: bench.clock.now() + timedelta(hours=hours)
+    app = bench.github.app(["octo/demo"], token_seconds=3600)
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+    forge.repository()
+    first = forge.credential()
+    bench.clock.advance(timedelta(minutes=50).total_seconds())
+    assert forge.credential() == first
+    bench.clock.advance(timedelta(minutes=6).total_seconds())
+    assert forge.credential() != first
+
+
 def test_each_step_has_a_token_of_its_own_also_where_the_app_was_installed_again(bench: Bench) -> None:
     app = bench.github.app(["octo/demo"])
     forge = bench.forge(GitHubApp(str(app.id), app.private_key))

@@ -184,6 +184,45 @@ def test_it_is_quiet_for_some_minutes_first(world: World) -> None:
     )
 
 
+CLOCKS = pytest.mark.parametrize("hours", [-26, -1, 0, 1, 26])
+"""How far the forge's clock is ahead of ours."""
+
+
+@CLOCKS
+def test_another_clock_makes_no_review_later_or_earlier(world: World, hours: int) -> None:
+    skew = world.github.skew = timedelta(hours=hours)
+    said_at = review(world.github, ours(world), "ada", "Rename it.").created_at - skew
+    quiet_at = said_at + timedelta(minutes=10)
+    found, seen = wants(world, now=quiet_at - timedelta(seconds=1))
+    assert (found, seen.times) == ([], [quiet_at])
+    assert only(world, now=quiet_at).kind is TaskKind.REVIEW
+
+
+@CLOCKS
+def test_another_clock_waits_for_checks_as_long(world: World, hours: int) -> None:
+    """A pull request without any checks is young for an hour."""
+    skew = world.github.skew = timedelta(hours=hours)
+    pull = ours(world)
+    pull.updated_at = world.github.tick()
+    opened_at = pull.updated_at - skew
+    for minutes, times in ((59, 1), (61, 0)):
+        found, seen = wants(world, now=opened_at + timedelta(minutes=minutes))
+        assert (found, len(seen.times)) == ([], times)
+
+
+@CLOCKS
+def test_a_day_of_pull_requests_is_the_forges(world: World, hours: int) -> None:
+    skew = world.github.skew = timedelta(hours=hours)
+    pull = ours(world)
+    midnight = pull.created_at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    limits = ReviewLimits(max_prs_per_day=1)
+    for seconds, until in ((-1, midnight - skew), (1, None)):
+        now = midnight - skew + timedelta(seconds=seconds)
+        seen = search(world, now=now, limits=limits)
+        full = seen.why_no_new_task(seen.pulls, tuple)
+        assert (full and full.until) == until
+
+
 def test_after_so_many_rounds_a_person_has_to_finish_it(world: World) -> None:
     pull = ours(world)
     for number in range(2):
@@ -404,7 +443,7 @@ def test_one_pull_request_that_cannot_be_read_does_not_hide_the_others(world: Wo
     [ready], seen = wants(world, forge=world.forge)
     assert ready.task.pull is not None
     assert ready.task.pull.number == second.number
-    assert f"pull request #{first.number} is left out" in seen.reasons[0]
+    assert f"pull request #{first.number} is left out" in seen.unread[0]
 
 
 def test_checks_that_may_not_be_read_are_said_and_stop_nothing_else(world: World) -> None:
