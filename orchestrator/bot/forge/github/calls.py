@@ -331,8 +331,7 @@ class Calls:
 
     def ahead(self) -> timedelta:
         """Return how far the server's clock is ahead of ours, as its last reply says; zero if it does not say."""
-        with self._lock:
-            return self._ahead
+        return self._ahead
 
     def quotas(self) -> list[RequestQuota]:
         """Return what headers said last of each quota, without a name."""
