@@ -371,8 +371,8 @@ def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
 
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
     remote refuses it, it is stored on this machine for the next cycle here. For people a patch is written to
-    the run's folder, or to the temporary folder if the disk is full. If nothing can be written, the clone
-    stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
+    the run's folder. If its disk is full and no other place has all changes, it is written to the temporary folder. If
+    nothing can be written, the clone stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
         with session.attempt.parts.stop.saving():
@@ -394,15 +394,16 @@ def _save(session: CycleSession, lease: Lease | None) -> None:
     except WorkspaceError as failure:
         _leave_clone(session, f"the changes could not be read ({failure})")
         return
+    goes_on = False
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
         saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
         if outcome in _COMPLETED and not paths:
             saving.end()
         elif not is_copy and (patch or session.conversation):
-            saving.save()
+            goes_on = saving.save()
     if patch and not is_copy:
-        _save_patch(session, patch)
+        _save_patch(session, patch, goes_on=goes_on)
     if result.patch or result.saved:
         parts.emit(WorkSaved(result.patch or "", result.saved or ""))
 
@@ -435,8 +436,12 @@ class _Saving:
         is_untouched = self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit)
         result.is_over = self.holds_claim and not is_untouched  # else this cycle did not continue it
 
-    def save(self) -> None:
-        """Push the work and the conversation; store both on this machine if the push fails."""
+    def save(self) -> bool:
+        """Push the work and the conversation; store both on this machine if the push fails.
+
+        Returns:
+            Whether the next cycle goes on with all changes, so that nobody needs a patch.
+        """
         session, parts = self.session, self._parts
         pages = pages_of(
             session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redactor
@@ -444,12 +449,12 @@ class _Saving:
         replaces = session.continues
         if self.holds_claim:
             try:
-                self._push(pages, replaces)
+                is_whole = self._push(pages, replaces)
             except (BaseConflictError, WorkspaceError) as failure:
                 parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
                 self.kept.remove(self._key)
-                return
+                return is_whole
         try:
             made = session.clone.snapshot(
                 set(session.ledger.touched),
@@ -466,8 +471,10 @@ class _Saving:
         else:
             message = f"the next cycle on {self._key} on this machine continues the work"
         parts.emit(Warned(message))
+        return False
 
-    def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> None:
+    def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> bool:
+        """Push the work. Return whether no change was left out."""
         session, parts = self.session, self._parts
         moved = session.clone.moved_base()
         if moved is not None and moved.is_rewritten:  # what was taken off the base stays off the remote
@@ -489,14 +496,17 @@ class _Saving:
         session.attempt.result.saved = saved.ref
         for item in saved.left_out:
             parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+        return not (saved.left_out or session.proposer.left_out)
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self._parts.guards.redactor.holds_secret)
 
 
-def _save_patch(session: CycleSession, patch: bytes) -> None:
+def _save_patch(session: CycleSession, patch: bytes, *, goes_on: bool) -> None:
+    """Write a patch for people. What the next cycle has goes to the run's folder only: nobody would remove it elsewhere."""
     parts = session.attempt.parts
-    for target in (parts.folder / PATCH_NAME, Path(tempfile.gettempdir(), f"pullwright-{parts.run}.patch")):
+    elsewhere = Path(tempfile.gettempdir(), f"pullwright-{parts.run}.patch")
+    for target in (parts.folder / PATCH_NAME, *(() if goes_on else (elsewhere,))):
         try:
             write_private(target, patch)
         except OSError:
@@ -505,7 +515,8 @@ def _save_patch(session: CycleSession, patch: bytes) -> None:
         if parts.guards.redactor.holds_secret(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
-    _leave_clone(session, "no space to save the changes")
+    if not goes_on:
+        _leave_clone(session, "no space to save the changes")
 
 
 def write_private(target: Path, patch: bytes) -> None:
