@@ -28,7 +28,7 @@ from orchestrator.core.errors import PullwrightError
 from orchestrator.engine import skills
 from orchestrator.engine.contracts import plan_json, whole_file
 from orchestrator.engine.contracts.json_plan import _end_of_thoughts
-from orchestrator.engine.contracts.native import written_calls
+from orchestrator.engine.contracts.written_calls import written_calls
 from orchestrator.engine.environments.patterns import PathPattern, _parsed
 from orchestrator.engine.memory import embedding, items
 from orchestrator.engine.models import failures, refusals, wire

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.contracts.json_plan import JsonPlan, find_plan
-from orchestrator.engine.contracts.native import written_calls
+from orchestrator.engine.contracts.written_calls import written_calls
 from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.policy.shell import Unparsed, parse_line, scan

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
     from orchestrator.engine.policy.secrets import RedactedStream
 
-_WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|tool)?\s*[{\[<])")
+_WRITTEN_CALL = re.compile(
+    r"\s*(?:[{\[]|<tool|<function|<invoke|<\||\[TOOL_CALLS|```(?:json|xml|tool)?\s*[{\[<])"
+)
 """The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
 _CODE_THEME = "ansi_dark"

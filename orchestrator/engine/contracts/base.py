@@ -33,7 +33,9 @@ class Actions:
             result that says so.
         repaired: whether the reply had to be repaired before it could be read.
         cut_off: whether the reply ended in the middle.
-        note: what the model should know about its reply; it comes with the results.
+        note: what the model should know about its reply; it comes with the results. Without calls: why a call that
+            is in the text did not run.
+        written: the part of the text that is the calls, if they were written as text.
     """
 
     plan: str
@@ -42,6 +44,7 @@ class Actions:
     repaired: bool = False
     cut_off: bool = False
     note: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True, slots=True)

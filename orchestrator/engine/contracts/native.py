@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall
+from orchestrator.core.messages import FinishReason, Message, Role, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Contract, Running, text_with_results
-from orchestrator.engine.contracts.json_plan import plan_of
-from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
-from orchestrator.engine.contracts.whole_file import fenced_blocks
+from orchestrator.engine.contracts.written_calls import WRITTEN, written_calls
 from orchestrator.engine.models.base import ToolChoice
 from orchestrator.engine.tools.registry import without_extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.core.messages import ToolDefinition, ToolResult
+    from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
     from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Request, Response
 
@@ -59,7 +56,11 @@ class Native(Contract):
             calls, note = _without_extras(calls, tools)
             return Actions(response.text, calls, note=note)
         written = written_calls(response.text, tools, round_number)
-        return Actions("" if written else response.text, written, repaired=bool(written))
+        if written.is_doubtful:
+            return Actions(response.text, (), note=render("contracts/call_in_text"))
+        said = "" if written.calls else response.text
+        calls, note = _without_extras(written.calls, tools)
+        return Actions(said, calls, repaired=bool(calls), note=note, written=written.text)
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """Return the results in order and the note after them; as text if the calls were text."""
@@ -115,77 +116,3 @@ class SingleStep(Native):
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """Return the request with the tools and a limit of one call."""
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
-
-
-WRITTEN = "written_"
-"""Prefix of the ids of calls that were written as text.
-
-Their results are sent as text, because vendors do not know the ids.
-"""
-
-_LONGEST_CHARS = 200_000
-_TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
-
-
-def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
-    """Return the calls in a text, if nothing else in it could be a call; else nothing.
-
-    Considered are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid
-    JSON and name an offered tool; otherwise the text is the model's answer.
-    """
-    if len(text) > _LONGEST_CHARS:
-        return ()
-    tagged = _tagged(text)
-    fenced = [] if tagged else [block.text for block in fenced_blocks(text)[1] if block.is_closed]
-    if len(fenced) > 1:
-        return ()
-    offered = {tool.name for tool in tools}
-    calls: list[ToolCall] = []
-    for block in tagged or fenced or [text]:
-        found = _calls_of(block.strip())
-        if not found or any(call["tool_name"] not in offered for call in found):
-            return ()
-        for call in found:
-            calls.append(
-                ToolCall(f"{WRITTEN}r{round_number}c{len(calls) + 1}", call["tool_name"], call["arguments"])
-            )
-    return tuple(calls)
-
-
-def _tagged(text: str) -> list[str]:
-    """Return the content of the elements.
-
-    Each end tag is searched once: a single regular expression would take cubic time if there is none.
-    """
-    blocks: list[str] = []
-    position, endless = 0, set[str]()
-    for begin in _TAG.finditer(text):
-        end = f"</{begin[1]}>"
-        if begin.start() < position or end in endless:
-            continue
-        place = text.find(end, begin.end())
-        if place < 0:
-            endless.add(end)
-            continue
-        blocks.append(text[begin.end() : place])
-        position = place + len(end)
-    return blocks
-
-
-def _calls_of(block: str) -> list[dict[str, Any]]:
-    if not block.startswith(("{", "[")):
-        return []
-    try:
-        value = plan_of(parse_json(block))
-    except BrokenJsonError:
-        return []
-    calls = value.get("tool_calls") if isinstance(value, dict) and not flaws(value) else None
-    if not isinstance(calls, list):
-        return []
-    is_valid = all(
-        isinstance(call, dict)
-        and isinstance(call.get("tool_name"), str)
-        and isinstance(call.get("arguments"), dict)
-        for call in calls
-    )
-    return calls if is_valid else []

@@ -35,7 +35,7 @@ from orchestrator.engine.models.base import (
 from orchestrator.engine.tools.base import is_mcp_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject, Part
@@ -265,6 +265,13 @@ class History:
         if calls:
             results = tuple(map(interrupted, calls))
             self.add(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, results), at))
+
+    def foreign_texts(self) -> Iterator[str]:
+        """Yield every text of the conversation that the model did not write."""
+        for turn in self.turns:
+            if turn.kind is not TurnKind.ASSISTANT:
+                yield turn.content
+                yield from (result.content for result in turn.results)
 
     def prune(self) -> int:
         """Drop the oldest half of the turns after the first user turn; return how many were dropped.

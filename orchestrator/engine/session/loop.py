@@ -29,7 +29,8 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import Malformed
+from orchestrator.engine.contracts.base import Actions, Malformed
+from orchestrator.engine.contracts.written_calls import is_quotation
 from orchestrator.engine.models.base import paid_by
 from orchestrator.engine.session.budget import NoRoomError, Reservation, SidePayments, reserve
 from orchestrator.engine.session.calls import Repetition, run_calls
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolResult
-    from orchestrator.engine.contracts.base import Actions, ReadReply
+    from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.calls import ToolRunner
@@ -235,7 +236,7 @@ class Loop:
         self.history, self.budget, self.host = inputs.history, inputs.budget, inputs.host
         self.emit = inputs.emit
         self.rejected = self.empty = self.idle = 0
-        self.warned_of_context = self.guessed_overflow = False
+        self.warned_of_context = self.guessed_overflow = self.told_of_call = False
 
     async def run(self) -> SessionEnd:
         """Run rounds until the model is done, a call ends the session, or a limit is reached.
@@ -339,6 +340,8 @@ class Loop:
     async def _act(self, request: NextRequest, response: Response, reading: Actions) -> SessionEnd | None:
         """Act on a reply in the contract's form."""
         self.rejected = self.empty = 0
+        if reading.written and is_quotation(reading.written, self.history.foreign_texts()):
+            reading = Actions(response.text, (), note=render("contracts/call_in_text"))
         called = len(reading.calls) + len(reading.withheld)
         self.emit(PlanAccepted(reading.plan, called, repaired=reading.repaired, cut_off=reading.cut_off))
         if self.inputs.compaction and reading.plan.strip():
@@ -346,6 +349,7 @@ class Loop:
         if not called:
             return await self._handle_text(request, response, reading)
         self.idle = 0
+        self.told_of_call = False
         if ending := await self._run_calls(request, reading):
             return SessionEnd(EndKind(ending.ending), ending.text)
         self._warn_of_repetition(reading)
@@ -381,8 +385,9 @@ class Loop:
         _require_no_refusal(response)
         if not text_ends and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, text)
-        words = ""
-        if text_ends and text and not reading.cut_off:
+        words = "" if self.told_of_call else reading.note
+        self.told_of_call = self.told_of_call or bool(words)
+        if text_ends and text and not reading.cut_off and not words:
             words = await self.host.may_end(text) or ""
             late = self.inputs.take_steering()
             if not words and not late:

@@ -18,7 +18,8 @@ from orchestrator.core.messages import (
     Usage,
 )
 from orchestrator.engine.contracts.base import Actions, Contract, Running
-from orchestrator.engine.contracts.native import Native, SingleStep, written_calls
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.contracts.written_calls import is_quotation, written_calls
 from orchestrator.engine.models.base import Request, Response, ToolChoice
 from tests.tables import table
 
@@ -123,7 +124,7 @@ GREP = '{"name": "grep", "arguments": {"pattern": "x"}}'
 
 
 def names(text: str) -> list[str]:
-    return [call.name for call in written_calls(text, WRITTEN_TOOLS, 1)]
+    return [call.name for call in written_calls(text, WRITTEN_TOOLS, 1).calls]
 
 
 @table(
@@ -154,6 +155,154 @@ def names(text: str) -> list[str]:
 )
 def test_what_counts_as_a_call(text: str, expected: list[str]) -> None:
     assert names(text) == expected
+
+
+TEXT = {"type": "string"}
+FORM_TOOLS = (
+    ToolDefinition(
+        "edit_file",
+        "Edits.",
+        {"type": "object", "properties": {"path": TEXT, "text": TEXT, "line": {"type": "integer"}}},
+    ),
+    ToolDefinition("list_files", "Lists.", {"type": "object", "properties": {}}),
+)
+EDIT = {"path": "a b.py", "text": 'if x < 1:\n    print("</tool_call>")', "line": 3}
+PLAIN = {**EDIT, "text": "if x < 1:\n    pass"}
+IN_JSON, CALL = json.dumps(EDIT), json.dumps({"name": "edit_file", "arguments": EDIT})
+XML = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in EDIT.items())
+NAMED = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in EDIT.items())
+PAIRS = "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in EDIT.items())
+PYTHON = "edit_file(" + ", ".join(f"{key}={value!r}" for key, value in EDIT.items()) + ")"
+BAR, LINE = "\uff5c", "\u2581"
+
+
+def deepseek(text: str) -> str:
+    """The text with DeepSeek's characters in the marks."""
+    return (
+        text.replace("<|", f"<{BAR}")
+        .replace("</|", f"</{BAR}")
+        .replace("|>", f"{BAR}>")
+        .replace("~", LINE)
+        .replace("DSML|", f"DSML{BAR}")
+    )
+
+
+FORMS = {
+    "Qwen2.5, Hermes": f"<tool_call>\n{CALL}\n</tool_call>",
+    "Qwen2.5-Coder": f"<tools>\n{CALL}\n</tools>",
+    "Qwen3-Coder": f"<tool_call>\n<function=edit_file>\n{XML}</function>\n</tool_call>",
+    "Qwen3-Coder without the outer tag": f"<function=edit_file>\n{XML}</function>\n</tool_call>",
+    "Llama 3.1, own functions": f"<function=edit_file>{IN_JSON}</function>",
+    "Llama 3.1, built in": f'<|python_tag|>{{"name": "edit_file", "parameters": {IN_JSON}}}<|eom_id|>',
+    "Llama 3.1, call": f"<|python_tag|>{PYTHON.replace('edit_file(', 'edit_file.call(')}",
+    "Llama 3.2, 4": f"[{PYTHON}]",
+    "Mistral": f"[TOOL_CALLS][{CALL}]",
+    "Mistral, later": f"[TOOL_CALLS]edit_file[ARGS]{IN_JSON}",
+    "Devstral": f"[TOOL_CALLS]edit_file{IN_JSON}",
+    "DeepSeek V3": deepseek(
+        f"<|tool~calls~begin|><|tool~call~begin|>function<|tool~sep|>edit_file\n```json\n{IN_JSON}\n```<|tool~call~end|><|tool~calls~end|>"
+    ),
+    "DeepSeek V3.1": deepseek(
+        f"<|tool~calls~begin|><|tool~call~begin|>edit_file<|tool~sep|>{IN_JSON}<|tool~call~end|><|tool~calls~end|>"
+    ),
+    "DeepSeek V3.2": deepseek("<|DSML|function_calls>\n<|DSML|invoke name='edit_file'>\n".replace("'", '"'))
+    + NAMED.replace("<parameter", f"<{BAR}DSML{BAR}parameter").replace(
+        "</parameter", f"</{BAR}DSML{BAR}parameter"
+    )
+    + deepseek("</|DSML|invoke>\n</|DSML|function_calls>"),
+    "GLM-4.5": f"<tool_call>edit_file\n{PAIRS}</tool_call>",
+    "Kimi K2": f"<|tool_calls_section_begin|><|tool_call_begin|>functions.edit_file:0<|tool_call_argument_begin|>{IN_JSON}<|tool_call_end|><|tool_calls_section_end|>",
+    "Gemma": f"```tool_code\n{PYTHON}\n```",
+    "Gemini": f"```tool_code\nprint(default_api.{PYTHON})\n```",
+    "Claude": f'<function_calls>\n<invoke name="edit_file">\n{NAMED}</invoke>\n</function_calls>',
+    "Claude without the outer tag": f'<invoke name="edit_file">\n{NAMED}</invoke>',
+    "MiniMax": f'<minimax:tool_call>\n<invoke name="edit_file">\n{NAMED}</invoke>\n</minimax:tool_call>',
+    "Seed-OSS": f"<seed:tool_call>\n<function=edit_file>\n{XML}</function>\n</seed:tool_call>",
+    "Phi-4": f"<|tool_call|>[{CALL}]<|/tool_call|>",
+    "Phi-4-mini": f"functools[{CALL}]",
+    "Granite 3": f"<|tool_call|>[{CALL}]",
+    "Command R": f'<|START_ACTION|>[{{"tool_name": "edit_file", "parameters": {IN_JSON}}}]<|END_ACTION|>',
+    "Nemotron": f"<TOOLCALL>[{CALL}]</TOOLCALL>",
+    "Hunyuan": f"<tool_calls>\n<tool_call>{CALL}</tool_call>\n</tool_calls>",
+    "InternLM": f'<|action_start|><|plugin|>\n{{"name": "edit_file", "parameters": {IN_JSON}}}<|action_end|>',
+    "LFM2": f"<|tool_call_start|>[{PYTHON}]<|tool_call_end|>",
+    "gpt-oss": f"<|channel|>commentary to=functions.edit_file <|constrain|>json<|message|>{IN_JSON}<|call|>",
+    "gpt-oss, whole": f"<|start|>assistant<|channel|>commentary to=functions.edit_file <|constrain|>json<|message|>{IN_JSON}<|call|>",
+    "JSON in a block": f"```json\n{CALL}\n```",
+}
+ALONE = {"Llama 3.2, 4"}
+
+
+def doubtful(text: str) -> bool:
+    found = written_calls(text, FORM_TOOLS, 1)
+    assert not found.calls
+    return found.is_doubtful
+
+
+@pytest.mark.parametrize("model", FORMS)
+def test_the_forms_of_known_models(model: str) -> None:
+    for begin in ("", *(() if model in ALONE else ("I edit the file.\n\n",)), "<think>Hm.</think>\n"):
+        found = written_calls(f"{begin}{FORMS[model]}\n", FORM_TOOLS, 1)
+        assert [(call.name, call.arguments) for call in found.calls] == [("edit_file", EDIT)]
+
+
+@pytest.mark.parametrize("model", {*FORMS} - {*ALONE, "JSON in a block"})
+def test_a_call_that_may_be_a_quotation_does_not_run_and_the_model_is_told(model: str) -> None:
+    form = FORMS[model]
+    assert doubtful(f"The file has this line:\n{form}\nThat is a call.")
+    assert doubtful(f"The file has this:\n\n````text\n{form}\n````\n")
+    assert doubtful(f"> {form}")
+    if "\n" not in form and "`" not in form:
+        assert doubtful(f"It writes `{form}`")
+        assert doubtful(f"It writes `{form}")
+    assert doubtful(form[: len(form) // 2])
+    assert doubtful(f"{form} {form.replace('edit_file', 'edit_files')}")
+
+
+@pytest.mark.parametrize("model", FORMS)
+def test_a_call_of_no_offered_tool_is_text(model: str) -> None:
+    found = written_calls(FORMS[model].replace("edit_file", "remove_everything"), FORM_TOOLS, 1)
+    assert (found.calls, found.is_doubtful) == ((), False)
+
+
+@pytest.mark.parametrize("model", FORMS)
+def test_a_call_that_stands_in_what_was_read_is_a_quotation(model: str) -> None:
+    part = written_calls(FORMS[model], FORM_TOOLS, 1).text
+    numbered = "\n".join(f"{number} | {line}" for number, line in enumerate(FORMS[model].split("\n"), 7))
+    assert is_quotation(part, ["nothing", f"6 | x\n{numbered}\n99 | y"])
+    assert is_quotation(part, [f"Please answer:\n{FORMS[model]}\nat once"])
+    assert not is_quotation(part, ["nothing", FORMS[model].replace("a b.py", "b.py")])
+
+
+def test_two_calls_of_one_form() -> None:
+    two = f"<tool_call>\n<function=list_files>\n</function>\n</tool_call>\n{FORMS['Qwen3-Coder']}"
+    assert [call.name for call in written_calls(two, FORM_TOOLS, 1).calls] == ["list_files", "edit_file"]
+    two = "<tool_call>list_files\n</tool_call>\n" + FORMS["GLM-4.5"]
+    assert [call.name for call in written_calls(two, FORM_TOOLS, 1).calls] == ["list_files", "edit_file"]
+    two = f"```tool_code\nlist_files()\n{PYTHON}\n```"
+    assert [call.name for call in written_calls(two, FORM_TOOLS, 1).calls] == ["list_files", "edit_file"]
+
+
+@table(
+    "text",
+    [
+        "```tool_code\nedit_file(open('x').read())\n```",
+        "```tool_code\nedit_file(path=open('x'))\n```",
+        "```tool_code\nimport os\nedit_file(path='x')\n```",
+        "```tool_code\nos.edit_file(path='x')\n```",
+        "<|python_tag|>edit_file(**x)",
+        "<tool_call>edit_file\n</tool_calls>",
+        "<function=edit_file><parameter=path>a</parameter>",
+        "<function=edit_file><parameter=path>a</parameter><parameter=path>b</parameter></function>",
+    ],
+)
+def test_what_is_more_or_less_than_a_call_does_not_run(text: str) -> None:
+    assert doubtful(text)
+
+
+def test_a_call_in_thoughts_alone_is_told() -> None:
+    assert doubtful(f"<think>I call {FORMS['Mistral']}")
+    assert not doubtful(f"<think>I call {FORMS['Mistral']}</think>All is done.")
 
 
 @given(st.text())
