@@ -26,6 +26,7 @@ from orchestrator.core.cycle_events import (
     ForgeUsed,
     Paused,
     PhaseEntered,
+    Proof,
     Proposed,
     Proposing,
     QuestionAsked,
@@ -491,22 +492,30 @@ def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrato
         case TestRunEnded():
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
+            if event.counted is not None:
+                counts = f"{event.counted} ran, as it says"
             text = f"tests {short_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
             sign, style = "info", "dim"
             if event.problem:
                 text += f"; proves nothing: {short_line(event.problem)}"
                 sign, style = "warning", "yellow"
         case Verified():
-            why = short_line("; ".join(event.reasons), _MAX_TEXT_CHARS)
-            if event.is_red:
-                sign, text, style = "failed", f"the tests do not pass: {why}", "red"
-            elif why:
-                sign, text, style = "warning", f"the tests show: {why}", "yellow"
-            else:
-                sign, text, style = "ok", "the tests pass", "green"
+            text = short_line(event.words, _MAX_TEXT_CHARS)
+            sign, style = PROOF_SIGNS[event.proof]
         case _:
             assert_never(event)
     return EventLine(narrator.signs[sign], text, style)
+
+
+PROOF_SIGNS: dict[Proof, tuple[str, str]] = {
+    Proof.PASSED: ("ok", "green"),
+    Proof.AS_BEFORE: ("ok", "green"),
+    Proof.ONLY_EXIT_CODE: ("warning", "yellow"),
+    Proof.WARNED: ("warning", "yellow"),
+    Proof.UNKNOWN: ("warning", "yellow"),
+    Proof.FAILED: ("failed", "red"),
+}
+"""The sign and the style of each value."""
 
 
 def todos_in_words(items: Sequence[TodoItem]) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.hidden_characters import printable_text
+from orchestrator.core.cycle_events import Proof
 from orchestrator.core.prompts import cut
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ def tests_in_words(tests: Mapping[str, Any]) -> str:
     Args:
         tests: in the form of `CycleResult.tests`; read from a journal, so any value may occur.
     """
-    parts = []
+    proof = tests.get("proof")
+    parts = [Proof(proof).sentence] if isinstance(proof, str) and proof in set(Proof) else []
     for kind in ("before", "kept", "after", "new"):
         run = tests.get(kind)
         if not isinstance(run, dict):

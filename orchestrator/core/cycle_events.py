@@ -159,6 +159,7 @@ class TestRunEnded:
         exit: the command's exit code; negative if a signal ended it.
         problem: why the run proves nothing; empty if it is valid.
         cached: whether the result comes from an earlier run.
+        counted: number of tests that ran, as the command printed it, if no report names them; None if unknown.
     """
 
     __test__: ClassVar[bool] = False
@@ -171,6 +172,39 @@ class TestRunEnded:
     seconds: float
     problem: str = ""
     cached: bool = False
+    counted: int | None = None
+
+
+class Proof(StrEnum):
+    """What the test runs of a change prove. Every view prints this value, or its sentence."""
+
+    PASSED = "passed"
+    """Tests ran with the change, and none fails."""
+    AS_BEFORE = "as_before"
+    """Tests passed with the change, and none fails that did not fail before; but the base fails, too."""
+    ONLY_EXIT_CODE = "only_exit_code"
+    """The command ended with success, but neither a report nor a count shows that a test ran."""
+    WARNED = "warned"
+    """No test fails because of the change, but some pass or are missing only because the change altered them."""
+    UNKNOWN = "unknown"
+    """Nothing is proven: no test ran, a run was invalid, or the base failed and no report names the tests."""
+    FAILED = "failed"
+    """A test fails because of the change, one that the task names still fails, or the change's run is invalid."""
+
+    @property
+    def sentence(self) -> str:
+        """What is proven, for people."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Proof.PASSED: "the tests pass",
+    Proof.AS_BEFORE: "no test fails that did not fail before",
+    Proof.ONLY_EXIT_CODE: "the test command succeeds, but nothing shows that a test ran",
+    Proof.WARNED: "a person has to look at the tests",
+    Proof.UNKNOWN: "the tests prove nothing",
+    Proof.FAILED: "the tests do not pass",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +217,8 @@ class Verified:
         reasons: why a person should look, one line each; possible even if `is_red` is false.
         tests: the runs, in the form of `CycleResult.tests`.
         refusal: the message that asks the model to repair the change; empty if the change is proposed.
+        proof: what the runs prove. Journals of older versions have only `is_red`.
+        base_fails: what failed already without the change, in one line; empty if nothing did.
     """
 
     tree: str
@@ -190,6 +226,18 @@ class Verified:
     reasons: tuple[str, ...]
     tests: JsonObject
     refusal: str = ""
+    proof: Proof = Proof.UNKNOWN
+    base_fails: str = ""
+
+    def __post_init__(self) -> None:
+        if self.is_red:
+            object.__setattr__(self, "proof", Proof.FAILED)
+
+    @property
+    def words(self) -> str:
+        """What the runs prove and why, in one line."""
+        why = "; ".join((*self.reasons, *filter(None, [self.base_fails])))
+        return f"{self.proof.sentence}{f': {why}' if why else ''}"
 
 
 @dataclass(frozen=True, slots=True)

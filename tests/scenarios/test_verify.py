@@ -159,7 +159,8 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     assert content(bench.repository, branch, "calc.py") == GOOD.strip()
     assert git(bench.repository, "rev-list", "--count", f"main..{branch}") == "1", "nothing red was committed"
     counts = {"passed": 1, "failed": 0, "skipped": 0, "exit": 0}
-    assert result.to_json()["tests"] == {"before": counts, "kept": counts, "after": counts, "new": counts}
+    runs = {"before": counts, "kept": counts, "after": counts, "new": counts}
+    assert result.to_json()["tests"] == {"proof": "passed", **runs}
     body = bench.body(result)
     assert commit_of_report(body) == str(result.commit)
     assert "WARNING" not in body

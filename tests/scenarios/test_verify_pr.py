@@ -516,7 +516,7 @@ def test_a_check_run_is_brought_up_to_date_and_each_head_has_its_own(hosted: OnG
     hosted.github.commit(hosted.repo, {"calc.py": BREAKS}, branch="feature")
     assert hosted.verify(str(pull.number), "--check").code == 6
     (run,) = hosted.repo.checks[hosted.repo.branches()["feature"]]
-    assert (run.result, run.title) == ("failure", "Its tests do not pass.")
+    assert (run.result, run.title) == ("failure", "The tests do not pass.")
 
 
 @slow

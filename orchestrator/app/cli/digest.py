@@ -407,7 +407,7 @@ def _pull(run: RunSummary, safe: SafeMarkdown) -> str:
     if pull is None:
         return ""
     done = "" if pull.created else " (updated)"
-    done += " (its tests do not pass)" if run.verified is not None and run.verified.is_red else ""
+    done += f" ({run.verified.proof.sentence})" if run.verified is not None else ""
     return f"#{pull.number} {safe.line(pull.title)}{done} {safe.link(pull.url)}".rstrip()
 
 
@@ -416,7 +416,8 @@ def _tests(run: RunSummary, safe: SafeMarkdown) -> Iterator[str]:
         return
     if results := tests_in_words(run.verified.tests):
         yield safe.line(results)
-    yield from (safe.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
+    shown = filter(None, (*run.verified.reasons[:_MOST_ITEMS], run.verified.base_fails))
+    yield from map(safe.line, shown)
 
 
 def _question(run: RunSummary, safe: SafeMarkdown) -> str:

@@ -16,6 +16,7 @@ from orchestrator.app.wiring.repository import local_forges, open_tasks, states_
 from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.cycle.propose import left_out_in
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.verification.page import proof_in
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError
@@ -316,6 +317,8 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
         lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
         lines += [f"      without {short_line(item, _MAX_LINE_CHARS)}" for item in left_out_in(pull.body)]
+        if proof := proof_in(pull.body):
+            lines.append(f"      {proof.sentence}")
         if task is not None:
             lines += _task_lines(task, found.name, "      ")
     for question in found.questions:
@@ -353,6 +356,7 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
                 **repository,
                 **asdict(pull),
                 "left_out": left_out_in(pull.body),
+                "proof": proof_in(pull.body),
                 **_task_fields(task),
             }
             for pull, task in found.pulls

@@ -436,7 +436,7 @@ def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str
         yield result.task.title
     if (pull := result.pull_request) is not None and pull.url:
         where = pull.url if pull.url.startswith("http") else f"pull request #{pull.number}"
-        yield f"{where}{' (tests do not pass)' if result.tests_fail else ''}"
+        yield f"{where}{f' ({result.proof.sentence})' if result.proof else ''}"
     elif result.question is not None:
         url = result.question_url or ""
         yield f"asked: {url if url.startswith('http') else result.question}"

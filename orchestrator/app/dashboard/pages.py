@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.dashboard.story import RunStory, outcome_badge, page_of, tone_of
+from orchestrator.app.dashboard.story import PROOF_TONES, RunStory, outcome_badge, page_of, tone_of
 from orchestrator.app.html.page import Badge, Link, html_from_template
 from orchestrator.app.words import duration, money, short_line
 from orchestrator.core.messages import Spent
@@ -58,6 +58,7 @@ class Pages:
             "tone": tone_of,
             "own_badge": outcome_badge,
             "pull_badge": _pull_badge,
+            "proof_tones": PROOF_TONES,
             "money": money,
             "short": lambda text, most=120: short_line(text, most),
             "statuses": _statuses,

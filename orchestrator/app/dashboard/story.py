@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.event_lines import Narrator
+from orchestrator.app.event_lines import PROOF_SIGNS, Narrator
 from orchestrator.app.html.page import (
     Badge,
     Code,
@@ -32,6 +32,7 @@ from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
+    Proof,
     Proposing,
     TaskTaken,
     TestRunEnded,
@@ -360,10 +361,10 @@ def _patch(run: RunSummary) -> str:
 
 def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
     if run.verified is not None:
-        for reason in run.verified.reasons:
-            yield Notice("failed" if run.verified.is_red else "warning", reason)
-        if not run.verified.reasons:
-            yield Notice("ok", "The tests pass.")
+        tone = PROOF_TONES[run.verified.proof]
+        yield Notice(tone, f"{run.verified.proof.sentence.capitalize()}.")
+        for reason in filter(None, (*run.verified.reasons, run.verified.base_fails)):
+            yield Notice(tone, reason)
     if not story.tests:
         return
     rows: list[list[Cell]] = [
@@ -394,6 +395,9 @@ _RUNS = {
     "new": "new: the base, with the changed tests",
 }
 """The kinds of test runs, and what they run: see `docs/tests.md`."""
+
+
+PROOF_TONES: dict[Proof, Tone] = {proof: _TONES[style] for proof, (_, style) in PROOF_SIGNS.items()}
 
 
 def _verdict(run: TestRunEnded) -> Badge:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from orchestrator.bot.forge.base import Traffic
+from orchestrator.core.cycle_events import Proof
 from orchestrator.core.errors import (
     BadReplyError,
     BaseConflictError,
@@ -184,8 +185,7 @@ class CycleResult:
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
         left_out: changed files that the pull request does not have.
-        tests: the test runs, in the form of `run --json`; None if there were none.
-        tests_fail: whether a test fails with the change that passed before, or that the task names.
+        tests: what the test runs prove, and their counts, in the form of `run --json`; None if there were none.
         usd: None if the model's price is unknown.
         uncertain_usd: the estimated part of `usd`, for requests whose cost was not reported.
         uncertain_tokens: tokens of such requests, in addition to `usage`.
@@ -216,7 +216,6 @@ class CycleResult:
     changed: DiffStat | None = None
     left_out: Sequence[Withheld] = ()
     tests: dict[str, Any] | None = None
-    tests_fail: bool = False
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0
@@ -229,6 +228,11 @@ class CycleResult:
     is_over: bool = False
     error: str | None = None
     cause: Exception | None = None
+
+    @property
+    def proof(self) -> Proof | None:
+        """What the tests prove about the change; None if none were run."""
+        return None if self.tests is None else Proof(self.tests["proof"])
 
     @property
     def spent(self) -> Spent:
@@ -248,7 +252,6 @@ class CycleResult:
         """Return the result as a JSON object, without what only the program uses."""
         internal: dict[str, Any] = {
             "task": None,
-            "tests_fail": False,
             "quotas": (),
             "found": None,
             "is_over": False,

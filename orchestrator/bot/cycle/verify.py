@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
-from orchestrator.bot.verification.page import report, to_json, warning_about_tests
+from orchestrator.bot.verification.page import (
+    report,
+    tests_in_json,
+    to_json,
+    verified,
+    warning_about_tests,
+)
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
 from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
@@ -57,6 +63,7 @@ def _ended(run: RunResult) -> TestRunEnded:
         run.seconds,
         run.problem,
         run.cached,
+        run.counted,
     )
 
 
@@ -270,11 +277,9 @@ class Verification:
             refusal = ""
         else:
             self.verdict = verdict = await self._judge(self.verifier, tree, change.staged.outcome.changes)
-            self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
+            self.attempt.result.tests = tests_in_json(verdict)
             refusal = self._refusal(verdict, ignore_doubts=ignore_doubts)
-            self.attempt.emit(
-                Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
-            )
+            self.attempt.emit(verified(verdict, self._lines(verdict), refusal, tree))
         if refusal:
             self.refused, self._refused_tree = (change.title, change.model_body), tree
             raise ToolError(refusal)

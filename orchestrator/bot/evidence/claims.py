@@ -163,6 +163,7 @@ _NEW_TESTS = {
 class _Predicate(_Part):
     format: Annotated[int, Field(ge=1)] = 1
     result: Literal["PASSED", "WARNED", "FAILED"]
+    proof: str = ""
     configuration: Annotated[list[dict[str, Any]], Field(min_length=2, max_length=2)]
     failedTests: _Names  # noqa: N815  the names of the block's fields
     failedTestsNotListed: _Count = 0  # noqa: N815
@@ -299,11 +300,22 @@ def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[Evid
         yield _compared(
             EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(results.newTests, name)), str(number)
         )
-    yield _compared(EvidenceLevel.RERUN, "result", results.result, result_of(verdict))
+    result = _compared(EvidenceLevel.RERUN, "result", results.result, result_of(verdict))
+    if results.format < _FIRST_WITH_PROOF:
+        is_other = result.standing is Standing.REFUTED and "FAILED" not in {
+            results.result,
+            result_of(verdict),
+        }
+        yield replace(result, standing=Standing.NOTED, note=_OLDER_RESULT) if is_other else result
+    else:
+        yield result
+        yield _compared(EvidenceLevel.RERUN, "what the tests prove", results.proof, verdict.proof.value)
     yield from _lines_of_problem("nothing is known", results.problem, verdict.problem)
     yield EvidenceLine(EvidenceLevel.RERUN, "not compared", Standing.NOTED, found=_NOT_COMPARED)
 
 
+_FIRST_WITH_PROOF = 3
+_OLDER_RESULT = "made by an older version, which called some results PASSED that prove nothing"
 _NOT_COMPARED = (
     "seconds, the sandbox, whether a run was cached, the text of a problem and the digests of report files: "
     "they differ from run to run"

@@ -27,10 +27,10 @@ from orchestrator.bot.forge.base import CheckState, OwnCheck, PullRequestState
 from orchestrator.bot.git.opening import opened_clone
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import Change
-from orchestrator.bot.verification.page import find_block, table_rows, to_json
+from orchestrator.bot.verification.page import find_block, table_rows, tests_in_json, verified
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
-from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Verified
+from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Proof
 from orchestrator.core.errors import PullwrightError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line, render
@@ -154,7 +154,7 @@ class PullRequestEvidence:
                 "onto": change.onto,
             },
             "lines": [asdict(line) for line in self.lines],
-            "tests": to_json(self.verdict.runs) if self.verdict else None,
+            "tests": tests_in_json(self.verdict) if self.verdict else None,
         }
 
 
@@ -309,10 +309,12 @@ class _PullRequestVerification:
             # If a person has to look at the change, the tests alone do not decide.
             add(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
         if not verdict.problem and not reasons:
-            add(Standing.HOLDS, found="the tests found no problem")
+            standing = Standing.UNKNOWN if verdict.proof is Proof.ONLY_EXIT_CODE else Standing.HOLDS
+            add(standing, found="; ".join(filter(None, [verdict.proof.sentence, verdict.base_fails])))
         for note in verdict.notes:
             add(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
-        self.parts.emit(Verified(verdict.runs.tree, verdict.is_red, reasons, to_json(verdict.runs)))
+        problem = (one_line(verdict.problem, limit=_LINE_CHARS),) if verdict.problem else ()
+        self.parts.emit(verified(verdict, (*problem, *reasons)))
 
     async def finished(self) -> PullRequestEvidence:
         """Return the result, with a line that says whether the pull request changed meanwhile."""
@@ -394,17 +396,17 @@ def outcome_in_words(found: PullRequestEvidence) -> str:
     if refuted - {EvidenceLevel.TESTS}:
         return "A claim of the report does not hold."
     if refuted:
-        return "Its tests do not pass."
+        return f"{Proof.FAILED.sentence.capitalize()}."
     if found.is_stale:
         return "It changed during the verification, so it has to be verified again."
     if found.outcome is EvidenceOutcome.UNKNOWN:
-        return "It could not be decided."
+        why = f": {found.verdict.proof.sentence}" if found.verdict else ""
+        return f"It could not be decided{why}."
     has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
-    return (
-        "All claims of the report hold, and the tests found no problem."
-        if has_report
-        else "There is no report. The tests found no problem."
-    )
+    proven = found.verdict.proof.sentence if found.verdict else "no test was run"
+    if has_report:
+        return f"All claims of the report hold, and {proven}."
+    return f"There is no report. {proven.capitalize()}."
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:

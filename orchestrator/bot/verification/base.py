@@ -29,6 +29,10 @@ WHOLE_RUN = "(the test command)"
 """Stands for all tests if no report names them."""
 
 
+NO_TEST_RAN = "no test ran"
+"""The problem of a run without tests."""
+
+
 class RunKind(StrEnum):
     """Which code and which tests a run uses."""
 
@@ -81,6 +85,8 @@ class RunResult:
         flaky: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` if only
             the exit code is known.
         cached: whether the result is that of an earlier cycle on the same commit.
+        counted: number of tests that ran, as the command printed it; None if it printed none. Code under test can
+            print any number, so this only ever lowers what a run proves.
     """
 
     kind: RunKind
@@ -93,6 +99,14 @@ class RunResult:
     output: str = ""
     flaky: frozenset[str] = frozenset()
     cached: bool = False
+    counted: int | None = None
+
+    @property
+    def ran(self) -> int | None:
+        """The number of tests that ran; None if neither a report nor the output says it."""
+        if self.cases:
+            return len(self.cases) - self.count(CaseStatus.SKIPPED)
+        return 0 if self.problem == NO_TEST_RAN else self.counted
 
     def count(self, *statuses: CaseStatus) -> int:
         """Return the number of tests with one of these statuses."""

@@ -1,7 +1,7 @@
 """The test report in a pull request: a table for people, and a block with the same data for programs.
 
-The block is a statement with the predicate `test-result` v0.1, extended by the fields `format`, `runs`, `newTests`,
-`namedTests` and `problem`: https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
+The block is a statement with the predicate `test-result` v0.1, extended by the fields `format`, `proof`, `runs`,
+`newTests`, `namedTests` and `problem`: https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
 from orchestrator.bot.verification.verdict import CHANGED_TESTS, FindingKind
+from orchestrator.core.cycle_events import Proof, Verified
 from orchestrator.core.prompts import one_line, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from orchestrator.bot.verification.base import RunResult, Runs
     from orchestrator.bot.verification.verdict import ChangeVerdict
 
-FORMAT = 2
+FORMAT = 3
 """Version of the block. Version 1 had no number, no `cases`, no `namedTests`, and no digests of the commands and of the base's
-files. The number grows if an existing field changes its meaning; readers ignore unknown fields.
+files. Until version 2 there was no `proof`, and `result` was `PASSED` where nothing was proven. The number grows if an existing field changes its meaning; readers ignore unknown fields.
 """
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -83,8 +84,11 @@ def cases_digest(run: RunResult) -> str:
 
 
 def result_of(verdict: ChangeVerdict) -> str:
-    """Return the predicate's result: `FAILED`, `WARNED` or `PASSED`."""
-    return "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
+    """Return the predicate's result: `FAILED`, `WARNED` or `PASSED`. What is neither failed nor passed is a warning."""
+    return _RESULTS.get(verdict.proof, "WARNED")
+
+
+_RESULTS = {Proof.FAILED: "FAILED", Proof.PASSED: "PASSED", Proof.AS_BEFORE: "PASSED"}
 
 
 def warned_tests(verdict: ChangeVerdict) -> list[str]:
@@ -98,12 +102,37 @@ def new_tests(verdict: ChangeVerdict) -> dict[str, int]:
     return {name: len(verdict.of(kind)) for name, kind in _NEW_TESTS.items()}
 
 
+def tests_in_json(verdict: ChangeVerdict) -> dict[str, Any]:
+    """Return `tests` of a cycle's result: what is proven, and the runs."""
+    return {"proof": verdict.proof.value, **to_json(verdict.runs)}
+
+
 def to_json(runs: Runs) -> dict[str, Any]:
-    """Return `tests` of a cycle's result: for each kind of run the counts by status, or None if not made.
+    """Return for each kind of run the counts by status, or None if it was not made.
 
     If no report names single tests, only `exit` is known and the counts are None.
     """
     return {kind.value: _counts(runs.of(kind)) for kind in RunKind}
+
+
+def verified(
+    verdict: ChangeVerdict, reasons: Sequence[str], refusal: str = "", tree: str | None = None
+) -> Verified:
+    """Return the event of a verdict.
+
+    Args:
+        reasons: the lines to show, in the place's own length.
+        tree: git's id of the change's tree, if it is not that of the runs.
+    """
+    return Verified(
+        verdict.runs.tree if tree is None else tree,
+        verdict.is_red,
+        tuple(reasons),
+        tests_in_json(verdict),
+        refusal,
+        verdict.proof,
+        verdict.base_fails,
+    )
 
 
 def warning_about_tests(verdict: ChangeVerdict) -> str:
@@ -122,6 +151,7 @@ def report(verdict: ChangeVerdict, head: str) -> str:
     block = json.dumps(_statement(verdict, head), indent=1, ensure_ascii=True).translate(_UNSAFE)
     return render(
         "verification/report",
+        proof=sentence_of(verdict),
         command=one_line(runs.command, limit=COMMAND_CHARS),
         setup=one_line(runs.setup, limit=COMMAND_CHARS),
         sandbox=in_markdown(runs.sandbox, NAME_CHARS),
@@ -129,6 +159,12 @@ def report(verdict: ChangeVerdict, head: str) -> str:
         notes=verdict.notes,
         block=block,
     )
+
+
+def sentence_of(verdict: ChangeVerdict) -> str:
+    """Return what is proven as a sentence of inert Markdown, with what failed on the base already."""
+    base = f"; {in_markdown(verdict.base_fails, _PROBLEM_CHARS)}" if verdict.base_fails else ""
+    return f"{verdict.proof.sentence.capitalize()}{base}."
 
 
 def table_rows(runs: Runs) -> list[dict[str, str]]:
@@ -160,6 +196,15 @@ def find_block(body: str) -> BlockSearch:
     if not isinstance(commit, str) or not is_commit_id(commit):
         return BlockSearch(problem="the block names no commit")
     return BlockSearch(statement)
+
+
+def proof_in(body: str) -> Proof | None:
+    """Return what the report in a pull request's text says is proven; None if it has none of this version."""
+    statement = find_block(body).statement or {}
+    try:
+        return Proof(statement["predicate"]["proof"])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -233,6 +278,7 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
         "predicate": {
             "format": FORMAT,
             "result": result_of(verdict),
+            "proof": verdict.proof.value,
             "configuration": [
                 {"name": "base", "digest": base},
                 {

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
+from orchestrator.bot.verification.base import NO_TEST_RAN, WHOLE_RUN, CaseResult, CaseStatus, RunResult
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.prompts import one_line
 
@@ -91,11 +91,13 @@ def run_result(
     failed = any(case.failed for case in cases.values())
     only_control_failed = control_failed and not failed and ran.exit_code == _TESTS_FAILED
     exit_code = 0 if only_control_failed else ran.exit_code
+    counted = None if ended.reports else printed_count(ran.output)
     problem = (
         why_stopped(ran, minutes)
         or problem
         or (f"a test file was changed while the tests ran: {ended.rewritten}" if ended.rewritten else "")
         or _contradiction(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
+        or (NO_TEST_RAN if counted == 0 else "")
     )
     digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
     result = RunResult(
@@ -107,6 +109,7 @@ def run_result(
         problem=problem,
         digest=f"sha256:{digest}" if digest else "",
         output=ran.output[-_OUTPUT_CHARS:],
+        counted=counted,
     )
     return result, control_failed
 
@@ -123,14 +126,89 @@ def _contradiction(
 ) -> str:
     """Return why a run proves nothing although it ended: it contradicts its report, or ran no test; else empty."""
     if exit_code != 0:
-        return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
+        return NO_TEST_RAN if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
     if failed := sum(case.failed for case in cases):
         return f"the exit code is 0, though the report has failed tests: {failed}"
     if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
-        return "no test ran" if not cases else "every test was skipped"
+        return NO_TEST_RAN if not cases else "every test was skipped"
     if not has_report and expects is not None and expects.cases:
         return "the exit code is 0, but no report was written"
     return ""
+
+
+# What runners print at their end. A group is a number of tests that ran, or empty for one package; a pattern without a
+# group matches a line that says that none did.
+_COUNTS = (
+    re.compile(r"^Ran ([0-9]{1,9}) tests? in "),  # unittest, luaunit
+    re.compile(r"^(?:NO TESTS RAN$|no tests ran in |=+ no tests ran)"),
+    re.compile(r"^(?:=+ )?(?:[0-9]{1,9} failed, )?([0-9]{1,9}) passed\b"),  # pytest
+    re.compile(r"^(?:=+ )?([0-9]{1,9}) failed\b.* in [0-9.]"),
+    re.compile(r"^(?:ok|FAIL)\s+\S+\s+(?:[0-9.]+s|\(cached\))()(?:\s+coverage: |$)"),  # go: a package
+    re.compile(r"^(?:\?\s+\S+\s+\[no test files\]|ok\s+\S+\s[^\[]*\[no tests to run\])"),
+    re.compile(r"^running ([0-9]{1,9}) tests?$"),  # cargo
+    re.compile(r"^\s*Summary \[.{1,20}\] ([0-9]{1,9}) tests? run"),  # nextest
+    re.compile(r"^\s+([0-9]{1,9}) (?:passing|failing)\b"),  # mocha, Cypress
+    re.compile(r"^Tests:\s.*\b([0-9]{1,9}) total"),  # jest
+    re.compile(r"^(?:No tests? found, exiting|No test files found)"),  # jest, vitest
+    re.compile(r"^\s*Tests\s+[0-9]{1,9} [^(]*\(([0-9]{1,9})\)$"),  # vitest
+    re.compile(r"^(?:#|\u2139) tests ([0-9]{1,9})$"),  # node, tape
+    re.compile(r"^1\.\.([0-9]{1,9})(?:\s*#.*)?$"),  # TAP: bats, prove -v, tap
+    re.compile(r"^\s*([0-9]{1,9}) tests? (?:passed|failed)$"),  # ava
+    re.compile(r"^Files=[0-9]{1,9}, Tests=([0-9]{1,9}),"),  # prove
+    re.compile(r"^Result: NOTESTS"),
+    re.compile(
+        r"^(?:[0-9]{1,9} (?:doctests?|properties|property), )?([0-9]{1,9}) tests?, [0-9]{1,9} (?:failures?|assertions)"
+    ),  # mix, bats
+    re.compile(r"^There are no tests to run"),
+    re.compile(r"^([0-9]{1,9}) runs?, [0-9]{1,9} assertions"),  # minitest
+    re.compile(r"^([0-9]{1,9}) examples?, [0-9]{1,9} failures?"),  # RSpec, hspec
+    re.compile(r"^OK(?:, but .{1,60})? \(([0-9]{1,9}) tests?, "),  # PHPUnit
+    re.compile(r"^Tests: ([0-9]{1,9}), Assertions: "),
+    re.compile(r"^No tests executed!"),
+    re.compile(
+        r"^\s*Tests:\s+(?:[0-9]{1,9} (?:failed|skipped|todo|risky|incomplete), )*([0-9]{1,9}) passed \("
+    ),  # Pest
+    re.compile(r"^[0-9]{1,3}% tests passed, [0-9]{1,9} tests failed out of ([0-9]{1,9})"),  # ctest
+    re.compile(r"^(?:No tests were found!!!|No tests defined\.)"),  # ctest, Meson
+    re.compile(r"^(?:Ok|Fail|Unexpected Pass):\s+([0-9]{1,9})$"),  # Meson
+    re.compile(
+        r"^(?:\[\w{1,9}\] )?Tests run: ([0-9]{1,9}), Failures: [0-9]{1,9}, Errors: [0-9]{1,9}, Skipped: [0-9]{1,9}$"
+    ),
+    re.compile(r"^(?:(?:\[\w{1,9}\] )?No tests to run\.|> Task :\S{1,200} NO-SOURCE$)"),  # Maven, Gradle
+    re.compile(r"^\s*Total tests: ([0-9]{1,9})$"),  # .NET
+    re.compile(r"^(?:Passed|Failed)!\s+- .*\bTotal:\s+([0-9]{1,9}),"),
+    re.compile(r"^(?:No test is available in |No test matches )"),
+    re.compile(r"^\s*Executed ([0-9]{1,9}) tests?, with "),  # Swift
+    re.compile(r"^.{0,4}Test run with ([0-9]{1,9}) tests?"),
+    re.compile(r"^All ([0-9]{1,9}) tests? passed"),  # Zig, tasty
+    re.compile(r"^Build Summary: \S{1,20} steps succeeded; ([0-9]{1,9})/"),  # zig build
+    re.compile(r"^([0-9]{1,9}) out of [0-9]{1,9} tests failed"),
+    re.compile(r"^(?:ok|FAILED) \| ([0-9]{1,9}) passed"),  # Deno
+    re.compile(r"^(?:error: )?No test modules found"),
+    re.compile(
+        r"^\[ FAIL ([0-9]{1,9}) \| WARN [0-9]{1,9} \| SKIP [0-9]{1,9} \| PASS ([0-9]{1,9}) \]"
+    ),  # testthat
+    re.compile(r"^[0-9]{1,9} of [0-9]{1,9} test suites \(([0-9]{1,9}) of [0-9]{1,9} test cases\)"),  # cabal
+    re.compile(r"^(?:\[\w{1,9}\] )?Tests: succeeded ([0-9]{1,9}), failed ([0-9]{1,9})"),  # sbt
+    re.compile(r"^[0-9:]{1,9} \+([0-9]{1,9})(?: ~[0-9]{1,9})?(?: -[0-9]{1,9})?: (?:All|Some) tests"),  # Dart
+)
+_MAX_LINE_CHARS = 300
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+
+
+def printed_count(output: str) -> int | None:
+    """Return how many tests ran, as known runners print it; None if no line of the output is known.
+
+    A Go package with tests counts as one test, because `go test` prints no more.
+    """
+    found: list[int] = []
+    for line in output.splitlines():
+        text = _COLOUR.sub("", line[:_MAX_LINE_CHARS]).rstrip()
+        for pattern in _COUNTS:
+            if match := pattern.match(text):
+                found.append(sum(1 if one == "" else int(one or 0) for one in match.groups()))
+                break
+    return sum(found) if found else None
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:

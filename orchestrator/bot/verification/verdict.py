@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.policy.test_listing import changed_lines
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import (
+    NO_TEST_RAN,
     WHOLE_RUN,
     CaseResult,
     CaseStatus,
@@ -20,6 +21,7 @@ from orchestrator.bot.verification.base import (
     without_parameters,
 )
 from orchestrator.core.changes import is_test_path
+from orchestrator.core.cycle_events import Proof
 from orchestrator.core.prompts import fenced, one_line, render
 
 if TYPE_CHECKING:
@@ -155,6 +157,32 @@ class ChangeVerdict:
     problem: str = ""
 
     @property
+    def proof(self) -> Proof:
+        """What the runs prove."""
+        after = self.runs.after or self.runs.kept
+        if self.is_red:
+            return Proof.FAILED
+        if self.problem or after is None:
+            return Proof.UNKNOWN
+        if self.reasons:
+            return Proof.WARNED
+        if not after.is_green:
+            return Proof.AS_BEFORE
+        return Proof.PASSED if after.ran else Proof.ONLY_EXIT_CODE
+
+    @property
+    def base_fails(self) -> str:
+        """What failed without the change already, in one line; empty if nothing did, or if the problem says it."""
+        before = self.runs.before
+        if self.problem or before is None or before.is_green:
+            return ""
+        if before.problem:
+            return f"on the base {before.problem}"
+        if number := len(before.failures):
+            return f"{number} {'test fails' if number == 1 else 'tests fail'} on the base"
+        return f"on the base the test command ends with exit code {before.exit}"
+
+    @property
     def is_red(self) -> bool:
         """Whether a test fails because of the change, one that the task names still fails, or the run is invalid."""
         return any(finding.kind in _RED for finding in self.findings)
@@ -208,22 +236,41 @@ class ChangeVerdict:
 
 
 def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
-    """Compare the runs of a change, test by test."""
+    """Compare the runs of a change, test by test.
+
+    A base without any test is no basis: then all tests of the change are new.
+    """
     before, after = runs.before, runs.after or runs.kept
     if runs.problem or before is None or after is None:
         return ChangeVerdict(runs, problem=runs.problem or "the tests were not run")
-    if before.problem:
+    is_first = before.problem == NO_TEST_RAN and not after.problem and bool(after.ran)
+    if before.problem and not is_first:
         return ChangeVerdict(runs, problem=f"the base's own run is invalid: {before.problem}")
     if after.problem:
         return ChangeVerdict(runs, (_invalid(after, after.problem),))
     if before.cases and not after.cases:
         words = "it wrote no test report, although the base's run did"
         return ChangeVerdict(runs, (_invalid(after, words),))
-    findings = [*_judge_kept_run(before, runs.kept), *_Judge(runs, before, after, change).findings()]
+    kept = None if is_first else runs.kept
+    findings = [
+        *_judge_kept_run(before, kept),
+        *_Judge(replace(runs, kept=kept), before, after, change, is_first=is_first).findings(),
+    ]
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         findings.append(_invalid(after, f"no test failed, but the command ended with {after.exit}"))
     order = list(FindingKind)
-    return ChangeVerdict(runs, tuple(sorted(findings, key=lambda finding: order.index(finding.kind))))
+    findings.sort(key=lambda finding: order.index(finding.kind))
+    verdict = ChangeVerdict(runs, tuple(findings))
+    return verdict if verdict.is_red else replace(verdict, problem=_why_unproven(after))
+
+
+def _why_unproven(after: RunResult) -> str:
+    """Return why a run in which nothing new fails proves nothing; empty if it does."""
+    if after.cases:
+        return "" if after.count(CaseStatus.PASSED) else "no test passes with this change, as on the base"
+    if after.exit != 0:
+        return f"the test command ends with exit code {after.exit}, as on the base, and no report names the tests"
+    return ""
 
 
 def _invalid(run: RunResult, words: str) -> RunFinding:
@@ -261,9 +308,11 @@ def describe_run(run: RunResult) -> str:
 class _Judge:
     """Compares the runs of one change."""
 
-    def __init__(self, runs: Runs, before: RunResult, after: RunResult, change: Change) -> None:
-        exit_only = not before.cases
-        self._before = IndexedRun(before, exit_only=exit_only)
+    def __init__(
+        self, runs: Runs, before: RunResult, after: RunResult, change: Change, *, is_first: bool
+    ) -> None:
+        exit_only = not after.cases if is_first else not before.cases
+        self._before = IndexedRun(replace(before, problem=""), exit_only=exit_only and not is_first)
         self._after = IndexedRun(after, exit_only=exit_only)
         self._kept = IndexedRun(runs.kept, exit_only=exit_only) if runs.kept else self._after
         self._new = IndexedRun(runs.new, exit_only=False) if runs.new and not exit_only else None

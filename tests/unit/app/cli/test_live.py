@@ -93,8 +93,8 @@ PLAIN = """\
 ✗ rerun: tests that pass: claimed 12, found 11 (a note)
 · block: the report: nothing
 ✗ the tests do not pass: tests/test_a.py::test_a passed before and fails now
-✓ the tests pass
-! the tests show: one test passes only as changed
+✓ the tests pass: 1 test fails on the base
+! a person has to look at the tests: one test passes only as changed
 · phase: propose
 ✓ pull request #3 opened: Fix add()  https://example.com/3
 ! not allowed: make test (not now)

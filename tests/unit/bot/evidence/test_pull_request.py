@@ -40,7 +40,7 @@ def evidence(*standings: str, stale: bool = False) -> PullRequestEvidence:
         (("block:noted", "tests:holds"), False, "holds", "There is no report."),
         (("rerun:refuted", "tests:holds"), False, "refuted", "A claim of the report does not hold."),
         (("rerun:refuted", "rerun:unknown"), True, "refuted", "A claim of the report does not hold."),
-        (("rerun:holds", "tests:refuted"), False, "refuted", "Its tests do not pass."),
+        (("rerun:holds", "tests:refuted"), False, "refuted", "The tests do not pass."),
         (("rerun:holds", "tests:unknown"), False, "unknown", "It could not be decided."),
         (("rerun:holds", "tests:holds"), True, "unknown", "It changed during the verification"),
         (("block:noted",), False, "unknown", "It could not be decided."),

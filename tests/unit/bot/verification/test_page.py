@@ -83,7 +83,7 @@ def test_the_result_is_the_verdict_s(said: ChangeVerdict, result: str) -> None:
 def test_where_nothing_was_run_there_is_no_table() -> None:
     runs = Runs("pytest", "", "none", BASE, "d" * 40, problem="the set-up ended with 1")
     text = report(judge_runs(runs, Change(BASE, "d" * 40, ())), HEAD)
-    assert text.startswith("**No test was run** with `pytest`")
+    assert text.startswith("**The tests prove nothing.** Nothing was run with `pytest`")
     assert "the set-up ended with 1" in text
     assert "|" not in text
     statement = find_block(text).statement

@@ -1,0 +1,179 @@
+"""What the runs of a change prove: each end before, each after, for each kind of runner; and what runners print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bot.verification.base import Change, RunKind, Runs
+from orchestrator.bot.verification.reports import EndedCommand, printed_count, run_result
+from orchestrator.bot.verification.verdict import judge_runs
+from orchestrator.core.cycle_events import Proof
+from orchestrator.engine.environments.base import ExecResult
+from tests.tables import table
+
+if TYPE_CHECKING:
+    from orchestrator.bot.verification.base import RunResult
+    from orchestrator.bot.verification.verdict import ChangeVerdict
+
+PASS, FAIL = (
+    '<testcase name="{0}"/>',
+    '<testcase name="{0}"><failure message="assert {0}">no</failure></testcase>',
+)
+ENDS = {
+    # How a runner ends that writes a report: the tests `a` and `b`, and the exit code.
+    "report": {
+        "pass": (PASS.format("a") + PASS.format("b"), "", 0),
+        "fail": (PASS.format("a") + FAIL.format("b"), "", 1),
+        "all fail": (FAIL.format("a") + FAIL.format("b"), "", 1),
+        "skip": ('<testcase name="a"><skipped/></testcase>', "", 0),
+        "none": ("", "", 0),
+        "none, 5": ("", "", 5),
+        "stopped": (None, "", -9),
+    },
+    # One that prints how many tests ran.
+    "count": {
+        "pass": (None, "Ran 2 tests in 0.001s\n\nOK", 0),
+        "fail": (None, "Ran 2 tests in 0.001s\n\nFAILED (failures=1)", 1),
+        "none": (None, "Ran 0 tests in 0.000s\n\nOK", 0),
+        "none, 5": (None, "Ran 0 tests in 0.000s\n\nNO TESTS RAN", 5),
+        "stopped": (None, "Ran 2 tests in 0.001s\n\nOK", -9),
+    },
+    # One of which only the exit code is known.
+    "silent": {"pass": (None, "all good", 0), "fail": (None, "", 1), "stopped": (None, "", -9)},
+}
+TABLE = """
+report | pass     | pass: passed, fail: failed, all fail: failed, skip: failed, none: failed, none, 5: failed, stopped: failed
+report | fail     | pass: passed, fail: as_before, all fail: failed, skip: failed, none: failed, stopped: failed
+report | all fail | pass: passed, fail: as_before, all fail: unknown, none: failed, stopped: failed
+report | skip     | pass: unknown, fail: unknown, none: unknown
+report | none     | pass: passed, fail: failed, all fail: failed, skip: unknown, none: unknown, none, 5: unknown, stopped: unknown
+report | none, 5  | pass: passed, fail: failed, all fail: failed, none: unknown, none, 5: unknown, stopped: unknown
+report | stopped  | pass: unknown, fail: unknown, none: unknown, stopped: unknown
+count  | pass     | pass: passed, fail: failed, none: failed, none, 5: failed, stopped: failed
+count  | fail     | pass: passed, fail: unknown, none: failed, none, 5: failed, stopped: failed
+count  | none     | pass: passed, fail: failed, none: unknown, none, 5: unknown, stopped: unknown
+count  | none, 5  | pass: passed, fail: failed, none: unknown, none, 5: unknown, stopped: unknown
+count  | stopped  | pass: unknown, fail: unknown, none: unknown, stopped: unknown
+silent | pass     | pass: only_exit_code, fail: failed, stopped: failed
+silent | fail     | pass: only_exit_code, fail: unknown, stopped: failed
+silent | stopped  | pass: unknown, fail: unknown, stopped: unknown
+"""
+ROWS = [
+    (runner.strip(), before.strip(), after, value)
+    for line in TABLE.strip().splitlines()
+    for runner, before, ends in [line.split("|")]
+    for after, _, value in (
+        one.rpartition(": ") for one in ends.strip().replace("none, 5", "none; 5").split(", ")
+    )
+]
+
+
+def ended(kind: RunKind, runner: str, end: str, expects: RunResult | None = None) -> RunResult:
+    cases, output, code = ENDS[runner][end.replace(";", ",")]
+    killed = "it used too much memory" if end == "stopped" else ""
+    ran = ExecResult(output, "", output, code, timed_out=False, duration_ms=5, killed_for=killed)
+    reports = () if cases is None else (f"<testsuite>{cases}</testsuite>".encode(),)
+    return run_result(kind, kind.value, EndedCommand(ran, "/x", reports), minutes=1, expects=expects)[0]
+
+
+def judged(runner: str, before: str, after: str) -> ChangeVerdict:
+    base = ended(RunKind.BEFORE, runner, before)
+    kept, done = (ended(kind, runner, after, base) for kind in (RunKind.KEPT, RunKind.AFTER))
+    return judge_runs(Runs("make test", "", "none", "b", "t", base, kept, done), Change("b", "t", ()))
+
+
+@table("runner, before, after, value", ROWS)
+def test_each_end_before_and_after_proves_what_stands_here(
+    runner: str, before: str, after: str, value: str
+) -> None:
+    assert judged(runner, before, after).proof == Proof(value)
+
+
+@table("runner, before, after, value", ROWS)
+def test_a_failing_base_is_told_wherever_something_is_proven(
+    runner: str, before: str, after: str, value: str
+) -> None:
+    verdict = judged(runner, before, after)
+    is_told = bool(verdict.base_fails or verdict.problem)
+    assert is_told is (before != "pass" or value == "unknown")
+
+
+@given(st.sampled_from(sorted(ENDS)), st.data())
+def test_nothing_passes_where_no_test_ran_or_one_fails(runner: str, data: st.DataObject) -> None:
+    ends = st.sampled_from(sorted(ENDS[runner]))
+    before, after = data.draw(ends), data.draw(ends)
+    if judged(runner, before, after).proof is Proof.PASSED:
+        assert after == "pass"
+        assert runner != "silent"
+
+
+COUNTS = [
+    ("unittest", "Ran 12 tests in 0.4s\n\nOK", 12),
+    ("unittest, none", "\n----\nRan 0 tests in 0.000s\n\nNO TESTS RAN", 0),
+    ("pytest", "==== 3 passed, 1 skipped in 0.12s ====", 3),
+    ("pytest, one fails", "=== 1 failed, 3 passed in 0.12s ===", 3),
+    ("pytest, none", "==== no tests ran in 0.01s ====", 0),
+    ("go", "ok  \texample.com/calc\t0.003s\n?   \texample.com/cmd\t[no test files]", 1),
+    ("go, from its cache", "ok  \texample.com/calc\t(cached)", 1),
+    ("go, none", "?   \texample.com/cmd\t[no test files]", 0),
+    ("go, a package without a matching test", "ok  \texample.com/calc\t0.003s [no tests to run]", 0),
+    ("cargo", "running 3 tests\ntest a ... ok\n\nrunning 0 tests\n", 3),
+    ("cargo, none", "running 0 tests\n\ntest result: ok. 0 passed; 0 failed", 0),
+    ("nextest", "     Summary [   0.012s] 4 tests run: 4 passed, 0 skipped", 4),
+    ("mocha", "  2 passing (8ms)\n  1 failing", 3),
+    ("mocha, none", "  0 passing (1ms)", 0),
+    ("jest", "Tests:       1 failed, 4 passed, 5 total", 5),
+    ("jest, none", "No tests found, exiting with code 0", 0),
+    ("vitest", " Test Files  1 passed (1)\n      Tests  1 failed | 2 passed (3)", 3),
+    ("vitest, none", "No test files found, exiting with code 0", 0),
+    ("node", "# tests 4\n# suites 0\n# pass 4", 4),
+    ("node, none", "# tests 0\n# suites 0\n# pass 0", 0),
+    ("bats", "1..2\nok 1 adds\nok 2 subtracts", 2),
+    ("bats, none", "1..0", 0),
+    ("bats, for people", "2 tests, 0 failures", 2),
+    ("mix", "Finished in 0.02 seconds\n1 doctest, 3 tests, 0 failures", 3),
+    ("mix, none", "There are no tests to run", 0),
+    ("minitest", "3 runs, 5 assertions, 0 failures, 0 errors, 0 skips", 3),
+    ("minitest, none", "0 runs, 0 assertions, 0 failures, 0 errors, 0 skips", 0),
+    ("test-unit", "3 tests, 5 assertions, 0 failures", 3),
+    ("RSpec", "4 examples, 1 failure", 4),
+    ("RSpec, none", "0 examples, 0 failures", 0),
+    ("PHPUnit", "OK (3 tests, 7 assertions)", 3),
+    ("PHPUnit, one fails", "Tests: 3, Assertions: 7, Failures: 1.", 3),
+    ("PHPUnit, none", "No tests executed!", 0),
+    ("Pest", "  Tests:    1 failed, 2 passed (3 assertions)", 2),
+    ("CTest", "100% tests passed, 0 tests failed out of 5", 5),
+    ("CTest, none", "No tests were found!!!", 0),
+    ("Meson", "Ok:                 3   \nFail:               1   ", 4),
+    ("Meson, none", "No tests defined.", 0),
+    ("Maven", "[INFO] Tests run: 3, Failures: 0, Errors: 0, Skipped: 0", 3),
+    ("Maven, none", "[INFO] No tests to run.", 0),
+    ("Gradle, none", "> Task :test NO-SOURCE", 0),
+    (".NET", "Passed!  - Failed:     0, Passed:     3, Skipped:     0, Total:     3, Duration: 5 ms", 3),
+    (".NET, none", "No test is available in /x/a.dll.", 0),
+    ("Swift", "\t Executed 2 tests, with 0 failures (0 unexpected) in 0.01 (0.01) seconds", 2),
+    ("Swift Testing, none", "Test run with 0 tests passed after 0.001 seconds.", 0),
+    ("Zig", "All 3 tests passed.", 3),
+    ("Deno", "ok | 2 passed | 0 failed (11ms)", 2),
+    ("Deno, none", "error: No test modules found", 0),
+    ("testthat", "[ FAIL 0 | WARN 0 | SKIP 0 | PASS 4 ]", 4),
+    ("testthat, none", "[ FAIL 0 | WARN 0 | SKIP 0 | PASS 0 ]", 0),
+    ("hspec", "2 examples, 0 failures", 2),
+    ("cabal", "1 of 1 test suites (1 of 1 test cases) passed.", 1),
+    ("prove", "Files=1, Tests=3,  0 wallclock secs", 3),
+    ("prove, none", "Files=0, Tests=0,  0 wallclock secs\nResult: NOTESTS", 0),
+    ("sbt", "[info] Tests: succeeded 3, failed 0, canceled 0", 3),
+    ("Dart", "00:01 +3: All tests passed!", 3),
+    ("colours", "\x1b[32m  2 passing\x1b[0m (8ms)", 2),
+    ("make, which says nothing", "make: Nothing to be done for 'test'.", None),
+    ("words about tests", "I ran all of the tests, and they passed", None),
+    ("nothing", "", None),
+]
+
+
+@table("runner, output, count", COUNTS, ids=[runner for runner, _, _ in COUNTS])
+def test_what_a_runner_prints_of_its_tests_is_read(runner: str, output: str, count: int | None) -> None:
+    assert printed_count(f"some words\n{output}\n") == count, runner
