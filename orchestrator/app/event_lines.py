@@ -91,6 +91,7 @@ _MAX_TEXT_CHARS = 600
 _SHORT_COMMIT = 10
 _ENDINGS = {
     "failed": ("failed", "bold red"),
+    "tests_fail": ("failed", "bold red"),
     "interrupted": ("failed", "bold red"),
     "paused": ("warning", "bold yellow"),
     "limit": ("warning", "bold yellow"),

@@ -326,6 +326,11 @@ class Options:
         "Propose only changes that passed the tests. Without a test command, propose none that removes or skips tests.",
         Reach.TIGHTEN,
     )
+    propose_failing: bool = choice(
+        False,
+        "Propose a change even if it breaks tests, as a draft. Without it such work is kept, and not proposed.",
+        Reach.NEVER,
+    )
     max_rounds: int = number(
         20,
         "Maximum requests to the model in a cycle.",

@@ -56,6 +56,10 @@ class Commands(NamedTuple):
         """Return the command that answers a task's question. The user replaces ANSWER."""
         return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
 
+    def propose_failing(self, task: str) -> str:
+        """Return the command that proposes a task's kept work as a draft, although its tests fail."""
+        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --propose-failing"
+
     def _on(self, action: str, what: str) -> str:
         return f"{PROGRAM} {action} {quote(what)} --repo {quote(self.repository)}{self._server()}"
 

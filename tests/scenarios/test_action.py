@@ -455,8 +455,8 @@ def test_a_pull_request_is_verified_and_leaves_a_check_run_a_summary_and_a_page(
     )
     outputs = runner.run(test_command=verified.COMMAND[1], test_report=verified.COMMAND[3])
     assert (outputs, runner.failed) == ({"outcome": "holds"}, []), runner.log
-    assert [run.title for run in repo.checks[head]] == ["There is no report. The tests found no problem."]
-    assert "**There is no report. The tests found no problem.**" in runner.summary
+    assert [run.title for run in repo.checks[head]] == ["There is no report. The tests pass."]
+    assert "**There is no report. The tests pass.**" in runner.summary
     page, runs = map(Path, uploads[0]["path"].split())
     assert "Runs made here" in page.read_text()
     assert len(list(runs.iterdir())) == 1

@@ -196,8 +196,8 @@ async def test_the_same_files_are_run_once(bench: Bench) -> None:
     assert verifier.verified == 2
 
 
-async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> None:
-    result = await bench.run(do(BREAKING, PROPOSE), do(PROPOSE, FINISH), max_rounds=2)
+async def test_what_stays_red_is_said_on_top_in_the_last_round_if_a_person_wants_it(bench: Bench) -> None:
+    result = await bench.run(do(BREAKING, PROPOSE), do(PROPOSE, FINISH), max_rounds=2, propose_failing=True)
     assert result.outcome == "proposed", result.error
     pull = result.pull_request
     assert pull is not None
@@ -209,14 +209,16 @@ async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> 
 
 
 async def test_the_only_round_is_the_last_one(bench: Bench) -> None:
-    result = await bench.run(do(BREAKING, PROPOSE, FINISH), max_rounds=1)
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), max_rounds=1, propose_failing=True)
     assert result.outcome == "proposed"
     assert bench.body(result).startswith("> [!WARNING]\n")
 
 
+GIVE_UP = do(("finish", {"reason": "I cannot mend it."}))
+
+
 async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: Bench) -> None:
-    give_up = do(("finish", {"reason": "I cannot mend it."}))
-    result = await bench.run(do(BREAKING, PROPOSE), give_up, give_up)
+    result = await bench.run(do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP, propose_failing=True)
     assert result.outcome == "proposed", result.error
     assert result.pull_request is not None
     assert result.pull_request.draft
@@ -229,7 +231,12 @@ async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: 
 async def test_what_fails_and_is_only_talked_about_is_a_draft_that_says_so(
     bench: Bench, first: tuple[Any, ...], last: str
 ) -> None:
-    result = await bench.run(calls(*first), reply("It is fixed."), reply(last), contract="native")
+    steps = calls(*first), reply("It is fixed."), reply(last)
+    kept = await bench.run(*steps, contract="native")
+    assert kept.outcome == "tests_fail", kept.error
+    assert kept.pull_request is None
+    bench.stage.command("forget", kept.task.key if kept.task else "", "--repo", str(bench.repository))
+    result = await bench.run(*steps, contract="native", propose_failing=True)
     assert result.outcome == "proposed", result.error
     assert result.pull_request is not None
     assert result.pull_request.draft
@@ -237,13 +244,65 @@ async def test_what_fails_and_is_only_talked_about_is_a_draft_that_says_so(
     assert not [event for event in events(bench.stage, "Warned") if "no pull request" in event["message"]]
 
 
+@pytest.mark.parametrize(
+    ("steps", "rounds"),
+    [
+        ((do(BREAKING, PROPOSE, FINISH),), 1),
+        ((do(BREAKING, PROPOSE), do(PROPOSE, FINISH)), 2),
+        ((do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP), 9),
+    ],
+)
+async def test_what_breaks_a_test_is_kept_and_not_proposed(
+    bench: Bench, steps: tuple[Any, ...], rounds: int
+) -> None:
+    result = await bench.run(*steps, max_rounds=rounds)
+    assert (result.outcome, result.pull_request) == ("tests_fail", None), result.error
+    assert result.to_json()["tests"]["proof"] == "failed"
+    assert "test_double" in str(result.reason)
+    assert result.saved
+    assert not branches(bench.repository)
+    assert result.task is not None
+    listed = bench.stage.command("pulls", "--repo", str(bench.repository)).out
+    assert "its tests fail, the work is kept" in listed
+    asked = len(bench.stage.model.requests)
+    waits = await bench.run(text=None)
+    assert (waits.outcome, len(bench.stage.model.requests)) == ("no_task", asked)
+
+
+async def test_what_is_kept_is_a_draft_without_a_model_where_a_person_wants_it(bench: Bench) -> None:
+    kept = await bench.run(do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP)
+    asked = len(bench.stage.model.requests)
+    assert kept.task is not None
+    result = await bench.run(text=kept.task.key, propose_failing=True)
+    assert result.outcome == "proposed", result.error
+    assert len(bench.stage.model.requests) == asked
+    assert result.pull_request is not None
+    assert result.pull_request.draft
+    assert (result.pull_request.title, WARNED in result.pull_request.body) == ("Make add() add", True)
+
+
+async def test_what_is_kept_goes_on_where_a_person_wants_another_try(bench: Bench) -> None:
+    kept = await bench.run(do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP)
+    assert kept.task is not None
+    result = await bench.run(do(READ, MEND, PROPOSE, FINISH), text=kept.task.key)
+    assert result.outcome == "proposed", result.error
+    assert result.to_json()["tests"]["proof"] == "passed"
+
+
+async def test_a_replay_of_what_was_kept_proposes_nothing(bench: Bench) -> None:
+    first = await bench.run(do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP, dry_run=True)
+    assert first.outcome == "tests_fail"
+    again = await bench.run(model=f"replay:{first.run}", dry_run=True)
+    assert again.outcome == "tests_fail", again.error
+
+
 async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench: Bench) -> None:
     give_up = do(("finish", {"reason": "I cannot mend it."}))
     other = do(write("calc.py", "def add(a, b):\n    return 4\n"))
     result = await bench.run(do(BREAKING, PROPOSE), do(READ), other, give_up, give_up)
-    assert result.outcome == "failed"
+    assert result.outcome == "tests_fail"
     assert not branches(bench.repository)
-    assert "nothing was proposed because of its tests" in str(result.error)
+    assert "test_double" in str(result.reason)
     assert result.patch
 
 
@@ -256,10 +315,8 @@ async def test_where_tests_are_required_nothing_red_is_proposed_and_the_work_is_
     result = await bench.run(do(BREAKING, PROPOSE), give_up, give_up, max_rounds=rounds)
     assert result.pull_request is None
     assert not branches(bench.repository)
-    assert result.outcome in {"failed", "limit"}
-    said = f"{result.error or ''}{result.reason or ''}"
-    assert "nothing was proposed because of its tests" in said
-    assert "test_double" in said
+    assert result.outcome == "tests_fail"
+    assert "test_double" in str(result.reason)
     assert (
         "after 0 passed, 1 failed, 0 skipped, exit code 1"
         in bench.stage.command("digest", "--run", "last").out
@@ -470,9 +527,25 @@ class TestOnGitHub:
         assert [kind for kind, _ in far.verifiers[1].made] == ["before", "after"]
         assert commit_of_report(self.body(hosted)) == hosted.tip
 
+    async def test_the_issue_gets_the_table_and_the_commands_until_the_change_is_proposed(
+        self, hosted: Hosted, far: Bench
+    ) -> None:
+        kept = await far.run(do(BREAKING, PROPOSE), GIVE_UP, GIVE_UP, text=None)
+        assert kept.outcome == "tests_fail", kept.error
+        assert kept.task is not None
+        said = "\n".join(comment.body for comment in hosted.ours(1))
+        assert "did not propose it, because its tests fail" in said
+        assert "| after: this change | 0 | 1 | 0 |" in said
+        assert f"pullwright retry {kept.task.key} " in said
+        assert f"--task {kept.task.key} --propose-failing" in said
+        result = await far.run(do(READ, MEND, PROPOSE, FINISH), text=kept.task.key)
+        assert result.outcome == "proposed", result.error
+        said = "\n".join(comment.body for comment in hosted.ours(1))
+        assert "its tests fail" not in said
+
     @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_the_label_of_failing_tests_goes_when_they_pass(self, hosted: Hosted, far: Bench) -> None:
-        await far.run(do(FIX, PROPOSE, FINISH), text=None, max_rounds=1)
+        await far.run(do(FIX, PROPOSE, FINISH), text=None, max_rounds=1, propose_failing=True)
         assert "tests-fail" in hosted.pull.labels
         reviews.say(hosted.github, hosted.pull, "ada", "Please mend double() too.")
         again = await far.run(do(READ, MEND, PROPOSE, FINISH), text=None)

@@ -74,7 +74,9 @@ class Bench:
         """A cycle that proposes, whatever the tests say; the pull request."""
         again = do(PROPOSE, FINISH)
         self.stage.script(do(*(calls or (FIX, ADD_TEST)), PROPOSE, FINISH), again, again)
-        done = self.stage.run("--repo", str(self.repository), "--task", task, "--max-rounds", "3", *COMMAND)
+        done = self.stage.run(
+            "--repo", str(self.repository), "--task", task, "--max-rounds", "3", "--propose-failing", *COMMAND
+        )
         assert done.result["outcome"] == "proposed", done.err
         return dict(done.result["pull_request"])
 
@@ -163,11 +165,11 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
     assert done.code == 0, done.err
     for words in (
         "#1 Make add() add (open)",
-        "✓ report: complete, format 2",
+        "✓ report: complete, format 3",
         "✓ after: counts: 2 passed, 0 failed, 0 skipped, exit code 0",
         "✓ result: PASSED",
         "after: this change                                         2      0       0    0",
-        "\nAll claims of the report hold, and the tests found no problem.\n",
+        "\nAll claims of the report hold, and the tests pass.\n",
     ):
         assert words in done.out
     assert "✗" not in done.out
@@ -344,7 +346,7 @@ def test_a_branch_of_a_persons_gets_the_report_of_its_runs(
     assert found["outcome"] == outcome
     assert found["pull_request"]["head"] == head
     assert "block: report" in lines(found, "noted")
-    assert set(found["tests"]) == {"before", "kept", "after", "new"}
+    assert set(found["tests"]) == {"proof", "before", "kept", "after", "new"}
 
 
 @slow
@@ -501,7 +503,7 @@ def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
     assert (run.name, run.result, run.title) == (
         "Pullwright: claims and tests",
         "success",
-        "There is no report. The tests found no problem.",
+        "There is no report. The tests pass.",
     )
     assert "| after: this change | 2 | 0 | 0 |" in run.summary
     assert found["check"]["url"].endswith(f"/runs/{run.id}")

@@ -33,7 +33,7 @@ MEANINGS: dict[int, str] = {
     NOTHING: "nothing to do: no cycle of the run found a task",
     QUESTION: "a question was asked that a person has to answer",
     LIMIT: "a limit was reached",
-    REFUTED: "verify-pr: a claim of the pull request does not hold, or its tests fail",
+    REFUTED: "the tests fail, so the change was not proposed; verify-pr: a claim does not hold, or the tests fail",
     INTERRUPTED: "interrupted",
     KILLED: "killed: the program did not end within 10 seconds after it was told to",
 }
@@ -52,6 +52,7 @@ _OUTCOMES = {
     "conflict": FAILED,
     "paused": FAILED,
     "failed": FAILED,
+    "tests_fail": REFUTED,
     "interrupted": INTERRUPTED,
 }
 
@@ -71,7 +72,7 @@ def for_run(ends: Collection[int], last: int) -> int:
     if last in {INTERRUPTED, USAGE}:
         return last
     # The last cycle of a complete run finds nothing to do, so NOTHING counts only if no other cycle ended.
-    return next((code for code in (QUESTION, FAILED, LIMIT, DONE) if code in {*ends, last}), NOTHING)
+    return next((code for code in (QUESTION, FAILED, REFUTED, LIMIT, DONE) if code in {*ends, last}), NOTHING)
 
 
 def for_error(error: BaseException) -> int:

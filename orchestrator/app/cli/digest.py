@@ -436,12 +436,14 @@ def _undone(run: RunSummary, times: int, safe: SafeMarkdown) -> str:
     kind = status_of_outcome(run.outcome)
     state = (
         str(kind)
-        if kind in {TaskStatus.FAILED, TaskStatus.OPEN} or kind == run.outcome
+        if kind in {TaskStatus.FAILED, TaskStatus.TESTS_FAIL, TaskStatus.OPEN} or kind == run.outcome
         else f"{kind} ({_outcome(run)})"
     )
     again = ""
-    if kind is TaskStatus.FAILED and run.task is not None:
+    if kind in {TaskStatus.FAILED, TaskStatus.TESTS_FAIL} and run.task is not None:
         again = f"; for another try: {safe.code(Commands(run.repository).retry(run.task.key))}"
+    if kind is TaskStatus.TESTS_FAIL and run.task is not None:
+        again += f"; as a draft: {safe.code(Commands(run.repository).propose_failing(run.task.key))}"
     return f"{state}, {_what(run, safe)}{reason}{_times(times)} ({safe.code(run.id)}){again}"
 
 

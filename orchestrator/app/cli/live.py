@@ -69,7 +69,9 @@ _RULE_CHARS = 60
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER = "|/-\\"
 
-_IN_SUMMARY = frozenset({"failed", "limit", "paused", "no_task", "withdrawn", "superseded", "conflict"})
+_IN_SUMMARY = frozenset(
+    {"failed", "tests_fail", "limit", "paused", "no_task", "withdrawn", "superseded", "conflict"}
+)
 """The outcomes whose reason is in the summary."""
 _IN_STATUS = (PhaseEntered, TurnStarted, ReplyReceived)
 """The events that get no line on a terminal, because the status shows them."""

@@ -196,7 +196,7 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
 
 
 _SHORT_COMMIT = 10
-_BLOCKING = frozenset({"failed", "no_task", "superseded"})
+_BLOCKING = frozenset({"failed", "no_task", "superseded", "tests_fail"})
 """The outcomes after which a task waits for a person."""
 _MOST_LEFT_OUT = 5
 _SAID = {
@@ -251,6 +251,7 @@ class RunTotals:
             ("conflict", "task", " in conflict with the base"),
             ("paused", "task", " paused"),
             ("failed", "task", " failed"),
+            ("tests_fail", "task", " not proposed because of failing tests"),
         ):
             if outcome in outcomes:
                 parts.append(f"{counted(outcomes.count(outcome), noun)}{ending}")
@@ -279,6 +280,8 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Nothing to do: {result.reason or 'the model changed nothing'}"
         case "question":
             yield f"Question: {result.question}"
+        case "tests_fail":
+            yield f"Not proposed, because its tests fail: {result.reason or 'as in the recorded run'}"
         case "interrupted":
             yield "Interrupted."
         case outcome:
@@ -305,8 +308,8 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
     if result.rounds:
         spent = amounts(result.usage.total_tokens, result.usd)
         yield f"  spent   {counted(result.rounds, 'round')}, {spent}{_UNCOUNTED if dry_run else ''}"
-    if result.task and not dry_run and outcome_words(result, result.task).partition(" ")[0] in _BLOCKING:
-        yield f"  again   {commands.retry(result.task.key)}"
+    if result.task and not dry_run:
+        yield from _next_tries(result, result.task, commands)
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
     yield f"  run     {result.run} (pullwright show {result.run}{more})"
 
@@ -315,6 +318,14 @@ def _left_out(result: CycleResult) -> Iterator[str]:
     yield from (f"  without {item}" for item in result.left_out[:_MOST_LEFT_OUT])
     if (more := len(result.left_out) - _MOST_LEFT_OUT) > 0:
         yield f"  without {more} more files"
+
+
+def _next_tries(result: CycleResult, task: Task, commands: Commands) -> Iterator[str]:
+    """Yield the commands with which a person lets a task that waits go on."""
+    if outcome_words(result, task).partition(" ")[0] in _BLOCKING:
+        yield f"  again   {commands.retry(task.key)}"
+    if result.outcome == "tests_fail":
+        yield f"  draft   {commands.propose_failing(task.key)}"
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
-_GOOD = frozenset({0, 3, 4, 5, 130})
+_GOOD = frozenset({0, 3, 4, 5, 6, 130})
 """The exit statuses of runs that did not fail: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600

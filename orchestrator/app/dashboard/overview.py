@@ -200,7 +200,7 @@ _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
         "active",
         frozenset({"limit", "paused", "interrupted", "unfinished", "conflict", "withdrawn"}),
     ),
-    ("failed", "failed", frozenset({"failed", "damaged"})),
+    ("failed", "failed", frozenset({"failed", "tests_fail", "damaged"})),
 )
 
 
@@ -354,12 +354,15 @@ def _is_paused(newest_first: Sequence[RunSummary], now: datetime) -> bool:
     return any(run.pause_at(now) or run.outcome == "paused" for run in last.values())
 
 
+_WAITING = {TaskStatus.FAILED, TaskStatus.TESTS_FAIL}
+
+
 def _needs(digest: Digest) -> Iterable[WaitingItem]:
     """Yield what waits for a person: questions, then failed tasks, then pull requests whose tests do not pass."""
     for run in reversed(digest.questions):
         yield WaitingItem("question", run, run.question)
     for one in digest.undone:
-        if one.run.task is not None and status_of_outcome(one.run.outcome) is TaskStatus.FAILED:
+        if one.run.task is not None and status_of_outcome(one.run.outcome) in _WAITING:
             yield WaitingItem("failed", one.run, one.run.error or one.run.reason, one.times)
     for run in reversed(digest.pulls):
         if run.verified is not None and run.verified.is_red:
@@ -487,11 +490,16 @@ def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
     return Plot("Outcomes a day", said, bars, names=[(tone, name) for name, tone, _ in _COLUMNS])
 
 
+_STOPPED = {
+    *("failed", "tests_fail", "paused", "limit", "interrupted", "unfinished", "damaged", "conflict"),
+}
+
+
 def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
     """Return why runs failed or stopped, grouped by reason without numbers, the most frequent first."""
     found: dict[str, tuple[str, int, RunSummary]] = {}
     for run in runs:
-        if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged", "conflict"}:
+        if run.outcome in _STOPPED:
             why = short_line(run.error or run.reason or "the process died before the end", 160)
             kind = f"{run.outcome} {_DIGITS.sub('#', why)}"
             found[kind] = (why, found[kind][1] + 1 if kind in found else 1, run)

@@ -83,6 +83,7 @@ OUTCOMES: dict[str, Tone] = {
     "interrupted": "warning",
     "unfinished": "warning",
     "failed": "failed",
+    "tests_fail": "failed",
     "damaged": "failed",
     "holds": "ok",
     "refuted": "failed",
@@ -343,8 +344,10 @@ def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
         yield "answer at", Link(run.question_url, run.question_url)
     elif run.outcome == "question" and run.task is not None:
         yield "answer with", Code(commands.answer(run.task.key))
-    if run.outcome == "failed" and run.task is not None:
+    if run.outcome in {"failed", "tests_fail"} and run.task is not None:
         yield "another try", Code(commands.retry(run.task.key))
+    if run.outcome == "tests_fail" and run.task is not None:
+        yield "propose it as a draft", Code(commands.propose_failing(run.task.key))
     yield from (("work is kept at", Code(place)) for place in (run.saved, run.patch) if place)
     if run.pause is not None:
         yield "nothing before", Moment(run.pause.until)

@@ -492,6 +492,7 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         max_output_tokens=settings.max_output_tokens,
         reasoning_effort=settings.reasoning_effort,
         require_tests=settings.require_tests,
+        propose_failing=settings.propose_failing,
         other_base=settings.base is not None,
         signoff=settings.signoff,
         trailer=settings.trailer,

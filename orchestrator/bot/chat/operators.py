@@ -68,6 +68,7 @@ class FolderOperator:
         try:
             self._check_change(session)
             session.verification.may_go_on = lambda: not self.insists
+            session.verification.proposes_failing = self.insists
             await propose(self.title, self.body, ignore_doubts=self.insists)
         except ToolError as error:
             self.refusal = str(error)
@@ -187,6 +188,7 @@ class TaskOperator:
         if session is None or propose is None:
             raise AssertionError("the person has a session")
         session.verification.may_go_on = lambda: not change.insists
+        session.verification.proposes_failing = change.insists
         try:
             await propose(title, body, ignore_doubts=change.insists)
         except ToolError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.briefing import FirstMessage, skills_of_cycle
 from orchestrator.bot.cycle.earlier import (
+    BegunProposal,
     RestoredWork,
     UnfinishedState,
     begun_proposal,
@@ -189,7 +190,13 @@ class CycleSession:
         make = parts.foreign_tools
         self._foreign = make(clone.tree, sanitizer.text, self._emit) if make else None
         attempt = self.attempt = Attempt(parts, self._task, clone, self.ledger, sanitizer, result, self._emit)
-        self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
+        self.verification = Verification(
+            attempt,
+            self._make_verifier(),
+            self._may_go_on,
+            self._minutes_left,
+            proposes_failing=parts.options.propose_failing,
+        )
         self.proposer = Proposer(
             attempt,
             self._evidence,
@@ -395,10 +402,15 @@ class CycleSession:
             question_url=url,
             attempts=0 if self._parts.operator else (earlier.state.attempts if earlier else 0) + 1,
             tip=self.proposer.pushed or "",
-            proposal=begun_proposal(self._events, before),
+            proposal=begun_proposal(self._events, before) or self._refused_proposal(),
             status_marker=self._task.status_marker,
             said=tuple(self.said),
         )
+
+    def _refused_proposal(self) -> BegunProposal | None:
+        """Return the proposal that was refused because of its tests. A person may want it as a draft."""
+        refused = self.verification.refused if self.verification.keeps_back else None
+        return BegunProposal(*refused, self.proposer.branch, "") if refused else None
 
     def tell_resumed(self, turns: int = 0) -> None:
         """Emit that earlier work is continued, with this number of turns of its conversation."""

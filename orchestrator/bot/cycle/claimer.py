@@ -305,6 +305,8 @@ class Claimer:
             what = "was on the base already"
         elif outcome == "failed":
             what = "failed"
+        elif outcome == "tests_fail":
+            what = "was done, but its tests fail,"
         elif (
             outcome in {ERROR, "limit", "conflict"}
             and found is not None

@@ -269,13 +269,19 @@ async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None
     try:
         await _verify_and_propose(session, begun.title, begun.body, ignore_doubts=True)
     except ToolError as error:
-        attempt.emit(
-            Warned(f"the change that an earlier cycle had prepared cannot be proposed unchanged: {error}")
-        )
-        return None
+        if session.verification.proposes_failing:
+            await _propose_refused_change(session)
+        if attempt.result.pull_request is None:
+            if session.verification.refused is None:  # else the model is told
+                attempt.emit(
+                    Warned(
+                        f"the change that an earlier cycle had prepared cannot be proposed unchanged: {error}"
+                    )
+                )
+            return None
     session.tell_resumed()
     return SessionEnd(
-        EndKind.FINISH, "an earlier cycle had prepared the change, but could not open the pull request"
+        EndKind.FINISH, "an earlier cycle had prepared the change, but did not open the pull request"
     )
 
 
@@ -300,16 +306,19 @@ async def _propose_unasked_changes(session: CycleSession, end: SessionEnd) -> No
             body = render("cycle/proposed_by_host", words="")
             await _verify_and_propose(session, title, body, ignore_doubts=True)
     except ToolError as error:
-        session.attempt.emit(
-            Warned(f"the changes, which the model did not propose, cannot be proposed for it: {error}")
-        )
+        if session.verification.refused is None:  # else the outcome says it
+            session.attempt.emit(
+                Warned(f"the changes, which the model did not propose, cannot be proposed for it: {error}")
+            )
 
 
 async def _propose_refused_change(session: CycleSession) -> None:
     """Propose a change that was refused because of its tests, if it is still there unchanged."""
     verification = session.verification
     refused = verification.refused
-    if refused is None or verification.is_required or session.proposer.has_pull_request:
+    if refused is None or verification.is_required or verification.keeps_back:
+        return
+    if session.proposer.has_pull_request:
         return
     with verification.final_attempt():
         try:

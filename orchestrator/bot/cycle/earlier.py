@@ -69,7 +69,7 @@ class BegunProposal:
     Attributes:
         title, body: its text, without the parts that the host adds.
         branch: the branch of its commit.
-        commit: the commit; it is unknown whether the remote has it.
+        commit: the commit; it is unknown whether the remote has it. Empty if the tests refused the change before.
     """
 
     title: str
@@ -83,7 +83,7 @@ class UnfinishedState:
     """The state of an unfinished cycle, apart from files and conversation.
 
     Attributes:
-        why: why it stopped: `limit`, `failed`, `interrupted`, `question`, `paused` or `crashed`.
+        why: why it stopped: `limit`, `failed`, `tests_fail`, `interrupted`, `question`, `paused` or `crashed`.
         model, contract, profile: of its conversation; with others the conversation is not continued.
         messages: messages of the model's commits that are not proposed, oldest first.
         shell_used: whether commands ran, so that every changed file counts.

@@ -20,6 +20,7 @@ from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.bot.verification.page import COMMAND_CHARS, table_rows
 from orchestrator.core.cycle_events import (
     Phase,
     PhaseEntered,
@@ -257,11 +258,34 @@ _LAST_WORDS_CHARACTERS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
+_TALKED_OUT = {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}
+"""The ends after which the model has nothing more to say about a change that its tests keep back."""
+
+
 async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
     """Record the result of the session, and post its question if it has one."""
-    parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
+    result, verification = session.attempt.result, session.verification
     _, left = await asyncio.to_thread(session.pending.left)
-    parts.emit(PhaseEntered(Phase.FINISH))
+    session.attempt.parts.emit(PhaseEntered(Phase.FINISH))
+    is_kept_back = verification.refused is not None and verification.keeps_back
+    if is_kept_back and not result.pull_request and end.kind in _TALKED_OUT:
+        result.outcome, result.reason = Outcome.TESTS_FAIL, verification.why_refused or None
+        await _tell_tests_fail(session)
+        return
+    await _record_end(session, end, has_left=bool(left))
+    if result.outcome is Outcome.PROPOSED:
+        await _take_back_tests_fail(session)
+    elif (why := verification.why_refused) and not result.pull_request:
+        _report_refused_tests(result, f"nothing was proposed because of its tests ({why}); the work is kept")
+
+
+async def _record_end(session: CycleSession, end: SessionEnd, *, has_left: bool) -> None:
+    """Record how the session ended.
+
+    Args:
+        has_left: whether it leaves changes that are not proposed.
+    """
+    parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
@@ -278,11 +302,11 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
         case EndKind.FINISH | EndKind.COMPLETED:
             result.reason = end.text or None
             result.outcome = proposed if result.pull_request else Outcome.NO_TASK
-            if left and not result.pull_request:
+            if has_left and not result.pull_request:
                 result.outcome = Outcome.FAILED
                 result.error = "the model finished without proposing its changes; they are in the patch"
         case EndKind.LIMIT:
-            done = result.pull_request and not left
+            done = result.pull_request and not has_left
             result.outcome = proposed if done else Outcome.LIMIT
             result.reason = end.text
         case EndKind.OVERFLOW:
@@ -290,8 +314,39 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
         case EndKind.INTERRUPTED:
             result.outcome = Outcome.INTERRUPTED
 
-    if (why := session.verification.why_refused) and not result.pull_request:
-        _report_refused_tests(result, f"nothing was proposed because of its tests ({why}); the work is kept")
+
+async def _tell_tests_fail(session: CycleSession) -> None:
+    """Show people on the issue what the tests said of the change that is not proposed, and the next commands."""
+    parts, task = session.attempt.parts, session.attempt.task
+    place, verdict = asked_at(task), session.verification.verdict
+    if place is None or verdict is None or parts.options.dry_run:
+        return
+    commands = Commands(parts.repository)
+    body = render(
+        "cycle/tests_fail",
+        is_update=task.pull is not None,
+        reasons=verdict.reasons,
+        rows=table_rows(verdict.runs),
+        command=one_line(verdict.runs.command, limit=COMMAND_CHARS),
+        retry=commands.retry(task.key),
+        draft=commands.propose_failing(task.key),
+        run=parts.run,
+    )
+    await show_on_forge(
+        parts, lambda: parts.forge.ensure_comment(place, TESTS_FAIL_KEY, parts.guards.redactor.redact(body))
+    )
+
+
+async def _take_back_tests_fail(session: CycleSession) -> None:
+    """Remove what an earlier cycle said of its failing tests, now that the task's change is proposed."""
+    parts, earlier, place = session.attempt.parts, session.earlier, asked_at(session.attempt.task)
+    was_told = earlier is not None and earlier.state.why == Outcome.TESTS_FAIL
+    if was_told and place is not None and not parts.options.dry_run:
+        await show_on_forge(parts, lambda: parts.forge.ensure_comment(place, TESTS_FAIL_KEY, ""))
+
+
+TESTS_FAIL_KEY = "tests"
+"""Section of our comment on an issue about a change that was not proposed because of its tests."""
 
 
 def _report_refused_tests(result: CycleResult, message: str) -> None:
@@ -551,6 +606,7 @@ _OUTCOME_WORDS = {
     Outcome.NO_TASK: "nothing was changed",
     Outcome.FAILED: "it failed",
     Outcome.LIMIT: "a limit ended it",
+    Outcome.TESTS_FAIL: "a change was made and not pushed, because its tests fail",
 }
 
 _SHORT_COMMIT = 10
@@ -634,7 +690,10 @@ def outcome_words(result: CycleResult, task: Task) -> str:
         and result.outcome is Outcome.FAILED
     ):
         outcome = ERROR
-    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT, *OVERTAKEN}:
+    if result.outcome in {
+        *(Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT, Outcome.TESTS_FAIL),
+        *OVERTAKEN,
+    }:
         return f"{outcome} {words_digest(task)}"
     return outcome
 

@@ -103,6 +103,8 @@ class Outcome(StrEnum):
     """While it was worked on, the base got the change by itself. Nothing is left to propose."""
     CONFLICT = "conflict"
     """The base has moved, and the change does not fit onto it. The work is saved."""
+    TESTS_FAIL = "tests_fail"
+    """A change was made and not proposed, because its tests fail. The work is saved."""
     INTERRUPTED = "interrupted"
     """A person or the system ended the run. The work is saved."""
 
@@ -448,6 +450,7 @@ class CycleOptions:
         context_characters: most characters of file text in the first prompt.
         require_tests: propose only what was tested with success; without a test command, no change that
             removes or skips tests.
+        propose_failing: propose a change even if it breaks tests, as a draft.
         other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
@@ -467,6 +470,7 @@ class CycleOptions:
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
     require_tests: bool = False
+    propose_failing: bool = False
     other_base: bool = False
     signoff: str = "auto"
     trailer: Trailer | Literal["auto"] = "auto"

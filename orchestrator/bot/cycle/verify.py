@@ -81,6 +81,11 @@ class RecordedTests:
         """Return why the next change went back to the model; empty if it did not, or if nothing was recorded."""
         return self._refusals.popleft() if self._refusals else ""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no further change was verified in the recorded run."""
+        return not self._refusals
+
     def answer(self) -> str:
         """Return the model's answer from the recorded test run.
 
@@ -111,6 +116,7 @@ class Verification:
         may_go_on: returns whether the model will be asked again, so that it can repair failures.
         minutes_left: returns the minutes that the cycle may still take; None without a limit.
         is_brief: whether the model is a small one, which receives shorter texts.
+        proposes_failing: whether a person wants even a change that breaks tests, as a draft.
         verdict: on the change that was verified last.
         refused: title and body of a proposal that went back to the model because of `verdict`.
     """
@@ -120,6 +126,7 @@ class Verification:
     may_go_on: Callable[[], bool]
     minutes_left: Callable[[], float | None]
     is_brief: bool = False
+    proposes_failing: bool = False
     verdict: ChangeVerdict | None = None
     refused: tuple[str, str] | None = None
     _judged: dict[str, ChangeVerdict] = field(default_factory=dict)
@@ -316,7 +323,7 @@ class Verification:
     def _refusal(self, verdict: ChangeVerdict, *, ignore_doubts: bool) -> str:
         """Return why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_final and self.may_go_on()
-        if verdict.is_red and (goes_on or self.is_required):
+        if verdict.is_red and (goes_on or self.is_required or self.keeps_back):
             return verdict.for_model(brief=self.is_brief)
         # Each test that passes only because tests were changed is reported once.
         new_doubts = set(verdict.doubts) - self._reported_doubts
@@ -331,6 +338,15 @@ class Verification:
     def is_red(self) -> bool:
         """Whether the change that was verified last fails."""
         return self.verdict is not None and self.verdict.is_red
+
+    @property
+    def keeps_back(self) -> bool:
+        """Whether the change that was verified last is not proposed because of its tests, whatever the model does."""
+        if self.recorded is not None:
+            return self.refused is not None and self.recorded.is_over
+        if self.verdict is None or not self.verdict.is_red:
+            return False
+        return self.is_required or (self.verdict.breaks and not self.proposes_failing)
 
     @property
     def is_doubtful(self) -> bool:

@@ -61,7 +61,7 @@ class EvidenceOutcome(StrEnum):
     """The overall result of a verification."""
 
     HOLDS = "holds"
-    """All claims of the report hold, and the tests that were run here found no problem."""
+    """All claims of the report hold, and the tests that were run here pass, apart from those that the base fails."""
     REFUTED = "refuted"
     """A claim does not hold, or the tests fail."""
     UNKNOWN = "unknown"

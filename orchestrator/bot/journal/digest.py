@@ -91,7 +91,9 @@ def decisions(home: Home) -> dict[tuple[str, str], PersonDecision]:
 
 
 _LONGEST_RUN = timedelta(days=1)  # a run that began this long before still counts if it ended within the time
-_UNDONE = frozenset({"failed", "paused", "limit", "interrupted", "unfinished", "damaged", "conflict"})
+_UNDONE = frozenset(
+    {"failed", "tests_fail", "paused", "limit", "interrupted", "unfinished", "damaged", "conflict"}
+)
 # Where the reasons of a backlog without a task are joined; titles may hold semicolons.
 _NEXT_REASON = re.compile(r"; (?=issue #\d|the task |(?:issue|item|text)-[0-9a-f]+ |and \d+ more$)")
 _MORE = re.compile(r"and \d+ more")

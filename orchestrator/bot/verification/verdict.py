@@ -150,11 +150,13 @@ class ChangeVerdict:
     Attributes:
         findings: the worst first.
         problem: why nothing is known for or against the change; in one line, else empty.
+        repairs_named: whether one of the tests that the task names failed before and passes now.
     """
 
     runs: Runs
     findings: tuple[RunFinding, ...] = ()
     problem: str = ""
+    repairs_named: bool = False
 
     @property
     def proof(self) -> Proof:
@@ -186,6 +188,15 @@ class ChangeVerdict:
     def is_red(self) -> bool:
         """Whether a test fails because of the change, one that the task names still fails, or the run is invalid."""
         return any(finding.kind in _RED for finding in self.findings)
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the change is not proposed unless a person asks for it.
+
+        A test fails because of it, its run is invalid, or the task names failing tests and it repairs none of them.
+        """
+        red = {finding.kind for finding in self.findings} & _RED
+        return bool(red - {FindingKind.NAMED}) or (FindingKind.NAMED in red and not self.repairs_named)
 
     @property
     def is_doubtful(self) -> bool:
@@ -252,15 +263,13 @@ def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
         words = "it wrote no test report, although the base's run did"
         return ChangeVerdict(runs, (_invalid(after, words),))
     kept = None if is_first else runs.kept
-    findings = [
-        *_judge_kept_run(before, kept),
-        *_Judge(replace(runs, kept=kept), before, after, change, is_first=is_first).findings(),
-    ]
+    judge = _Judge(replace(runs, kept=kept), before, after, change, is_first=is_first)
+    findings = [*_judge_kept_run(before, kept), *judge.findings()]
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         findings.append(_invalid(after, f"no test failed, but the command ended with {after.exit}"))
     order = list(FindingKind)
     findings.sort(key=lambda finding: order.index(finding.kind))
-    verdict = ChangeVerdict(runs, tuple(findings))
+    verdict = ChangeVerdict(runs, tuple(findings), repairs_named=judge.repairs_named)
     return verdict if verdict.is_red else replace(verdict, problem=_why_unproven(after))
 
 
@@ -330,6 +339,8 @@ class _Judge:
         self._removed = [item.path for item in change.files if item.new is None]
         self._changed_by_place: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
+        self.repairs_named = False
+        """Whether a test that the task names failed before and passes now."""
         self._cases: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
 
     def findings(self) -> tuple[RunFinding, ...]:
@@ -426,6 +437,7 @@ class _Judge:
             kind = FindingKind.GONE
         else:
             kind = FindingKind.SKIPPED if after.status is CaseStatus.SKIPPED else FindingKind.FIXED
+        self.repairs_named |= kind is FindingKind.FIXED and self._named.names(case)
         self._add(kind, name, shown, case)
 
     def _judge_new_tests(self) -> None:

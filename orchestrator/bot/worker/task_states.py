@@ -54,6 +54,8 @@ class TaskStatus(StrEnum):
     DECLINED = "declined"
     """Its pull request was closed unmerged."""
     FAILED = "failed"
+    TESTS_FAIL = "its tests fail"
+    """A change was made and not proposed, because its tests fail. The work is kept."""
     UNFINISHED = "unfinished"
     """A limit, an outage or an interruption ended its last cycle; the next one goes on."""
     NOTHING = "nothing to do"
@@ -63,6 +65,7 @@ _OUTCOMES = {
     "question": TaskStatus.ASKED,
     "proposed": TaskStatus.PROPOSED,
     "failed": TaskStatus.FAILED,
+    "tests_fail": TaskStatus.TESTS_FAIL,
     "damaged": TaskStatus.FAILED,
     "error": TaskStatus.FAILED,
     "limit": TaskStatus.UNFINISHED,
@@ -120,7 +123,7 @@ class TaskState:
         gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
         match self.status:
-            case TaskStatus.DECLINED | TaskStatus.NOTHING | TaskStatus.ASKED:
+            case TaskStatus.DECLINED | TaskStatus.NOTHING | TaskStatus.ASKED | TaskStatus.TESTS_FAIL:
                 return True
             case TaskStatus.PROPOSED:
                 return self.pull is None
@@ -145,6 +148,8 @@ class TaskState:
                 rest = f", the next cycle {'goes on' if self.has_work else 'tries again'}"
             case TaskStatus.FAILED | TaskStatus.UNFINISHED if gave_up and self.left is not None:
                 rest = f" in {self.left.attempts} cycles"
+            case TaskStatus.TESTS_FAIL if self.has_work:
+                rest = ", the work is kept"
             case TaskStatus.OPEN if self.has_work:
                 rest = ", the next cycle goes on with the work that is kept"
             case _:
