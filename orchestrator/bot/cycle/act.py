@@ -339,7 +339,9 @@ class CycleSession:
             first = self._resumed(self.earlier, turns, first)
         else:
             self.ledger.shown |= briefing.shown
-            contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
+            contract.learn(
+                title=self._task.title, path=briefing.subject, tests=tests, block=briefing.subject_block
+            )
         return session, first
 
     def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message) -> Message:

@@ -62,6 +62,7 @@ class Briefing:
     Attributes:
         shown: the files that it shows completely, including empty ones.
         subject: the file that the task is most likely about; empty if none is shown.
+        subject_block: its content, in a fenced block.
         task: the part about the task.
         instructions: the project's instructions.
     """
@@ -71,6 +72,7 @@ class Briefing:
     subject: str
     task: str
     instructions: str
+    subject_block: str = ""
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -148,7 +150,8 @@ async def first_message(  # noqa: PLR0913  all by name
     about_task = render("cycle/task", **about, attached=attached)
     about_task += f"\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
-    return Briefing(text, {page.path for page in pages} | whole | empty, subject, about_task, rules)
+    shown = {page.path for page in pages} | whole | empty
+    return Briefing(text, shown, subject, about_task, rules, pages[0].block if subject else "")
 
 
 async def _pages(

@@ -109,13 +109,14 @@ class Contract(ABC):
     def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the message that asks a model that called nothing to go on."""
 
-    def learn(self, *, title: str, path: str, tests: str) -> None:  # noqa: B027  the first message has these facts
+    def learn(self, *, title: str, path: str, tests: str, block: str = "") -> None:  # noqa: B027  the first message has these facts
         """Store facts about the session's task before its first request, if the contract needs them.
 
         Args:
             title: of the task.
             path: of the file that the task is most likely about; may be empty.
             tests: a text about the tests that fail without a change; may be empty.
+            block: the content of the file at `path`, in a fenced block; may be empty.
         """
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:

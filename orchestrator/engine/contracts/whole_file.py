@@ -23,6 +23,12 @@ _MARKUP = "`*#:\"'()[]<>,; \t"
 """Characters around a path in the line above a block."""
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
+_MAY_BE_WRONG = re.compile(
+    r"^\s*+(?!#|//|/?\*|import\b|from\b|def\b|class\b)[^#\n]*?(?:[-=+*/%<>]|\b(?:return|if|while|for|not|and|or)\b)"
+)
+_MOST_LINES = 30
+_MOST_REPEATS = 2
+"""After so many replies with the old file, the question changes."""
 _PATH_CHARS = 400
 _TITLE_CHARS = 70
 
@@ -52,6 +58,7 @@ class WholeFile(Contract):
         title: of the pull request.
         tests: a text about the tests that fail without a change.
         replies: the number of replies that were read.
+        repeats: the number of the last replies, one after another, that gave the file of the task as it was.
     """
 
     name = "whole_file"
@@ -63,6 +70,7 @@ class WholeFile(Contract):
 
     def __init__(self, path: str = "", title: str = "", tests: str = "", replies: int = 0) -> None:
         self.path, self.title, self.tests, self.replies = path, title, tests, replies
+        self.repeats, self._old = 0, ""
 
     @property
     def leaves_out_reply(self) -> bool:
@@ -82,9 +90,11 @@ class WholeFile(Contract):
         """The message that this is the last reply."""
         return render("contracts/whole_file_last")
 
-    def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Store the path and the tests, and the beginning of the title for the pull request."""
+    def learn(self, *, title: str, path: str, tests: str, block: str = "") -> None:
+        """Store the path, the tests and the old file, and the beginning of the title for the pull request."""
         self.title, self.path, self.tests = title[:_TITLE_CHARS], path, tests
+        _, blocks = fenced_blocks(block)
+        self._old = blocks[0].text if blocks else ""
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the form of the reply, which is all that the model is told."""
@@ -104,6 +114,10 @@ class WholeFile(Contract):
         files = self._files(blocks)
         if not files:
             return Malformed(("reply: the code block names no file; write the file's path above it",))
+        is_old = bool(self._old) and {path: _code(text) for path, text in files.items()} == {
+            self.path: _code(self._old)
+        }
+        self.repeats = self.repeats + 1 if is_old else 0
         body = said or "".join(f"Changes `{one_line(path, limit=_PATH_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()
@@ -130,6 +144,8 @@ class WholeFile(Contract):
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """Return the failure, in a fence that its text cannot close, and the request for the file."""
         failed = next((one for one in results if one.is_error), None)
+        if failed is not None and self.repeats >= _MOST_REPEATS:
+            return self._ask_otherwise(note)
         if failed is None or self._sends_tests_only:
             return self._ask(is_failed=failed is not None, note=note)
         block = fenced_unless_blank(failed.content)
@@ -140,6 +156,24 @@ class WholeFile(Contract):
         if self._sends_tests_only:
             return self._ask(is_failed=True)
         return self._ask(problems=problem_lines(problems))
+
+    def _ask_otherwise(self, note: str) -> Message:
+        """Return another question than the one that was answered by the old file twice.
+
+        The first time the model follows the failing test's values through the code; then it chooses among the
+        lines that can be wrong. In both, a line of the reply has to differ.
+        """
+        traces = (self.repeats - _MOST_REPEATS) % 2 == 0
+        lines = [] if traces else _lines_with_code(self._old)
+        return Message.user(
+            render(
+                "contracts/whole_file_repeated",
+                path=self.path,
+                tests=self.tests,
+                lines=fenced_unless_blank("\n".join(lines)),
+                note=note,
+            )
+        )
 
     @property
     def _sends_tests_only(self) -> bool:
@@ -166,6 +200,18 @@ class WholeFile(Contract):
                 path=self.path,
             )
         )
+
+
+def _code(text: str) -> list[str]:
+    """Return the lines of a file that are not blank, without spaces at their ends."""
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def _lines_with_code(text: str) -> list[str]:
+    """Return the lines of a file that may hold a defect, each with its number: those that compute, compare or decide."""
+    numbered = enumerate(text.splitlines(), start=1)
+    found = [f"{number}: {line.strip()}" for number, line in numbered if _MAY_BE_WRONG.search(line)]
+    return found[:_MOST_LINES]
 
 
 def fenced_blocks(text: str) -> tuple[str, list[FencedBlock]]:

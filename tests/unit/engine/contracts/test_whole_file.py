@@ -174,6 +174,33 @@ def test_what_was_wrong_with_a_reply_is_not_said_where_that_is_left_out(tests: s
     assert "First say" not in contract.answer((), "This is your last reply.").text
 
 
+def test_two_replies_with_the_old_file_are_answered_by_another_question_each_time() -> None:
+    contract = WholeFile()
+    old = f"# Euclid\n\n{GCD}"
+    contract.learn(title="Fix gcd", path="gcd.py", tests="gcd(17, 0) fails.", block=block(old))
+    red = (ToolResult("r1c2", "create_pull_request", "Nothing has changed.", is_error=True),)
+    asked = []
+    for reply in (old, f"{old}\n\n", old, old, GCD.replace("a % b", "b % a")):
+        contract.read(said(block(reply)), (), round_number=1)
+        asked.append(contract.answer(red).text)
+    usual, _, *_ = asked
+    assert "as it is now" not in usual
+    assert ["go through the code" in text for text in asked] == [False, True, False, True, False]
+    assert ["One of these lines" in text for text in asked] == [False, False, True, False, False]
+    assert "4: return a if b == 0 else gcd(b, a % b)" in asked[2]
+    assert "1: " not in asked[2]
+    assert all("gcd(17, 0) fails." in text for text in asked[1:4])
+    assert all("in one code block" in text for text in asked)
+
+
+def test_another_file_or_an_unknown_old_one_repeats_nothing() -> None:
+    contract = WholeFile("gcd.py")
+    red = (ToolResult("r1c2", "create_pull_request", "Nothing has changed.", is_error=True),)
+    for _ in range(3):
+        contract.read(said(block(GCD)), (), round_number=1)
+        assert "as it is now" not in contract.answer(red).text
+
+
 @given(st.text(alphabet=st.sampled_from("`~ab \n\r.#/:"), max_size=200))
 def test_every_text_is_read(text: str) -> None:
     reading = read(text)
