@@ -326,6 +326,11 @@ class Options:
         "Propose only changes that passed the tests. Without a test command, propose none that removes or skips tests.",
         Reach.TIGHTEN,
     )
+    untested: bool = choice(
+        False,
+        "Go on where the set-up of the tests fails. Without it the run ends before a model is asked.",
+        Reach.NEVER,
+    )
     propose_failing: bool = choice(
         False,
         "Propose a change even if it breaks tests, as a draft. Without it such work is kept, and not proposed.",

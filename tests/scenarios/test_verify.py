@@ -335,13 +335,22 @@ async def test_required_tests_that_cannot_be_run_cost_no_model(bench: Bench) -> 
     assert not bench.stage.model.requests
 
 
-async def test_tests_that_cannot_be_run_are_no_reason_and_are_said(bench: Bench) -> None:
+async def test_tests_that_cannot_be_prepared_cost_no_model(bench: Bench) -> None:
     bench.set_up = lambda runs: setattr(runs, "problem", "the set-up ended with exit code 1")
-    result = await bench.run(do(("run_tests", {}), FIX), FIX_IT)
+    result = await bench.run()
+    assert (result.outcome, bench.stage.model.requests) == ("failed", [])
+    assert "no model was asked: the set-up ended with exit code 1" in str(result.error)
+    assert "--untested" in str(result.error)
+
+
+async def test_a_person_may_go_on_without_tests_and_it_is_said(bench: Bench) -> None:
+    bench.set_up = lambda runs: setattr(runs, "problem", "the set-up ended with exit code 1")
+    result = await bench.run(do(("run_tests", {}), FIX), FIX_IT, untested=True)
     assert "could not run the project's tests" in bench.stage.told(0)
     assert "the set-up ended with exit code 1" in bench.stage.told(1)
     assert result.outcome == "proposed"
     assert "the set-up ended with exit code 1" in bench.body(result).partition("\n***\n")[0]
+    assert result.to_json()["tests"]["proof"] == "unknown"
 
 
 class TestTheTaskNamesTests:

@@ -493,6 +493,7 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         reasoning_effort=settings.reasoning_effort,
         require_tests=settings.require_tests,
         propose_failing=settings.propose_failing,
+        untested=settings.untested,
         other_base=settings.base is not None,
         signoff=settings.signoff,
         trailer=settings.trailer,

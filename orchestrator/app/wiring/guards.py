@@ -327,6 +327,8 @@ class TestPlace:
             source=random.SystemRandom(),
             on_run=report_runs(self.context.emit, options.command),
             reuses=reuses,
+            redact=self.context.redactor.redact,
+            note=lambda line: self.context.emit(Warned(line)),
         )
 
 

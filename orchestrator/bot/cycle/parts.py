@@ -451,6 +451,7 @@ class CycleOptions:
         require_tests: propose only what was tested with success; without a test command, no change that
             removes or skips tests.
         propose_failing: propose a change even if it breaks tests, as a draft.
+        untested: go on where the set-up of the tests fails.
         other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
@@ -471,6 +472,7 @@ class CycleOptions:
     reasoning_effort: str | None = None
     require_tests: bool = False
     propose_failing: bool = False
+    untested: bool = False
     other_base: bool = False
     signoff: str = "auto"
     trailer: Trailer | Literal["auto"] = "auto"

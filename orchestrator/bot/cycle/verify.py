@@ -134,6 +134,7 @@ class Verification:
     _is_final: bool = False
     _refused_tree: str = ""
     _before: RunResult | None = None
+    _cannot_prepare: bool = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,7 +170,7 @@ class Verification:
             brief: for a small model, which is easily distracted by long output: show only the errors.
 
         Raises:
-            WorkspaceError: the tests cannot be run, and they are required.
+            WorkspaceError: the tests cannot be run, and they are required or a person did not allow to go on so.
         """
         if self.verifier is None:
             return ""
@@ -178,6 +179,11 @@ class Verification:
         if problem and self.is_required:
             raise WorkspaceError(
                 f"the repository's tests cannot be run, and --require-tests proposes nothing without them: {problem}"
+            )
+        if self._cannot_prepare and not self._goes_on_untested:
+            raise WorkspaceError(
+                f"the tests cannot be prepared, so no model was asked: {problem}; correct the set-up, "
+                "or go on without tests: --untested"
             )
         before = self._before
         named = [] if before is None else await asyncio.to_thread(self._named, before)
@@ -199,6 +205,12 @@ class Verification:
         )
         return self.attempt.sanitizer.text("the tests", text)
 
+    @property
+    def _goes_on_untested(self) -> bool:
+        """Whether a failing set-up ends nothing: a person allows it, or works here."""
+        parts = self.attempt.parts
+        return parts.options.untested or parts.operator is not None
+
     async def _run_before(self) -> str:
         """Run the base's tests. Return why they cannot be run or prove nothing, else an empty text."""
         if self.verifier is None:
@@ -212,6 +224,7 @@ class Verification:
             problem = "the minutes of the cycle were over before the base's tests; raise max_minutes"
         except ToolError as error:
             problem = one_line(str(error), limit=_REASON_CHARACTERS)
+            self._cannot_prepare = True
         else:
             if self._before.cached:
                 self.attempt.emit(_ended(self._before))

@@ -121,6 +121,21 @@ def why_stopped(ran: ExecResult, minutes: float) -> str:
     return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
 
 
+# What installers and compilers print before their reason: pip, npm, cargo, go, apt, make, gcc and shells.
+_ERROR_LINE = re.compile(
+    r"(?i:^(?:\W{0,9}|npm )(?:(?:error|fatal|failed)\b|err!|e: )|\berror(?:\[\w{1,9}\])?: |: (?:command )?not found\b"
+    r"|\bno such file|\bcould not |\bcannot |\bpermission denied|\bno matching |\bunable to |\*\*\* )|\b\w{1,60}Error: "
+)
+_FIRST_ERROR_CHARS = 300
+
+
+def first_error(output: str) -> str:
+    """Return the first line of a failed command's output that says an error, or else its last line; in one line."""
+    lines = [_COLOUR.sub("", line[:_MAX_LINE_CHARS]).strip() for line in output.splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return one_line(next(filter(_ERROR_LINE.search, lines), last), limit=_FIRST_ERROR_CHARS, keep="`")
+
+
 def _contradiction(
     exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
 ) -> str:

@@ -25,7 +25,13 @@ from orchestrator.bot.verification.python_tests import (
     pytest_variables,
     select_tests,
 )
-from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, run_result, why_stopped
+from orchestrator.bot.verification.reports import (
+    MAX_BYTES,
+    EndedCommand,
+    first_error,
+    run_result,
+    why_stopped,
+)
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
 from orchestrator.core.changes import is_test_program
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
-_CACHE_VERSION = 4
+_CACHE_VERSION = 5
 """Version of the cached results of a base. Another number invalidates them."""
 _RERUNS = 2
 _TOKEN_BITS = 64
@@ -69,6 +75,8 @@ class HostRuns:
         source: creates unguessable names.
         on_run: called for each run when it starts, with None, and when it has ended, with the result.
         reuses: whether to use a cached result of the base.
+        redact: takes secrets out of output that is kept.
+        note: called with a line for the person.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -83,7 +91,10 @@ class HostRuns:
         on_run: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
         reuses: bool = True,
         setup_environment: Callable[[Path], ExecutionEnvironment] | None = None,
+        redact: Callable[[str], str] = str,
+        note: Callable[[str], None] = lambda _line: None,
     ) -> None:
+        self._redact, self._note = redact, note
         self._trees, self._base, self._options, self._reuses = trees, base, options, reuses
         self._home, self._environment, self._source, self._on_run = home, environment, source, on_run
         self._setup_environment = setup_environment or environment
@@ -515,8 +526,9 @@ class HostRuns:
             await environment.cleanup()
         if ran.timed_out or ran.killed_for or ran.exit_code != 0:
             how = why_stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
-            last_line = (ran.output.strip().splitlines() or [""])[-1]
-            self._failed_setups[key] = f"the set-up command {how}: {last_line.strip()[:300]}"
+            self._failed_setups[key] = f"the set-up command {how}: {first_error(ran.output)}"
+            if place := await in_thread(slot.keep_output, self._redact(ran.output)):
+                self._note(f"the whole output of the set-up command is in {place}")
             raise _UnfitTreeError(self._failed_setups[key])
         await in_thread(slot.save_setup, key, await in_thread(self._trees.entries, tree))
         return key

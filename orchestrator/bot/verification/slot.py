@@ -1,6 +1,7 @@
 """The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
 
 <home>/before/<key>.json    the result of a base's run
+<home>/setup-output.txt     what the last set-up that failed printed
 <home>/<n>/lock             held by the process that runs tests in slot <n>
 <home>/<n>/tree             the files of one run; a sandbox reaches nothing else
 <home>/<n>/setups/<key>     the files that a set-up created; they may contain the slot's path, so no other slot uses them
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.confined import Entry
 
+_SETUP_OUTPUT = "setup-output.txt"
 _TREE, _SETUPS, _LENT, _RECORD, _BEFORE = "tree", "setups", "lent", "lent.json", "before"
 _MOST_RECORD_BYTES = 1 << 30
 _MOST_SLOTS = 32
@@ -64,7 +66,7 @@ class Slot:
     """
 
     def __init__(self, home: Path, number: str, handle: int) -> None:
-        self.tree = home / number / _TREE
+        self.tree, self._folder = home / number / _TREE, home
         self._home, self._box, self._handle = ConfinedFolder(home), ConfinedFolder(home / number), handle
         self.stamper = Stamper(self._box, by_content=not detects_mapped_writes(home / number / "probe"))
         self._lent = _ReusedFolders(self._box, self.stamper)
@@ -213,6 +215,13 @@ class Slot:
         with suppress(OSError):
             self._home.make_folder(_BEFORE)
             self._home.write(f"{_BEFORE}/{key}.json", json.dumps(_encode(result, control)).encode())
+
+    def keep_output(self, output: str) -> str:
+        """Keep the whole output of a set-up that failed, in place of an older one. Return its path; empty on an error."""
+        with suppress(OSError):
+            self._home.write(_SETUP_OUTPUT, output.encode("utf-8", "replace"))
+            return str(self._folder / _SETUP_OUTPUT)
+        return ""
 
     def _evict(self) -> None:
         """Remove the least recently used caches, and the drafts of processes that died."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import Change, RunKind, Runs
-from orchestrator.bot.verification.reports import EndedCommand, printed_count, run_result
+from orchestrator.bot.verification.reports import EndedCommand, first_error, printed_count, run_result
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.cycle_events import Proof
 from orchestrator.engine.environments.base import ExecResult
@@ -108,6 +108,25 @@ def test_nothing_passes_where_no_test_ran_or_one_fails(runner: str, data: st.Dat
     if judged(runner, before, after).proof is Proof.PASSED:
         assert after == "pass"
         assert runner != "silent"
+
+
+ERRORS = [
+    ("Collecting a\nERROR: No matching distribution found for nosuch\nERROR: later", "ERROR: No matching distribution found for nosuch"),
+    ("added 2\nnpm ERR! code E404\nnpm ERR! 404 Not Found\nnpm ERR! A complete log", "npm ERR! code E404"),
+    ("   Compiling a\nerror[E0425]: cannot find value `x`\nwarning: unused", "error[E0425]: cannot find value `x`"),
+    ("a.c:3:1: error: expected ';'\nmake: *** [Makefile:2: a.o] Error 1", "a.c:3:1: error: expected ';'"),
+    ("sh: 1: cmake: not found\n", "sh: 1: cmake: not found"),
+    ("Traceback\n  File x\nModuleNotFoundError: No module named 'setuptools'\n\n[end of output]", "ModuleNotFoundError: No module named 'setuptools'"),
+    ("E: Unable to locate package nosuch\ndone", "E: Unable to locate package nosuch"),
+    ("\x1b[31mfatal: not a git repository\x1b[0m\nbye", "fatal: not a git repository"),
+    ("one\ntwo\n\n", "two"),
+    ("", ""),
+]  # fmt: skip
+
+
+@table("output, error", ERRORS)
+def test_the_first_error_of_a_set_up_is_shown(output: str, error: str) -> None:
+    assert first_error(output) == error
 
 
 COUNTS = [

@@ -382,6 +382,15 @@ async def test_a_change_of_what_is_installed_has_a_set_up_of_its_own(tmp_path: P
         assert tools == [("a==1\n", "a==1\n"), ("a==2\n", "a==2\n"), ("a==1\n", "a==1\n")]
 
 
+async def test_the_whole_output_of_a_set_up_that_fails_is_kept(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = lambda command, _tree, _report: 2 if command == "install" else None
+        async with repository.runs(SET_UP) as runs:
+            with pytest.raises(ToolError):
+                await runs.before()
+        assert (repository.home / "setup-output.txt").read_text().strip() == "ran install"
+
+
 async def test_a_set_up_that_fails_is_said_and_not_run_again(tmp_path: Path) -> None:
     with bench(tmp_path, INSTALLED) as repository:
         repository.play = lambda command, _tree, _report: 2 if command == "install" else None
