@@ -22,7 +22,7 @@ PASS, FAIL = (
     '<testcase name="{0}"/>',
     '<testcase name="{0}"><failure message="assert {0}">no</failure></testcase>',
 )
-ENDS = {
+ENDS: dict[str, dict[str, tuple[str | None, str, int]]] = {
     # How a runner ends that writes a report: the tests `a` and `b`, and the exit code.
     "report": {
         "pass": (PASS.format("a") + PASS.format("b"), "", 0),
