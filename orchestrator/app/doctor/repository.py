@@ -383,7 +383,8 @@ class TestProbes:
         if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
             found = "not run: the command is taken from the repository's own text"
             return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
-        run = event_loop.run(self._base_run())
+        with self._clone() as clone:
+            run = event_loop.run(self._base_run(clone))
         passed, left = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
         failures = len(run.failures)
         counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""
@@ -396,14 +397,13 @@ class TestProbes:
             return warned(f"some fail on the default branch already: {counts}", "fix them first, if you can")
         return ok(f"{counts}{', known from before' if run.cached else ''}")
 
-    async def _base_run(self) -> RunResult:
+    async def _base_run(self, clone: Clone) -> RunResult:
         options, context = self._options(), self._context
         settings = self._settings.model_copy(update={"test_command": options.command})
         sandbox = choose_sandbox(settings)
         options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
-        with self._clone() as clone:
-            runs = host_runs(self._site, context, sandbox, options, clone)
-            try:
-                return await runs.before()
-            finally:
-                await runs.close()
+        runs = host_runs(self._site, context, sandbox, options, clone)
+        try:
+            return await runs.before()
+        finally:
+            await runs.close()

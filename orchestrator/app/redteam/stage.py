@@ -227,7 +227,8 @@ class Stage:
         pull, _ = await asyncio.to_thread(
             forge.ensure_pull_request, Proposal(THEIR_BRANCH, base, "Mend the greeting", text, draft=False)
         )
-        forge.later = references(scene.repository)[LATER_BRANCH] if self.attack.world.pull_later else ""
+        if self.attack.world.pull_later:
+            forge.later = (await asyncio.to_thread(references, scene.repository))[LATER_BRANCH]
         return (await program(NamedPull(NAME, number=pull.number), self.verify).run()).outcome
 
     def started(self) -> Settings:
@@ -296,7 +297,8 @@ class Stage:
         scene, orders = self.scene, list(instructions_in(self.scene.fill(self.attack.text)))
         folder, doing = scene.folder / "mine", "cannot clone for the person"
         words = ("clone", "--quiet", f"--branch={self.base}", "--", str(scene.repository), str(folder))
-        HostGit(scene.folder).run(*words, doing=doing, variables={"GIT_ALLOW_PROTOCOL": "file"})
+        git = HostGit(scene.folder)
+        await asyncio.to_thread(git.run, *words, doing=doing, variables={"GIT_ALLOW_PROTOCOL": "file"})
         kept = Checkpoints(folder, scene.folder / "checkpoints", lambda _text: None)
         async with kept.around():
             for order in orders:
@@ -304,7 +306,8 @@ class Stage:
                     path = folder / order.arguments["path"]
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(order.arguments["content"], encoding="utf-8")
-        change = kept.proposal(find_base(folder, self.base, is_here=False))
+        base = await asyncio.to_thread(find_base, folder, self.base, is_here=False)
+        change = await asyncio.to_thread(kept.proposal, base)
         said = next(order.arguments for order in orders if order.tool == "propose")
         return FolderOperator(_TALK, change, said["title"], said["body"], Spent())
 

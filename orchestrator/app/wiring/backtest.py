@@ -66,6 +66,7 @@ from orchestrator.core.errors import (
     ToolError,
     WorkspaceError,
 )
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class Backtest:
             WorkspaceError: git failed.
         """
         search = CaseSearch(self.history, self.folder, self._tests_of, watch)
-        return await search.find(self._changes(), wanted, jobs, self.stop)
+        return await search.find(await in_thread(self._changes), wanted, jobs, self.stop)
 
     @cached_property
     def history(self) -> RepositoryHistory:
@@ -489,7 +490,8 @@ class CycleAttempts:
         name = f"{wanted.key}.diff"
         await asyncio.to_thread(_write, self._backtest.folder / PATCHES / name, patch)
         case = replace(ready.case, store=store)
-        return await judge(case, ready.hidden, tree, self._backtest.tests_of(case).open_runs), name
+        tests = await in_thread(self._backtest.tests_of, case)
+        return await judge(case, ready.hidden, tree, tests.open_runs), name
 
     def _result(self, wanted: Try, result: CycleResult, judged: Judgement, patch: str) -> TryResult:
         spent = self.spent(wanted)

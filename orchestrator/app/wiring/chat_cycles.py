@@ -20,6 +20,7 @@ from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.engine.session.history import history_of, todos_of
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.cycle_parts import Safeguards
     from orchestrator.app.wiring.model import ChosenModel
-    from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.wiring.repository import OnDisk, Site
     from orchestrator.bot.chat.conversation import Conversation, EarlierConversation
     from orchestrator.bot.chat.operators import TaskChange
     from orchestrator.bot.cycle.act import CycleSession
@@ -128,9 +129,7 @@ class FolderProposals:
         Raises:
             PullwrightError: there is nothing to propose, or the target is not clear.
         """
-        context, here = self.maker.context, place_of(self.folder)
-        where = repository or self.named or proposal_place(here, context.settings.github_url)
-        site = choose_site(where, context, writes=not self.maker.dry_run)
+        site, here = await in_thread(self._site, repository)
         branch = (await asyncio.to_thread(site.source)).branch
         is_here = site.is_local and site.label == here.label
         base = await asyncio.to_thread(self._base, branch, is_here=is_here)
@@ -151,6 +150,12 @@ class FolderProposals:
             change.tree == self._refused,
             self.maker.commands(site),
         )
+
+    def _site(self, repository: str | None) -> tuple[Site, OnDisk]:
+        """Return where the change is proposed, and the folder's own repository."""
+        context, here = self.maker.context, place_of(self.folder)
+        where = repository or self.named or proposal_place(here, context.settings.github_url)
+        return choose_site(where, context, writes=not self.maker.dry_run), here
 
     def _base(self, branch: str, *, is_here: bool) -> ChangeBase:
         clone = self.clone

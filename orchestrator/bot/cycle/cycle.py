@@ -149,7 +149,7 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
                     end = await _plan_and_act(session)
                     await finish_cycle(session, end)
                 finally:
-                    save_unfinished(session, choice.lease)
+                    await save_unfinished(session, choice.lease)
 
 
 async def _plan_and_act(session: CycleSession) -> SessionEnd:

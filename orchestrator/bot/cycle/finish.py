@@ -38,6 +38,7 @@ from orchestrator.core.errors import (
     WithdrawnError,
     WorkspaceError,
 )
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line, render
 from orchestrator.core.suggestions import Commands
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.propose import Proposer
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.events import Emit
+    from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
 
@@ -421,7 +422,7 @@ async def tell_overtaken(parts: CycleParts, result: CycleResult) -> None:
     await show_on_forge(parts, lambda: parts.forge.ensure_comment(number, OVERTAKEN_KEY, body))
 
 
-def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
+async def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
     """Save changes that are not proposed, however the session ended. It raises no expected error.
 
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
@@ -429,38 +430,50 @@ def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
     the run's folder. If its disk is full and no other place has all changes, it is written to the temporary folder. If
     nothing can be written, the clone stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
+    parts, error = session.attempt.parts, sys.exception()
+    notices: list[Event] = []
     try:
-        with session.attempt.parts.stop.saving():
-            _save(session, lease)
+        with parts.stop.saving():
+            await in_thread(_save_or_leave, session, lease, error, notices.append)
+    finally:
+        for event in notices:  # from here, because listeners must not be called by another thread
+            parts.emit(event)
+
+
+def _save_or_leave(
+    session: CycleSession, lease: Lease | None, error: BaseException | None, emit: Emit
+) -> None:
+    try:
+        _save(session, lease, error, emit)
     except (
         BaseException
     ):  # an unexpected error must not lose the work: without this, the clone is removed now
-        _leave_clone(session, "the changes could not be saved")
+        _leave_clone(session, "the changes could not be saved", emit)
         raise
 
 
-def _save(session: CycleSession, lease: Lease | None) -> None:
-    parts, result, error = session.attempt.parts, session.attempt.result, sys.exception()
+def _save(session: CycleSession, lease: Lease | None, error: BaseException | None, emit: Emit) -> None:
+    parts, result = session.attempt.parts, session.attempt.result
     is_copy = parts.operator is not None and parts.operator.prepared_work is not None
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
         paths, patch = session.pending.left()
     except WorkspaceError as failure:
-        _leave_clone(session, f"the changes could not be read ({failure})")
+        _leave_clone(session, f"the changes could not be read ({failure})", emit)
         return
     goes_on = False
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
-        saving = _Saving(session, lease, parts.kept, outcome, holds_claim=holds_claim)
+        saving = _Saving(session, lease, parts.kept, outcome, emit, holds_claim=holds_claim)
         if outcome in _COMPLETED and not paths:
             saving.end()
         elif not is_copy and (patch or session.conversation):
             goes_on = saving.save()
     if patch and not is_copy:
-        _save_patch(session, patch, goes_on=goes_on)
+        _save_patch(session, patch, emit, goes_on=goes_on)
     if result.patch or result.saved:
-        parts.emit(WorkSaved(result.patch or "", result.saved or ""))
+        emit(WorkSaved(result.patch or "", result.saved or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +488,7 @@ class _Saving:
     lease: Lease
     kept: KeptWork
     outcome: Outcome
+    emit: Emit
     holds_claim: bool
 
     @property
@@ -506,7 +520,7 @@ class _Saving:
             try:
                 is_whole = self._push(pages, replaces)
             except (BaseConflictError, WorkspaceError) as failure:
-                parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+                self.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
                 self.kept.remove(self._key)
                 return is_whole
@@ -525,7 +539,7 @@ class _Saving:
             )
         else:
             message = f"the next cycle on {self._key} on this machine continues the work"
-        parts.emit(Warned(message))
+        self.emit(Warned(message))
         return False
 
     def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> bool:
@@ -550,14 +564,14 @@ class _Saving:
         )
         session.attempt.result.saved = saved.ref
         for item in saved.left_out:
-            parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+            self.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
         return not (saved.left_out or session.proposer.left_out)
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self._parts.guards.redactor.holds_secret)
 
 
-def _save_patch(session: CycleSession, patch: bytes, *, goes_on: bool) -> None:
+def _save_patch(session: CycleSession, patch: bytes, emit: Emit, *, goes_on: bool) -> None:
     """Write a patch for people. What the next cycle has goes to the run's folder only: nobody would remove it elsewhere."""
     parts = session.attempt.parts
     elsewhere = Path(tempfile.gettempdir(), f"pullwright-{parts.run}.patch")
@@ -568,10 +582,10 @@ def _save_patch(session: CycleSession, patch: bytes, *, goes_on: bool) -> None:
             continue
         session.attempt.result.patch = str(target)
         if parts.guards.redactor.holds_secret(patch.decode("utf-8", "replace")):
-            parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
+            emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
     if not goes_on:
-        _leave_clone(session, "no space to save the changes")
+        _leave_clone(session, "no space to save the changes", emit)
 
 
 def write_private(target: Path, patch: bytes) -> None:
@@ -581,14 +595,14 @@ def write_private(target: Path, patch: bytes) -> None:
         stream.write(patch)
 
 
-def _leave_clone(session: CycleSession, why: str) -> None:
+def _leave_clone(session: CycleSession, why: str, emit: Emit) -> None:
     """Leave the clone in place for a person, without the configuration that git would execute there."""
     warning = ""
     try:
         session.clone.keep()
     except WorkspaceError as error:
         warning = f"; run no git there: {error}"
-    session.attempt.parts.emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
+    emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
 
 
 STATUS_KEY = "status"

@@ -20,6 +20,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, ToolError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.core.files import is_full, lock_file
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -178,7 +179,7 @@ async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
     """
     trees = Trees(HostGit(case.store, case.store))
     async with open_runs(trees, case.tests) as runs:
-        change = Change(case.tests, case.head, trees.changes(case.tests, case.head))
+        change = Change(case.tests, case.head, await in_thread(trees.changes, case.tests, case.head))
         try:
             made = await runs.kept(change, repeat=True)
         except ToolError as error:
@@ -228,7 +229,7 @@ async def judge(case: Case, hidden: HiddenTests, tree: str, open_runs: OpenRuns)
     """
     trees = Trees(HostGit(case.store, case.store))
     async with open_runs(trees, case.tests) as runs:
-        made = await runs.kept(Change(case.tests, tree, trees.changes(case.tests, tree)))
+        made = await runs.kept(Change(case.tests, tree, await in_thread(trees.changes, case.tests, tree)))
     if made.before is None or made.kept is None:
         raise AssertionError("`kept` makes both runs or raises an error")
     return _judged(hidden, made.before, made.kept)

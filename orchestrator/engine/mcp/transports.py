@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import SandboxFolder
 from orchestrator.engine.environments.commands import (
     Command,
@@ -197,14 +198,18 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
     program = start.program
     sandbox = None if start.find_sandbox is None else await asyncio.to_thread(start.find_sandbox)
     async with AsyncExitStack() as stack:
-        path, is_copy = stack.enter_context(own_folder(start.folder))
+        own = own_folder(start.folder)  # it may be copied, and the copy is removed at the end
+        path, is_copy = await in_thread(own.__enter__, undo=lambda _: own.__exit__(None, None, None))
+        stack.push_async_callback(in_thread, own.__exit__, None, None, None)
         folder = str(path)
         if is_copy:
             start.on_copy()
         line = f"exec {shlex.join(program.words(start.repository))}"
         policy = EnvPolicy.CORE if sandbox is None else EnvPolicy.FILTERED
-        own = {name: value.replace(REPOSITORY, start.repository) for name, value in program.variables.items()}
-        variables = {**command_variables(sandbox, policy, start.inherited), **own}
+        given = {
+            name: value.replace(REPOSITORY, start.repository) for name, value in program.variables.items()
+        }
+        variables = {**command_variables(sandbox, policy, start.inherited), **given}
         command = Command(line, folder, variables, _UNUSED_TIMEOUT_MS)
         if sandbox is None:
             launch: Launch = ProgramLaunch((shell_program(), "-c", line), command)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
+from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.commands import ProgramLaunch, shell_program
 from orchestrator.engine.environments.sandbox.limits import NICENESS, limits_as_shell
 from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule, proxy_variables
@@ -151,7 +152,7 @@ class _SeatbeltLaunch(ProgramLaunch):
             await self._proxy.close()
         finally:
             self._listener.close()
-            self._scratch.remove()
+            await in_thread(self._scratch.remove)
 
 
 def with_limits(limits: SandboxLimits) -> list[str]:

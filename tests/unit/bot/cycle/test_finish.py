@@ -52,19 +52,19 @@ class Parts:
 
 
 @pytest.mark.parametrize("ended_by_an_error", [True, False])
-def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> None:
+async def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> None:
     parts = Parts()
     session: Any = Session(parts)
 
-    def cycle() -> None:
+    async def cycle() -> None:
         try:
             if ended_by_an_error:
                 raise ValueError("the cycle's own")
         finally:
-            save_unfinished(session, None)
+            await save_unfinished(session, None)
 
     with pytest.raises(RecursionError):
-        cycle()
+        await cycle()
     assert session.clone.kept
     (told,) = parts.told
     assert isinstance(told, Warned)
