@@ -39,7 +39,7 @@ from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -61,6 +61,95 @@ index 1c2d3e4..5f6a7b8 100644
 
  def negate(a: int) -> int:
 """
+
+
+def with_lines(content: bytes, number: int, *lines: bytes) -> bytes:
+    """Put these lines in place of the one with this number, which is that of its record."""
+    before = content.splitlines(keepends=True)
+    return b"".join((*before[:number], *lines, *before[number + 1 :]))
+
+
+def with_moved_line(content: bytes, number: int) -> bytes:
+    lines = content.splitlines(keepends=True)
+    return b"".join((*lines[:number], *lines[number + 1 :], lines[number]))
+
+
+def with_field(content: bytes, number: int, old: bytes, new: bytes) -> bytes:
+    line = content.splitlines(keepends=True)[number]
+    assert old in line
+    return with_lines(content, number, line.replace(old, new, 1))
+
+
+DAMAGE: dict[str, tuple[Callable[[bytes, int], bytes], int, str]] = {
+    "cut": (
+        lambda text, at: with_lines(text, at, text.splitlines()[at][:20] + b"\n"),
+        1,
+        "line 3: not a JSON object",
+    ),
+    "cut with its line break": (
+        lambda text, at: with_lines(text, at, text.splitlines()[at][:20]),
+        2,
+        "line 3: not a",
+    ),
+    "without its line break": (
+        lambda text, at: with_lines(text, at, text.splitlines()[at]),
+        2,
+        "line 3: not a JSON",
+    ),
+    "NUL bytes": (lambda text, at: with_lines(text, at, bytes(40) + b"\n"), 1, "line 3: not a JSON object"),
+    "garbage": (lambda text, at: with_lines(text, at, b"\xff\xfe{]\n"), 1, "line 3: not a JSON object"),
+    "garbage between": (
+        lambda text, at: with_lines(text, at, b"x\n", text.splitlines(keepends=True)[at]),
+        0,
+        "line 3: not",
+    ),
+    "empty": (lambda text, at: with_lines(text, at, b"\n"), 1, "line 3: not a JSON object"),
+    "no object": (lambda text, at: with_lines(text, at, b"[]\n"), 1, "line 3: not a JSON object"),
+    "too deep": (
+        lambda text, at: with_lines(text, at, b"[" * 100_000 + b"\n"),
+        1,
+        "line 3: not a JSON object",
+    ),
+    "huge": (lambda text, at: with_lines(text, at, b"9" * 5_000_000 + b"\n"), 1, "line 3: not a JSON object"),
+    "another encoding": (
+        lambda text, at: with_lines(text, at, text.splitlines()[at].decode().encode("utf-16-le") + b"\n"),
+        1,
+        "line 3: not a JSON object",
+    ),
+    "taken out": (with_lines, 1, "1 of 5 records are missing"),
+    "twice": (
+        lambda text, at: with_lines(text, at, *text.splitlines(keepends=True)[at : at + 1] * 2),
+        0,
+        "line 4: record 2",
+    ),
+    "moved": (with_moved_line, 0, "line 6: record 2 comes too late"),
+    "without a field": (
+        lambda text, at: with_field(text, at, b'"message":', b'"massage":'),
+        1,
+        "line 3: Warned has no message",
+    ),
+    "a value of another kind": (
+        lambda text, at: with_field(text, at, b'"again %d"' % at, b"7"),
+        1,
+        "line 3: Warned.message: not a",
+    ),
+    "without a time": (
+        lambda text, at: with_field(text, at, b'"at":"', b'"at":"x'),
+        1,
+        "line 3: the record has no valid time",
+    ),
+    "without a number": (
+        lambda text, at: with_field(text, at, b'"seq":%d,' % at, b'"seq":null,'),
+        1,
+        "line 3: the record has no valid",
+    ),
+    "another number": (
+        lambda text, at: with_field(text, at, b'"seq":%d,' % at, b'"seq":900,'),
+        1,
+        "line 4: record 3 comes too late",
+    ),
+}
+"""What may befall a line in the middle: how it is done, how many records are lost by it, and what is said."""
 
 
 def run_name(start: datetime, number: int) -> str:

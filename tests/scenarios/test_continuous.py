@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, run_names
+from tests.doubles.journals import with_lines
 from tests.doubles.model_server import plan, reply
 from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, add_commit, branches, do
 
@@ -114,6 +118,49 @@ def test_each_cycle_has_a_journal_of_its_own(stage: Stage, repository: Path) -> 
     runs = [result["run"] for result in done.results]
     assert len(set(runs)) == 4
     assert all(stage.events(run) for run in runs)
+
+
+def test_what_can_be_read_of_a_damaged_journal_is_shown(stage: Stage, repository: Path) -> None:
+    stage.script(propose("a"))
+    run = stage.run("--repo", str(repository), "--task", "Fix it").results[0]["run"]
+    whole = stage.events()
+    path = Home(stage.home).runs / run / JOURNAL_FILE
+    at = next(number for number, event in enumerate(whole, start=1) if event["type"] == "TurnStarted")
+    path.write_bytes(with_lines(path.read_bytes(), at, bytes(60) + b"\n"))
+    shown = stage.command("show", run, "--json")
+    assert [json.loads(line) for line in shown.out.splitlines()] == [*whole[: at - 1], *whole[at:]]
+    told = f"the journal is damaged in 1 place; what can be read is shown:\n    line {at + 1}: not a JSON object\n"
+    assert (shown.code, shown.err) == (0, told)
+    for words in (
+        ["show", run],
+        ["logs", run],
+        ["logs", run, "--follow"],
+        ["show", "--list"],
+        ["show", run, "--state"],
+    ):
+        done = stage.command(*words)
+        assert done.code == 0
+        assert told in done.out or words[-1] in {"--list", "--state"}
+    assert "pull request" in stage.command("logs", run).out
+
+
+def test_looks_that_find_no_task_leave_no_run(stage: Stage, repository: Path) -> None:
+    """Only the last one at each repository is kept, so that `show` and `digest` say why nothing was done."""
+    other = repository.with_name("other")
+    shutil.copytree(repository, other)
+    home = Home(stage.home)
+    stage.script(propose("a"))
+    done = stage.run("--repo", str(other), "--task", "Fix it")
+    worked = done.results[0]["run"]
+    last = ""
+    for place in (repository, other, repository, repository):
+        done = stage.run("--repo", str(place))
+        assert done.results[0]["outcome"] == "no_task"
+        last = done.results[0]["run"]
+    assert run_names(home) == [worked]
+    assert len(list(home.looks.iterdir())) == 2
+    assert stage.events()[-1]["result"]["run"] == last
+    assert done.results[0]["reason"] in stage.command("digest").out
 
 
 def test_a_plan_may_take_several_rounds(stage: Stage, repository: Path) -> None:

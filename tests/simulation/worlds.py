@@ -66,6 +66,9 @@ MENDED: dict[str, Plan] = {
     "the disk is full from the push of a branch on": Plan(
         (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.FULL, "git push branch", 1))
     ),
+    "a damaged line in a dead run's journal": Plan(
+        (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.DAMAGE, 1, 5.0),)
+    ),
     "a dead run behind many newer ones": Plan(
         (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.OTHERS, 1, 5.0),)
     ),
@@ -113,12 +116,5 @@ KNOWN: dict[str, KnownFault] = {
         "each costs two requests at each look, without a cap",
         invariants.BOUNDED,
         Plan((Task(1),), (0,), strangers=100),
-    ),
-    "a damaged line in a dead run's journal": KnownFault(
-        "the records before it do not count, and their work is paid again",
-        invariants.PAID_ONCE,
-        Plan(
-            (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.DAMAGE, 1, 5.0),)
-        ),
     ),
 }

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
 _ITEM_CHARS = 600
+_MOST_FAULTS = 5
 _LOOK_SECONDS = 0.2
 _LATEST = 5
 """Maximum actions and tool events shown after a turn."""
@@ -84,7 +85,7 @@ def show(options: argparse.Namespace) -> int:
     """Print a run, or the list of runs.
 
     Raises:
-        JournalError: there is no such run, or its journal is damaged.
+        JournalError: there is no such run, or its journal cannot be read.
         ConfigurationError: the page cannot be written.
     """
     home = Home.of(os.environ)
@@ -105,6 +106,8 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         for record in run.records:
             print_json(record.data)
+        for line in damage_lines(run):
+            print(line, file=sys.stderr)
         return DONE
     print_run(run, open_console(), verbose=options.verbose)
     return DONE
@@ -171,6 +174,8 @@ def _print_end(run: Run, out: _Printer) -> None:
     """Print the to-do list of a run, its cost, and the path of its journal."""
     if run.last(CycleEnded) is None and (why := why_killed(run.folder)):
         out.line(f"{why}; the next run takes its work up", "yellow")
+    for line in damage_lines(run):
+        out.line(line, "yellow")
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
@@ -183,6 +188,15 @@ def _print_end(run: Run, out: _Printer) -> None:
     parts = (counted(len(replies), "reply", "replies"), amounts(spent.tokens, spent.usd), duration(took))
     out.line(", ".join(parts), "dim")
     out.line(str(run.folder), "dim")
+
+
+def damage_lines(run: Run) -> Iterator[str]:
+    """Yield what is wrong with a run's journal, a line each; nothing if it is whole."""
+    if run.damage:
+        yield f"the journal is damaged in {counted(len(run.damage), 'place')}; what can be read is shown:"
+        yield from (f"    {short_line(fault)}" for fault in run.damage[:_MOST_FAULTS])
+    if len(run.damage) > _MOST_FAULTS:
+        yield f"    and {len(run.damage) - _MOST_FAULTS} more"
 
 
 class _Printer:

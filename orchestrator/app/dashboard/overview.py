@@ -17,7 +17,7 @@ from orchestrator.app.event_lines import Narrator, RunProgress
 from orchestrator.app.words import counted, money, short_line
 from orchestrator.bot.journal.digest import Digest, decisions
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
-from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.index import last_looks, summarise
 from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
@@ -71,13 +71,13 @@ class LiveRun:
             last = found[-1][0] - _MOST_LINES
             for seq, line in found:
                 if seq > last or _TELLING.match(line):
-                    self._take(line, seq)
+                    self._take(line)
                 else:
                     self.progress.calls += _CALL.match(line) is not None
         return is_new
 
-    def _take(self, line: bytes, seq: int) -> None:
-        record = read_line(line, seq)
+    def _take(self, line: bytes) -> None:
+        record = read_line(line)
         if record is None or isinstance(record.event, UnknownRecord):
             return
         self.progress.take(record.event)
@@ -98,6 +98,7 @@ class RunStore:
         version: grows with every change.
         unread: number of journals that are not read yet.
         live: the runs in progress, by id.
+        looks: the last look at each repository that found no task, oldest first.
     """
 
     def __init__(self, home: Home, most: int = MOST_RUNS) -> None:
@@ -105,6 +106,7 @@ class RunStore:
         self.version = 0
         self.unread = 0
         self.live: dict[str, LiveRun] = {}
+        self.looks: list[RunSummary] = []
         self._most = most
         self._stored: dict[str, _Stored] = {}
         self._names: list[str] = []
@@ -129,6 +131,8 @@ class RunStore:
             if gone := self._stored.keys() - set(names):
                 self._stored = {name: one for name, one in self._stored.items() if name not in gone}
                 self.version += 1
+            before_looks, self.looks = self.looks, last_looks(self.home)
+            self.version += self.looks != before_looks
             self._names = names
             self.unread = 0
             for number, name in enumerate(names):
@@ -315,7 +319,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     Args:
         looks: the last readings of repositories, by name.
     """
-    runs = store.runs
+    runs = sorted([*store.runs, *store.looks], key=lambda run: run.id, reverse=True)
     newest = runs[:_MOST_CONSIDERED]
     whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(newest)), decisions(store.home))
     week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)

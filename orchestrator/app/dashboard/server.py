@@ -428,7 +428,7 @@ class StoryFollower:
         told = f"{counted(missed, 'record')} left out here: load the page again to see them"
         steps = [Step(told, "quiet", "…")] if missed else []
         for seq, line in found:
-            record = read_line(line, seq)
+            record = read_line(line)
             if record is None or isinstance(record.event, UnknownRecord):
                 continue
             made = list(self.writer.steps(record.event, record.at))

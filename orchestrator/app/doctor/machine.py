@@ -42,7 +42,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
-from orchestrator.bot.journal.reader import find_run, open_runs
+from orchestrator.bot.journal.reader import find_run, open_runs, unreadable_runs
 from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.errors import (
@@ -91,6 +91,7 @@ _GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, b
 _HOME_FIX = f"set {HOME_VARIABLE} to a folder that you may write to"
 _TEMPORARY_FIX = "set TMPDIR to a folder that you may write to"
 _SANDBOX_SECONDS = 60.0
+_UNREADABLE_FIX = "start the version that wrote it, or make the file readable"
 
 
 def machine(home: Home, environ: Mapping[str, str]) -> Group:
@@ -237,15 +238,21 @@ def _rules(settings: Settings) -> ProbeFinding:
 
 
 def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
-    dead = open_runs(home)
+    dead, unreadable = open_runs(home), unreadable_runs(home)
+    cannot = f"{len(unreadable)} cannot be read: {unreadable[0]}" if unreadable else ""
     if not dead:
-        return ok("none")
+        return warned(cannot, _UNREADABLE_FIX) if cannot else ok("none")
     places = {run.id: start.repository for run in dead if (start := run.last(CycleStarted))}
     ours = [place for place in places.values() if same_repository(place, repository or "")]
     number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
     here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
     where = next(iter((*ours, *places.values())), "REPO")
-    return warned(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
+    damaged = [run for run in dead if run.damage]
+    told = f"; the journal of {damaged[0].id} is damaged ({damaged[0].damage[0]})" if damaged else ""
+    more = f", and {len(damaged) - 1} more are" if len(damaged) > 1 else ""
+    saves = f"the next pullwright run --repo {quote(where)} saves their work"
+    found = f"{number}{here}{told}{more}{f'; {cannot}' if cannot else ''}"
+    return warned(found, f"{saves}{', as far as it can be read' if damaged else ''}")
 
 
 def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:

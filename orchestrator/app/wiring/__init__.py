@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.spans import Tracing
-    from orchestrator.bot.journal.records import EventBus
+    from orchestrator.bot.journal.records import EventBus, JournalWriter
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
@@ -89,7 +89,7 @@ class BuildContext:
         return self.loaded.settings
 
     @contextmanager
-    def recording(self, bus: EventBus, folder: Path) -> Iterator[None]:
+    def recording(self, bus: EventBus, folder: Path) -> Iterator[JournalWriter]:
         """Write the events of `bus` to the journal of a new run, whose folder is locked meanwhile.
 
         If the journal cannot be written any more, a stop is requested.
@@ -109,7 +109,7 @@ class BuildContext:
         ):
             bus.record(journal, self.stop.request)
             try:
-                yield
+                yield journal
             finally:
                 bus.forget()
 

@@ -38,7 +38,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.index import tasks_taken
+from orchestrator.bot.journal.index import keep_look, tasks_taken
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
@@ -92,16 +92,19 @@ class Program:
     async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
         """Run one cycle on its own clone, with its own journal.
 
-        A cycle that only finds a task for another one (`Outcome.FOUND`) leaves no journal.
+        A cycle that only finds a task for another one (`Outcome.FOUND`) leaves no journal, and one that finds none
+        leaves it in place of the last such one.
         """
         context = self.shared.context
         end_git_when(self.stop.now_unless_saving)
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        with time_limit(self._minutes), context.recording(self.bus, folder):
+        with time_limit(self._minutes), context.recording(self.bus, folder) as journal:
             result = await run_cycle(self._start(run, folder, assignment))
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        elif result.outcome is Outcome.NO_TASK and journal.only_looked:
+            await asyncio.to_thread(keep_look, context.home, run)
         await self._tidy()
         if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error

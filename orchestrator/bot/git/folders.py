@@ -262,6 +262,18 @@ def sweep(
     return removed
 
 
+def find_clone(parent: Path, run: str) -> Path | None:
+    """Return the folder of the clone that a dead run made; None if there is none."""
+    for folder in sorted(parent.resolve().glob(f"{FOLDER_PREFIX}*")):
+        with suppress(OSError):
+            owner = lock_abandoned_folder(folder) if _CLONE.fullmatch(folder.name) else None
+            if owner is not None:
+                owner.release()
+                if owner.facts.run == run:
+                    return folder
+    return None
+
+
 def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> bool:
     if os.path.lexists(folder / KEPT_FILE):
         return False

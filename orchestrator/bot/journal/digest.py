@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
-from orchestrator.bot.journal.index import RunSummary, summarise
+from orchestrator.bot.journal.index import RunSummary, last_looks, summarise
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.files import is_full
 from orchestrator.core.messages import Spent
@@ -216,11 +216,13 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
     Raises:
         JournalError: the folder of the runs cannot be read.
     """
-    found = [
+    runs = [
         summarise(home.runs / name)
         for name in reversed(run_names(home))
         if (began := _began(name)) is not None and _was_within(home.runs / name, began, since)
     ]
+    looks = [look for look in last_looks(home) if look.ended is not None and look.ended >= since]
+    found = sorted([*runs, *looks], key=lambda run: run.id)
     kept = tuple(run for run in found if repository is None or same_repository(run.repository, repository))
     return Digest(since, now, kept, decisions(home))
 

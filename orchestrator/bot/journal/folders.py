@@ -50,6 +50,11 @@ class Home:
         return self.root / "runs"
 
     @property
+    def looks(self) -> Path:
+        """The run of the last look at each repository that found no task."""
+        return self.root / "looks"
+
+    @property
     def forge(self) -> Path:
         """Pull requests and questions of local repositories."""
         return self.root / "forge"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
+from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header, why_killed
 from orchestrator.bot.journal.records import UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
@@ -405,6 +406,34 @@ def newest_run(
         model: only runs with this one count.
     """
     return next(_newest_runs(home, MOST_RUNS_FOR_PAUSES, repository, model), None)
+
+
+def keep_look(home: Home, run: str) -> None:
+    """Move the folder of a completed run that found no task to the last looks, in place of that at its repository.
+
+    Only the last look says why tasks wait. If the folder cannot be moved, it is removed.
+    """
+    folder = home.runs / run
+    earlier = [look.id for look in last_looks(home) if _is_at_same_place(home.looks / look.id, folder)]
+    with suppress(OSError):
+        home.looks.mkdir(mode=0o700, exist_ok=True)
+        folder.rename(home.looks / run)
+    for path in (folder, *(home.looks / name for name in earlier)):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_at_same_place(first: Path, second: Path) -> bool:
+    begins = [_beginning(folder / JOURNAL_FILE) for folder in (first, second)]
+    places = {begin and repository_key(begin.repository) for begin in begins}
+    return len(places) == 1
+
+
+def last_looks(home: Home) -> list[RunSummary]:
+    """Return the last look at each repository that found no task, oldest first."""
+    with suppress(OSError):
+        names = sorted(path.name for path in home.looks.iterdir() if RUN_NAME.fullmatch(path.name))
+        return [summarise(home.looks / name) for name in names]
+    return []
 
 
 def _newest_runs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.records import (
@@ -28,6 +29,7 @@ from orchestrator.core.events import (
     EMBEDDING_AGENT,
     SUMMARY_AGENT,
     ReplyReceived,
+    SessionStarted,
     SubagentEvent,
     TurnStarted,
     WaitStarted,
@@ -70,7 +72,9 @@ class Run:
     Attributes:
         id: name of the run's folder.
         version: version of the program that wrote it; empty if missing.
+        records: those that can be read, in the order of their numbers.
         torn: whether the last line was cut off while it was written; it is left out.
+        damage: what is wrong with the journal before its last line, one text a fault; empty if it is whole.
     """
 
     id: str
@@ -78,11 +82,35 @@ class Run:
     version: str
     records: tuple[JournalRecord, ...]
     torn: bool
+    damage: tuple[str, ...] = ()
 
     @property
     def events(self) -> tuple[Event, ...]:
         """The events, without those that only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
+
+    @property
+    def unbroken_events(self) -> tuple[Event, ...]:
+        """The events up to the first one that is missing since the session began, if it is known when it began.
+
+        What was said before a gap can be continued; what was said after it may refer to what is missing.
+        """
+        began = (at for at, record in enumerate(self.records) if isinstance(record.event, SessionStarted))
+        start = next(began, 0)
+        first = self.records[start].seq if start else 1
+        following = enumerate(self.records[start:], start=first)
+        end = start + sum(1 for _ in itertools.takewhile(lambda one: one[0] == one[1].seq, following))
+        return replace(self, records=self.records[:end]).events
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the record that would be appended."""
+        return self.records[-1].seq + 1 if self.records else 1
+
+    def require_whole(self) -> None:
+        """Raise `JournalError` if the journal is damaged."""
+        if self.damage:
+            raise JournalError(f"{self.folder / JOURNAL_FILE}, {self.damage[0]}; the journal is damaged")
 
     def last(self, kind: type[_Kind]) -> _Kind | None:
         """Return the last event of a kind; None if there is none."""
@@ -110,24 +138,100 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read the journal in a run's folder.
+    """Read the journal in a run's folder. Lines that cannot be read are left out, and named in `damage`.
 
     Raises:
-        JournalError: it does not exist, needs a newer version, or has a damaged line before the last.
+        JournalError: it does not exist, cannot be read, or needs a newer version.
     """
     path = folder / JOURNAL_FILE
-    lines, torn = _lines(path)
-    records = []
-    version = ""
-    for number, data in enumerate(lines, start=1):
+    reading = _Reading()
+    try:
+        with path.open("rb") as file:
+            for line in bounded_lines(file):
+                reading.add(line)
+    except FileNotFoundError:
+        raise JournalError(f"there is no journal {path}") from None
+    except OSError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror or error}") from error
+    except JournalError as error:
+        raise JournalError(f"{path}, line 1: {error}") from None
+    records = tuple(sorted(reading.found.values(), key=lambda record: record.seq))
+    return Run(folder.name, folder, reading.version, records, reading.torn, tuple(reading.damage()))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Reads the lines of a journal in the order of the file, which may be damaged anywhere.
+
+    Attributes:
+        found: the records by number.
+        torn: whether the last line was no JSON object: it was cut off while it was written, if it is the last.
+    """
+
+    found: dict[int, JournalRecord] = field(default_factory=dict)
+    version: str = ""
+    torn: bool = False
+    _lines: int = 0
+    _before: int = 0
+    _unreadable: int = 0
+    _faults: list[str] = field(default_factory=list)
+
+    def add(self, line: bytes) -> None:
+        """Read the next line.
+
+        Raises:
+            JournalError: the journal needs a newer version.
+        """
+        if self.torn:
+            self._note("not a JSON object", is_lost=True)
+        self._lines += 1
+        data = _parse(line)
+        self.torn = data is None
+        if data is None:
+            return
+        if data.get(TYPE_KEY) == HEADER_TYPE and type(data.get("format")) is int:
+            self.version = read_header(data)
+            if self._lines > 1:
+                self._note("the header is not at the beginning")
+            return
         try:
-            if number == 1:
-                version = read_header(data)
-            else:
-                records.append(read_record(data, number - 1))
+            record = _record_of(data)
         except JournalError as error:
-            raise JournalError(f"{path}, line {number}: {error}") from error
-    return Run(folder.name, folder, version, tuple(records), torn)
+            self._note(str(error), is_lost=True)
+            return
+        if record.seq in self.found:
+            self._note(f"record {record.seq} is there twice")
+        elif record.seq < self._before:
+            self._note(f"record {record.seq} comes too late")
+        self.found.setdefault(record.seq, record)
+        self._before = record.seq
+
+    def damage(self) -> list[str]:
+        """Return what is wrong before the last line."""
+        newest = max(self.found, default=0)
+        missing = newest - len(self.found)
+        # The lines that cannot be read are said already. One of them may be the header.
+        if missing > self._unreadable:
+            return [*self._faults, f"{missing} of {newest} records are missing"]
+        has_header = self.version or not self.found or self._unreadable
+        return self._faults if has_header else [*self._faults, "line 1: this is not the header of a journal"]
+
+    def _note(self, fault: str, *, is_lost: bool = False) -> None:
+        self._unreadable += is_lost
+        self._faults.append(f"line {self._lines}: {fault}")
+
+
+MOST_LINE_BYTES = 1 << 28
+"""Longest line that is read: far more than a record has with the longest reply."""
+
+
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; of one that is too long only the beginning, which is no JSON object."""
+    while line := file.readline(MOST_LINE_BYTES):
+        yield line
+        if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
+            while (rest := file.readline(_PIECE_BYTES)) and not rest.endswith(b"\n"):
+                pass
 
 
 def responses(run: Run) -> list[ReplyReceived]:
@@ -140,8 +244,10 @@ def replay_of(run: Run) -> list[ReplyReceived]:
     """Return the replies for a replay. Summaries and vectors are not needed: prepared replies depend on nothing.
 
     Raises:
-        JournalError: subagents took part, whose replies arrived at the same time as the session's own.
+        JournalError: the journal is damaged, or subagents took part, whose replies arrived at the same time as the
+            session's own.
     """
+    run.require_whole()
     agents = {event.agent for event in run.events if isinstance(event, SubagentEvent)}
     if agents - {SUMMARY_AGENT, EMBEDDING_AGENT}:
         message = (
@@ -152,8 +258,11 @@ def replay_of(run: Run) -> list[ReplyReceived]:
 
 
 def runs(home: Home) -> list[Path]:
-    """Return the folders of all runs with a journal, newest first."""
-    folders = (home.runs / name for name in run_names(home))
+    """Return the folders of all runs with a journal, newest first, and with them the last looks that found no task."""
+    folders = [home.runs / name for name in run_names(home)]
+    with suppress(OSError):
+        folders += home.looks.iterdir()
+        folders.sort(key=lambda folder: folder.name, reverse=True)
     return [folder for folder in folders if (folder / JOURNAL_FILE).is_file()]
 
 
@@ -179,30 +288,9 @@ def find_run(home: Home, name: str) -> Path:
     raise JournalError(f"there is no run {name!r}; the nearest is {nearest}")
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Return the JSON objects of a file, and whether its last line is cut off."""
-    try:
-        pieces = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        raise JournalError(f"there is no journal {path}") from None
-    except OSError as error:
-        raise JournalError(f"cannot read the journal {path}: {error.strerror or error}") from error
-    if not pieces[-1]:
-        pieces.pop()
-    found: list[dict[str, Any]] = []
-    for number, piece in enumerate(pieces, start=1):
-        data = _parse(piece)
-        if data is None:
-            if number == len(pieces):
-                return found, True
-            raise JournalError(f"{path}, line {number}: not a JSON object; the journal is damaged")
-        found.append(data)
-    return found, False
-
-
 def _parse(piece: bytes) -> dict[str, Any] | None:
     try:
-        data = json.loads(piece)
+        data = json.loads(piece.decode())  # bytes may be in other encodings
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
@@ -224,21 +312,25 @@ def read_header(data: dict[str, Any]) -> str:
     return str(data.get("version", ""))
 
 
-def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
-    """Return the record with this number from the JSON object of its line.
+def _record_of(data: dict[str, Any]) -> JournalRecord:
+    """Return the record of a line from its JSON object.
 
     Raises:
-        JournalError: it has another number, no time, or a value of the wrong kind.
+        JournalError: it has no number, no time, or a value of the wrong kind.
     """
-    if data.get("seq") != seq:
-        raise JournalError(f"record {seq} is missing")
+    seq = data.get("seq")
+    if type(seq) is not int or seq < 1:
+        raise JournalError("the record has no valid number")
     try:
         at = datetime.fromisoformat(data["at"])
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError("the record has no valid time") from error
+    if at.tzinfo is None:
+        raise JournalError("the record has no valid time")
     return JournalRecord(seq, at, decode_event(data), data)
 
 
+_PIECE_BYTES = 1 << 16
 _MOST_TAIL_BYTES = 4_000_000
 
 
@@ -295,17 +387,17 @@ class JournalTail:
             JournalError: the journal cannot be read.
         """
         while found := self.lines():
-            for seq, line in found:
-                if (record := read_line(line, seq)) is not None:
+            for _number, line in found:
+                if (record := read_line(line)) is not None:
                     yield record
 
 
-def read_line(line: bytes, seq: int) -> JournalRecord | None:
+def read_line(line: bytes) -> JournalRecord | None:
     """Return the record of a line; None for other lines, such as the journal's header."""
+    data = _parse(line)
     try:
-        data = json.loads(line)
-        return read_record(data, seq) if seq and isinstance(data, dict) else None
-    except (ValueError, RecursionError, JournalError):
+        return None if data is None else _record_of(data)
+    except JournalError:
         return None
 
 
@@ -460,16 +552,32 @@ def open_runs(home: Home) -> list[Run]:
     """Return the runs of dead processes that were not closed, newest first. Lock one by `lock_run` before any action.
 
     A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
-    beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
+    beginning: it is skipped. So are those of `unreadable_runs`.
     """
     found = []
-    for folder in unended_runs(home):
+    for folder in _dead_folders(home):
         with suppress(JournalError):
-            if (folder / JOURNAL_FILE).exists() and (folder / LOCK_FILE).exists() and not is_alive(folder):
-                run = read_run(folder)
-                if run.last(CycleEnded) is None:  # else only its last line break is missing
-                    found.append(run)
+            run = read_run(folder)
+            if run.last(CycleEnded) is None:  # else only its last line break is missing
+                found.append(run)
     return found
+
+
+def unreadable_runs(home: Home) -> list[str]:
+    """Return why journals of dead runs cannot be read at all, one line each: a newer version wrote them, or an error."""
+    found = []
+    for folder in _dead_folders(home):
+        try:
+            read_run(folder)
+        except JournalError as error:
+            found.append(str(error))
+    return found
+
+
+def _dead_folders(home: Home) -> list[Path]:
+    folders = unended_runs(home)
+    begun = [one for one in folders if (one / JOURNAL_FILE).exists() and (one / LOCK_FILE).exists()]
+    return [folder for folder in begun if not is_alive(folder)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,7 +665,7 @@ def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock
     The caller holds the lock. A line that was cut off is removed first. A run with an end is left unchanged.
 
     Raises:
-        JournalError: the journal is missing or damaged, or cannot be written.
+        JournalError: the journal is missing, needs a newer version, or cannot be written.
         DiskFullError: no space is left.
     """
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
@@ -565,4 +673,4 @@ def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock
     run = read_run(folder)
     if run.last(CycleEnded) is not None:
         return  # only its last line break is missing
-    append_last(folder, CycleEnded(result), len(run.records) + 1, redactor, clock)
+    append_last(folder, CycleEnded(result), run.next_seq, redactor, clock)

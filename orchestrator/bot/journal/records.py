@@ -21,10 +21,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.core import events, messages, todos
-from orchestrator.core.cycle_events import CycleEnded, PhaseEntered, Proposed, Proposing
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    ForgeUsed,
+    PhaseEntered,
+    Proposed,
+    Proposing,
+    Reserved,
+)
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     Event,
+    Guarded,
     InputReceived,
     ReasoningDelta,
     ReplyReceived,
@@ -32,6 +41,7 @@ from orchestrator.core.events import (
     TextDelta,
     ToolOutputDelta,
     TurnStarted,
+    WaitStarted,
     Warned,
 )
 from orchestrator.core.files import is_full
@@ -236,6 +246,8 @@ _PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
 _UNWRITTEN = (*_PIECES, InputReceived)
 # These report what was paid for, or what others may have seen: they must survive a crash of the machine.
 _FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
+# What a run writes that looks for a task and finds none.
+_OF_LOOKS = (CycleStarted, PhaseEntered, Guarded, Warned, WaitStarted, Reserved, ForgeUsed, CycleEnded)
 _PRIVATE = 0o600
 
 
@@ -244,6 +256,9 @@ class JournalWriter:
 
     If the disk is full, the first event that does not fit raises `DiskFullError`; after that nothing is
     written and nothing raised, so that the cycle can save its work elsewhere.
+
+    Attributes:
+        only_looked: whether nothing was written but what a look for a task writes that finds none.
 
     Args:
         folder: the run's folder, without a journal.
@@ -255,6 +270,7 @@ class JournalWriter:
 
     def __init__(self, folder: Path, redactor: Redactor, clock: Clock) -> None:
         self.path = folder / JOURNAL_FILE
+        self.only_looked = True
         self._redactor = redactor
         self._clock = clock
         self._seq = 0
@@ -276,6 +292,7 @@ class JournalWriter:
         innermost = _innermost(event)
         if isinstance(innermost, _UNWRITTEN):
             return
+        self.only_looked = self.only_looked and isinstance(event, _OF_LOOKS)
         self._append(
             lambda: encode_event(self._redactor.redact_value(event)), flush=isinstance(innermost, _FLUSHED)
         )

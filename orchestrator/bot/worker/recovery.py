@@ -23,8 +23,8 @@ from orchestrator.bot.cycle.earlier import (
 )
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
-from orchestrator.bot.cycle.tasks import key_of
-from orchestrator.bot.git.folders import sweep
+from orchestrator.bot.cycle.tasks import issue_of, key_of
+from orchestrator.bot.git.folders import find_clone, sweep
 from orchestrator.bot.journal.reader import DeadRuns, close_run, is_open, lock_run, open_runs, why_killed
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
@@ -45,7 +45,7 @@ from orchestrator.core.messages import Spent
 from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
@@ -106,24 +106,46 @@ class Recovery:
             WorkspaceError: the remote refused, or nothing can be saved now. Everything stays for the next
                 start.
         """
-        dead = [run for run in open_runs(self.home) if run.is_about(self.repository)]
+        dead = [run for run in open_runs(self.home) if self._is_here(run)]
         names = []
         for run in dead:
             with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)
-        others = [folder for run in open_runs(self.home) if (folder := _clone_folder(run)) is not None]
+        others = [folder for run in open_runs(self.home) if (folder := self._clone_folder(run)) is not None]
         over = DeadRuns(self.home) | names
         sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
         return over
 
+    def _is_here(self, run: Run) -> bool:
+        """Return whether a run was on this repository. If its journal lost the beginning, a claim here names it."""
+        if run.last(CycleStarted) is not None or not run.damage:
+            return run.is_about(self.repository)
+        return self._claim_of(run) is not None
+
+    def _claim_of(self, run: Run) -> ClaimRecord | None:
+        return next((claim for claim in self.claims.list() if claim.run == run.id), None)
+
+    def _task_of(self, run: Run) -> TaskTaken | None:
+        """Return the task of a run. If its journal lost it, the claim that names the run has its key."""
+        task = run.last(TaskTaken)
+        if task is not None or not run.damage:
+            return task
+        claim, taken = self._claim_of(run), run.last(Claimed)
+        key = claim.task if claim else taken.task if taken else None
+        return None if key is None else TaskTaken(key, "", "", "", issue_of(key))
+
     def _repair(self, run: Run, dead: list[str]) -> None:
+        if run.damage:
+            more = f" (and {len(run.damage) - 1} more)" if len(run.damage) > 1 else ""
+            found = f"{run.damage[0]}{more}; what can be read of it counts"
+            self.emit(Warned(f"the journal of run {run.id}, which was killed, is damaged: {found}"))
         result: dict[str, Any] = {
             "outcome": str(Outcome.INTERRUPTED),
             "error": why_killed(run.folder) or _KILLED,
         }
-        task = run.last(TaskTaken)
+        task = self._task_of(run)
         if task is not None:
             shown = self.claims.show(task.key)
             is_ours = shown is not None and shown.run == run.id and shown.state == "held"
@@ -140,7 +162,7 @@ class Recovery:
     def _result_without_claim(self, run: Run, record: ClaimRecord | str | None) -> dict[str, Any]:
         """Return the result of a run that released its claim, or lost it to another worker."""
         # If a person released the claim, it still names this run, and the clone is still there.
-        folder = _clone_folder(run)
+        folder = self._clone_folder(run)
         has_clone = folder is not None and folder.exists()
         if isinstance(record, ClaimRecord) and record.run == run.id and not has_clone:
             outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
@@ -153,7 +175,7 @@ class Recovery:
         """Save the work that the run left, release its claim, and return its result."""
         before, proposed, claim = lease.previous, run.last(Proposed), run.last(Claimed)
         result: dict[str, Any] = {}
-        if _was_completed(run.events):
+        if not run.damage and _was_completed(run.events):
             outcome = str(Outcome.PROPOSED)
             result = {"outcome": outcome, "error": None}
             if found := load_wip(self.records, task.key):
@@ -169,7 +191,8 @@ class Recovery:
                 "url": proposed.url,
             }
         number = proposed.number if proposed else before.pull if before else None
-        minutes = (run.records[-1].at - run.records[0].at).total_seconds() / _SECONDS_A_MINUTE
+        times = [record.at for record in run.records]
+        minutes = (times[-1] - times[0]).total_seconds() / _SECONDS_A_MINUTE if times else 0.0
         total = (claim.spent_before if claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
         # Not less than the heartbeats recorded: they include requests that broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
@@ -219,7 +242,7 @@ class Recovery:
         The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
         on another base, the result could differ from what the model wrote. It sees its earlier calls instead.
         """
-        if not _has_replies(run) or _reached_finish(run.events):
+        if not _has_replies(run.unbroken_events) or _reached_finish(run.events):
             return {}
         with self.open_clone() as clone:
             try:
@@ -250,8 +273,15 @@ class Recovery:
         with clone:
             return {"patch": self._write_patch(run, clone)}
 
+    def _clone_folder(self, run: Run) -> Path | None:
+        """Return the place of a run's clone, which may be gone; None if it made none."""
+        cloned = run.last(Cloned)
+        if cloned is None and run.damage:
+            return find_clone(self.temporary, run.id)
+        return Path(cloned.folder) if cloned is not None and cloned.folder else None
+
     def _reopened(self, run: Run) -> Clone | None:
-        folder = _clone_folder(run)
+        folder = self._clone_folder(run)
         if folder is None:
             return None
         try:
@@ -282,7 +312,7 @@ class Recovery:
         key, touched = lease.record.task, clone.changed_paths()
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before.state if before.has_turns else None
-        kept = [*(before.events if continued else ()), *conversation(run.events)]
+        kept = [*(before.events if continued else ()), *conversation(run.unbroken_events)]
         start, question = run.last(CycleStarted), run.last(QuestionAsked)
         state = UnfinishedState(
             run=run.id,
@@ -382,11 +412,13 @@ class _Before:
             kept: as returned by `read_kept`.
         """
         resumed = [event for event in run.events if isinstance(event, Resumed)]
+        # A damaged journal may have lost them.
+        has_replies = _has_replies(run.events) or bool(run.damage)
         commit = None if work is None else work.commit
         if kept is not None:
             here, replaces = kept
             taken_up = [event for event in resumed if event.run == here.state.run]
-            if taken_up or not _has_replies(run):
+            if taken_up or not has_replies:
                 contained = commit if commit == replaces else None
                 has_turns = any(event.turns > 0 for event in taken_up)
                 return cls(work, here, here.state, here.events, not taken_up, contained, has_turns)
@@ -398,7 +430,7 @@ class _Before:
         taken_up = [
             event for event in resumed if (event.saved == commit if event.saved else event.run == state.run)
         ]
-        is_newest = state.run == run.id or not (taken_up or _has_replies(run))
+        is_newest = state.run == run.id or not (taken_up or has_replies)
         has_turns = any(event.turns > 0 for event in taken_up)
         return cls(work, None, state, events, is_newest, commit if taken_up else None, has_turns)
 
@@ -421,14 +453,8 @@ class _Before:
             raise WorkspaceError("the work saved by the cycle before it conflicts with the base")
 
 
-def _has_replies(run: Run) -> bool:
-    return any(isinstance(event, ReplyReceived) for event in run.events)
-
-
-def _clone_folder(run: Run) -> Path | None:
-    """Return the place of a run's clone, which may be gone; None if it made none."""
-    cloned = run.last(Cloned)
-    return Path(cloned.folder) if cloned is not None and cloned.folder else None
+def _has_replies(events: Iterable[Event]) -> bool:
+    return any(isinstance(event, ReplyReceived) for event in events)
 
 
 def _messages_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:

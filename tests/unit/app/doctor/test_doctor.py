@@ -26,7 +26,7 @@ from orchestrator.app.doctor.machine import writable
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
@@ -200,6 +200,19 @@ def test_what_earlier_runs_left(tmp_path: Path) -> None:
     found = probe(tmp_path)
     assert found["dead runs"].state is ProbeState.WARNING
     assert "pullwright run --repo octo/calc" in found["dead runs"].fix
+    path = folder / JOURNAL_FILE
+    path.write_bytes(path.read_bytes() + b"{garbage\n" + b"\n")
+    found = probe(tmp_path)
+    assert found["dead runs"].found == (
+        "1 run was killed: 20261121-110000-aaaaaa; the journal of 20261121-110000-aaaaaa is damaged "
+        "(line 3: not a JSON object)"
+    )
+    assert found["dead runs"].fix.endswith("saves their work, as far as it can be read")
+    newer = create_run_folder(home, "20261121-111500-cccccc")
+    with lock_run(newer):
+        (newer / JOURNAL_FILE).write_text('{"seq":0,"at":"x","type":"Journal","format":2}\n')
+    assert "1 cannot be read: " in probe(tmp_path)["dead runs"].found
+    shutil.rmtree(newer)
     folder = create_run_folder(home, "20261121-113000-bbbbbb")
     with lock_run(folder), JournalWriter(folder, Redactor(), clock) as journal:
         journal(CycleStarted("20261121-113000-bbbbbb", "octo/calc", "m", "json-plan"))

@@ -27,6 +27,7 @@ from orchestrator.bot.journal.reader import (
     lock_run,
     open_runs,
     read_run,
+    unreadable_runs,
 )
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
@@ -50,6 +51,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Spent, Text, ToolResult, Usage
 from orchestrator.engine.policy.secrets import Redactor
+from tests.doubles.journals import with_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -246,19 +248,30 @@ def test_words_do_not_end_a_run(home: Home) -> None:
     assert len(open_runs(home)) == 1
 
 
-def test_damaged_and_newer_journals_are_passed_over(home: Home) -> None:
-    damaged = begin(home, seed=1) / JOURNAL_FILE
-    lines = damaged.read_bytes().split(b"\n")
-    damaged.write_bytes(b"\n".join([*lines[:3], b"{garbage", *lines[4:]]))
+def test_a_damaged_journal_counts_and_gets_an_end(home: Home) -> None:
+    folder = begin(home, seed=1)
+    path = folder / JOURNAL_FILE
+    path.write_bytes(with_lines(path.read_bytes(), 3, b"{garbage\n"))
+    (run,) = open_runs(home)
+    assert run.events == (*STORY[:2], *STORY[3:])
+    close_run(folder, {"outcome": "x"}, Redactor(), ManualClock(START))
+    assert read_run(folder).records[-1].seq == len(STORY) + 1
+    assert open_runs(home) == []
+    assert not is_open(folder)
+
+
+def test_a_newer_journal_is_passed_over(home: Home) -> None:
     newer = begin(home, seed=2) / JOURNAL_FILE
     newer.write_bytes(newer.read_bytes().replace(b'"format":1', b'"format":99'))
     good = begin(home, seed=3)
     assert [run.folder for run in open_runs(home)] == [good]
-    for path in (damaged, newer):
-        before = path.read_bytes()
-        with pytest.raises(JournalError):
-            close_run(path.parent, {}, Redactor(), ManualClock())
-        assert path.read_bytes() == before
+    assert unreadable_runs(home) == [
+        f"{newer}, line 1: written in format 99, this version reads up to 1; update Pullwright"
+    ]
+    before = newer.read_bytes()
+    with pytest.raises(JournalError):
+        close_run(newer.parent, {}, Redactor(), ManualClock())
+    assert newer.read_bytes() == before
 
 
 def test_newest_first_however_many_ended_since(home: Home) -> None:
