@@ -607,6 +607,10 @@ class MemoryClone(Clone):
         del paths, commit
         return {}
 
+    def continue_in(self, folder: Path) -> None:
+        self._check()
+        raise WorkspaceError(f"cannot move to {folder}: the history is in memory")
+
     def keep(self) -> None:
         self._check()
         super().keep()

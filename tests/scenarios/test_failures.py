@@ -4,7 +4,8 @@
 failure                         outcome
 ==============================  ==========================================================================
 disk full, state folder         failed; the round that is paid for ends, its work is on the remote
-disk full, temporary folder     failed before or after the clone; no request that could not be used, no folder left
+disk full, temporary folder     failed before the clone, or after it with the work saved; no useless request, no folder left
+the clone's files removed       failed; the conversation is saved, and what was saved before
 remote gone after the clone     paused; the work is a patch, and a warning says that it is nowhere else
 clone interrupted               paused; no folder left, no request, the claim is released
 journal's last line torn        the next start resumes as if the line had not been begun
@@ -18,9 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import re
+import shutil
 import subprocess
 from contextlib import suppress
 from datetime import timedelta
@@ -183,13 +186,55 @@ def test_a_temporary_folder_that_is_full_in_the_middle_loses_nothing(
         fill(small)
         return ENDED
 
-    stage.script(BEGUN, full, ENDED, ENDED)
+    stage.script(BEGUN, full, do(PROPOSE, FINISH))
     done = stage.run("--repo", str(bare), *TASK)
     assert done.code == 1
     assert branches(bare) == []
-    kept = [path for path in small.glob("*/tree/calc.py") if path.read_text() == FIXED]
-    assert done.result["patch"] or done.result["saved"] or kept, done.err
-    assert own_state.is_dir()
+    (run,) = Home(own_state).runs.iterdir()
+    assert FIXED.splitlines()[1] in (run / "changes.patch").read_text()
+    assert not (run / "git").exists()
+    assert [path.name for path in small.iterdir()] == ["ballast"]
+    (small / "ballast").unlink()
+    asked = len(stage.model.requests)
+    again = stage.run("--repo", str(bare), *TASK)
+    assert again.code == 0, again.err
+    assert content(bare, branches(bare)[0], "calc.py") == FIXED.strip()
+    assert len(stage.model.requests) == asked + 1
+    # The model goes on where it was.
+    said, before = (
+        json.dumps(one.body["messages"]) for one in (stage.model.requests[-1], stage.model.requests[1])
+    )
+    assert said.startswith(before[:-1])
+
+
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_where_the_files_are_gone_the_conversation_is_saved_with_what_was_saved_before(
+    stage: Stage, bare: Path, own_tmp: Path, *, has_earlier: bool
+) -> None:
+    if has_earlier:
+        stage.script(BEGUN)
+        assert stage.run("--repo", str(bare), *TASK, "--max-rounds", "1").result["outcome"] == "limit"
+        (ref,) = hidden(bare, "wip")
+        assert git(bare, "show", f"{ref}^:calc.py") == FIXED.strip()
+
+    def gone(_request: RecordedRequest) -> Step:
+        (tree,) = own_tmp.glob("*/tree")
+        shutil.rmtree(tree)
+        return ENDED
+
+    stage.script(do(("read_file", {"path": "calc.py"}), text="Look at it."), gone)
+    done = stage.run("--repo", str(bare), *TASK)
+    assert (done.code, done.result["saved"]) == (1, "refs/pullwright/wip/" + done.result["task"]["key"]), (
+        done.err
+    )
+    if has_earlier:
+        (ref,) = hidden(bare, "wip")
+        assert git(bare, "show", f"{ref}^:calc.py") == FIXED.strip()
+    stage.script(do(*([] if has_earlier else [FIX]), PROPOSE, FINISH))
+    again = stage.run("--repo", str(bare), *TASK)
+    assert again.code == 0, again.err
+    assert content(bare, branches(bare)[0], "calc.py") == FIXED.strip()
+    assert "Look at it." in json.dumps(stage.model.requests[-1].body["messages"])
 
 
 # The network.

@@ -106,6 +106,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     lease: Fence,
     find_secrets: Callable[[str], list[str]] = lambda _diff: [],
     redact: Callable[[str], str] = str,
+    files: Snapshot | None = None,
 ) -> SavedWork:
     """Push all changes since the base, committed or not, to the task's hidden ref.
 
@@ -122,6 +123,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         lease: our claim on the task, which moves in the same push.
         find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
         redact: removes secrets from a text.
+        files: what to save in place of the clone's files, which cannot be read.
 
     Raises:
         ClaimLostError: somebody else holds the task; nothing was pushed.
@@ -155,11 +157,11 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         _push(clone.git, Update(ref, continues, record), lease, doing)
         return SavedWork(ref, record, made.commit, made.left_out)
 
-    made = snapshot(lambda _path: None)
+    made = files or snapshot(lambda _path: None)
     try:
         return push(made)
     except PushRejectedError as error:
-        if "workflow" not in str(error).lower():
+        if files is not None or "workflow" not in str(error).lower():
             raise
         fewer = snapshot(lambda path: _NO_WORKFLOWS if path.startswith(_WORKFLOWS) else None)
         if fewer == made:

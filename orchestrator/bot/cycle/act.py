@@ -21,6 +21,7 @@ from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
+from orchestrator.bot.git.base import Snapshot
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
@@ -357,6 +358,14 @@ class CycleSession:
     def continues(self) -> str | None:
         """The commit of the saved state that this cycle's state contains, once it was taken up; else None."""
         return self.earlier.commit if self.earlier and self._is_restored else None
+
+    @property
+    def saved_files(self) -> Snapshot:
+        """The files that an earlier cycle saved and this one took up, or none."""
+        earlier = self.earlier
+        if earlier is None or earlier.work is None or not self._is_restored:
+            return Snapshot(None, self.clone.start, ())
+        return Snapshot(earlier.work, earlier.base, ())
 
     @property
     def conversation(self) -> list[Event]:

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Attempt, CycleParts, CycleResult
     from orchestrator.bot.cycle.propose import Proposer
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.git.base import Snapshot
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
@@ -391,6 +392,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
 
 
 PATCH_NAME = "changes.patch"
+_GIT_FOLDER = "git"
 
 
 _COMPLETED = frozenset({Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED, Outcome.SUPERSEDED})
@@ -428,7 +430,8 @@ async def save_unfinished(session: CycleSession, lease: Lease | None) -> None:
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
     remote refuses it, it is stored on this machine for the next cycle here. For people a patch is written to
     the run's folder. If its disk is full and no other place has all changes, it is written to the temporary folder. If
-    nothing can be written, the clone stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
+    nothing can be written, the clone stays and its path is reported. If the files cannot be read, the conversation is
+    saved alone. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     parts, error = session.attempt.parts, sys.exception()
     notices: list[Event] = []
@@ -456,24 +459,39 @@ def _save(session: CycleSession, lease: Lease | None, error: BaseException | Non
     parts, result = session.attempt.parts, session.attempt.result
     is_copy = parts.operator is not None and parts.operator.prepared_work is not None
     outcome = result.outcome if error is None else outcome_of(error)
-    try:
-        # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
-        paths, patch = session.pending.left()
-    except WorkspaceError as failure:
-        _leave_clone(session, f"the changes could not be read ({failure})", emit)
-        return
+    # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
+    left = _left(session, emit)
+    paths, patch = left or (set(), b"")
     goes_on = False
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
         saving = _Saving(session, lease, parts.kept, outcome, emit, holds_claim=holds_claim)
         if outcome in _COMPLETED and not paths:
-            saving.end()
+            if left is not None:
+                saving.end()
         elif not is_copy and (patch or session.conversation):
-            goes_on = saving.save()
+            goes_on = saving.save(has_files=left is not None)
     if patch and not is_copy:
         _save_patch(session, patch, emit, goes_on=goes_on)
     if result.patch or result.saved:
         emit(WorkSaved(result.patch or "", result.saved or ""))
+
+
+def _left(session: CycleSession, emit: Emit) -> tuple[set[str], bytes] | None:
+    """Return the changes that are not proposed, as `PendingChanges.left`; None if they cannot be read.
+
+    Reading them writes objects. If the temporary folder is full, these go to the run's folder.
+    """
+    try:
+        return session.pending.left()
+    except (OSError, WorkspaceError) as failure:
+        first = failure
+    try:
+        session.clone.continue_in(session.attempt.parts.folder / _GIT_FOLDER)
+        return session.pending.left()
+    except (OSError, WorkspaceError):
+        _leave_clone(session, f"the changes could not be read ({first})", emit)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,27 +523,30 @@ class _Saving:
         is_untouched = self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit)
         result.is_over = self.holds_claim and not is_untouched  # else this cycle did not continue it
 
-    def save(self) -> bool:
+    def save(self, *, has_files: bool = True) -> bool:
         """Push the work and the conversation; store both on this machine if the push fails.
+
+        Args:
+            has_files: whether the files can be read; if not, those stay that an earlier cycle saved.
 
         Returns:
             Whether the next cycle goes on with all changes, so that nobody needs a patch.
         """
         session, parts = self.session, self._parts
-        pages = pages_of(
-            session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redactor
-        )
+        state = replace(session.state(self.outcome), files_lost=not has_files)
+        pages = pages_of(state, trimmed_events(session.conversation), parts.guards.redactor)
         replaces = session.continues
+        files = None if has_files else session.saved_files
         if self.holds_claim:
             try:
-                is_whole = self._push(pages, replaces)
+                is_whole = self._push(pages, replaces, files)
             except (BaseConflictError, WorkspaceError) as failure:
                 self.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
                 self.kept.remove(self._key)
                 return is_whole
         try:
-            made = session.clone.snapshot(
+            made = files or session.clone.snapshot(
                 set(session.ledger.touched),
                 wip_subject(self._key),
                 include_commands=session.ledger.shell_used,
@@ -542,10 +563,10 @@ class _Saving:
         self.emit(Warned(message))
         return False
 
-    def _push(self, pages: Mapping[str, bytes], replaces: str | None) -> bool:
+    def _push(self, pages: Mapping[str, bytes], replaces: str | None, files: Snapshot | None) -> bool:
         """Push the work. Return whether no change was left out."""
         session, parts = self.session, self._parts
-        moved = session.clone.moved_base()
+        moved = session.clone.moved_base() if files is None else None
         if moved is not None and moved.is_rewritten:  # what was taken off the base stays off the remote
             touched, by_commands = set(session.ledger.touched), session.ledger.shell_used
             session.clone.put_onto(moved, touched, include_commands=by_commands)
@@ -561,6 +582,7 @@ class _Saving:
             find_secrets=self._secrets,
             redact=parts.guards.redactor.redact,
             lease=self.lease,
+            files=files,
         )
         session.attempt.result.saved = saved.ref
         for item in saved.left_out:

@@ -111,6 +111,8 @@ class Clone:
         fresh: whether nothing was committed here yet.
     """
 
+    _elsewhere: Path | None = None
+
     def __init__(
         self, owner: Owner, base: tuple[str, str], identity: Identity, clock: Clock, remote: Remote
     ) -> None:
@@ -443,6 +445,18 @@ class Clone:
         finally:
             disarm(self.tree)
 
+    def continue_in(self, folder: Path) -> None:
+        """Keep git's files in a new folder from now on, because the disk of the clone is full. `close` removes it.
+
+        Raises:
+            WorkspaceError: there is no room there either.
+        """
+        self._elsewhere = folder
+        with storage_errors("cannot move git's files to another disk"):
+            self.git.continue_in(folder)
+        self.index = self.git.git_dir / self.index.name
+        self._files.trust(self.index)
+
     def leave(self) -> None:
         """Make `close` leave the folder unchanged, so that another process can open it again."""
         self._kept = True
@@ -453,6 +467,8 @@ class Clone:
         Raises:
             WorkspaceError: something could not be removed.
         """
+        if self._elsewhere is not None:
+            shutil.rmtree(self._elsewhere, ignore_errors=True)
         if self._kept:
             self._owner.release()
         else:

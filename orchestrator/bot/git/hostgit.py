@@ -362,6 +362,11 @@ class GitResult:
     stderr: str
 
 
+_OBJECTS = "objects"
+# A lock is of a command that failed.
+_UNSHARED = frozenset({_OBJECTS, "index.lock", "shallow.lock"})
+
+
 class HostGit:
     """Git on one git directory that only this program writes.
 
@@ -399,6 +404,22 @@ class HostGit:
     def object_folder(self) -> Path:
         """The folder of the objects, which several working trees may share."""
         return (self.git_dir if self._foreign is None else self._foreign.common) / "objects"
+
+    def continue_in(self, folder: Path) -> None:
+        """Write into a git directory in a new folder from now on. The objects of the old one are still read.
+
+        Raises:
+            OSError: it cannot be made; nothing changes.
+        """
+        old, new = self.git_dir, folder / self.git_dir.name
+        folder.mkdir(mode=0o700)
+        shutil.copytree(
+            old, new, ignore=lambda place, names: _UNSHARED & set(names) if place == str(old) else ()
+        )
+        for name in ("info", "pack"):
+            (new / _OBJECTS / name).mkdir(parents=True)
+        (new / _OBJECTS / "info" / "alternates").write_bytes(os.fsencode(old / _OBJECTS) + b"\n")
+        self.folder, self._git_dir = folder, new
 
     def require_program(self) -> None:
         """Raise `GitMissingError` if there is no git on this machine."""
