@@ -447,6 +447,19 @@ class Options:
     mirror: bool = choice(
         True, "Keep a copy of the repository's git objects, so that later clones fetch little.", Reach.NEVER
     )
+    runs_days: float = number(
+        90.0,
+        "Days after which the folder of a completed run is removed. 0 is never.",
+        Bounds(0.0, 36_500.0),
+        Reach.NEVER,
+    )
+    runs_mb: int = number(
+        1_000,
+        "Megabytes that the folders of all runs may have together; the oldest completed ones are removed first. "
+        "0 is no limit.",
+        Bounds(0, 1_000_000_000),
+        Reach.NEVER,
+    )
     memory: bool = choice(
         False,
         "Let the model store memories on this machine, and recall them with each message.",

@@ -178,6 +178,15 @@ def amounts(tokens: int, usd: float | None) -> str:
     return f"{tokens:,} tokens, {money(usd)}" if tokens or usd else "no tokens"
 
 
+def megabytes(count: int) -> str:
+    """Return a number of bytes as text: `0.4 MB`, `1,234 MB`."""
+    size = count / 1_000_000
+    return f"{size:.1f} MB" if size < _EXACT_MEGABYTES else f"{size:,.0f} MB"
+
+
+_EXACT_MEGABYTES = 10
+
+
 def money(usd: float | None) -> str:
     """Return US dollars as text. Amounts below 1 get four digits, so that a small one is not shown as zero."""
     if usd is None:

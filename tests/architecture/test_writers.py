@@ -106,7 +106,7 @@ CHANNELS = (
             "bot/git/checkpoints.py": 2,
             "bot/git/folders.py": 2,
             "bot/git/foreign.py": 2,
-            "bot/git/hostgit.py": 1,
+            "bot/git/hostgit.py": 2,
             "bot/git/local.py": 2,
             "bot/git/opening.py": 5,
             "bot/git/work.py": 3,

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, run_names
-from tests.doubles.journals import with_lines
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
+from tests.doubles.journals import Journals, with_lines
 from tests.doubles.model_server import plan, reply
 from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, add_commit, branches, do
 
@@ -142,6 +144,30 @@ def test_what_can_be_read_of_a_damaged_journal_is_shown(stage: Stage, repository
         assert done.code == 0
         assert told in done.out or words[-1] in {"--list", "--state"}
     assert "pull request" in stage.command("logs", run).out
+
+
+def test_old_runs_are_removed_at_the_start_and_by_hand(stage: Stage, repository: Path) -> None:
+    home = Home(stage.home)
+    made = Journals(home)
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    begin = CycleStarted("x", "octo/calc", "m", "native")
+    for _ in range(3):
+        made.add(long_ago, [begin, CycleEnded({"outcome": "proposed"})])
+    dead = made.add(long_ago, [begin])
+    done = stage.command("runs", "prune", "--dry-run", "--runs-days", "1")
+    assert done.out.startswith(
+        "3 runs of 4 would be removed, 0.0 MB of 0.0 MB\n1 old run kept, with unfinished work: "
+    )
+    assert len(run_names(home)) == 4
+    assert stage.command("runs", "prune", "--runs-days", "0").out == "0 runs of 4 removed, 0.0 MB of 0.0 MB\n"
+    stage.script(propose("a"))
+    (result,) = stage.run("--repo", str(repository), "--task", "Fix it").results
+    assert run_names(home) == [result["run"], dead.name]
+    told = json.loads(stage.command("runs", "prune", "--json").out)
+    assert (told["removed"], told["unfinished"]) == ([], [dead.name])
+    assert "2, 0.0 MB; completed ones are removed beyond 90 days and 1,000 MB" in " ".join(
+        stage.command("doctor").out.split()
+    )
 
 
 def test_looks_that_find_no_task_leave_no_run(stage: Stage, repository: Path) -> None:

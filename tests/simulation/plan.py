@@ -195,7 +195,10 @@ def draw(seed: int) -> Plan:
     if chance.random() < 0.3:  # early, while somebody works on it
         act = chance.choice(OVERTAKING)
         deeds += (Deed(act, chance.randint(1, len(tasks)), round(chance.uniform(0.0, 4.0), 1)),)
-    return Plan(tasks, tuple(slots), incidents, deeds, chance.randrange(1000), flags, cycles)
+    pace = chance.randrange(1000)
+    if chance.random() < 0.2:  # old runs are removed as soon as they may be
+        flags += (("runs_days", 0.001),)
+    return Plan(tasks, tuple(slots), incidents, deeds, pace, flags, cycles)
 
 
 def _draw_task(chance: random.Random) -> Task:

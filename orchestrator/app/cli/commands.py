@@ -30,7 +30,7 @@ class CommandEntry(NamedTuple):
 GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
-    "steer": ("fleet", "claims", "retry", "close", "forget", "memory", "mcp"),
+    "steer": ("fleet", "claims", "retry", "close", "forget", "runs", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands of the short help page, grouped by purpose."""
@@ -55,6 +55,7 @@ _SETTINGS_OF = {
         *("max_usd", "label", "base", "github_url"),
     },
     "mcp": {"mcp_config", "mcp_unconfined", "sandbox"},
+    "runs": {"runs_days", "runs_mb"},
     "verify-pr": {
         *("test_command", "setup_command", "test_report", "test_minutes", "test_paths", "max_minutes"),
         *("sandbox", "sandbox_read", "allow_host", "base", "github_url", "github_app_id", "mirror"),
@@ -310,6 +311,15 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_switch(parser, "--state", text)
     _add_text(parser, "--html", "FILE", "write the run as one HTML page that needs no server and no network")
     _add_json(parser, "print records as JSON lines, with --state one JSON object")
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    add_action = _actions_of(parser)
+    text = "remove the folders of old runs; what is unfinished stays"
+    prune = add_action("prune", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    _add_switch(prune, "--dry-run", "remove nothing; print what would be removed")
+    _add_json(prune, "print one JSON object")
+    _add_settings(prune, _SETTINGS_OF["runs"])
 
 
 def _add_pulls(parser: argparse.ArgumentParser) -> None:
@@ -582,6 +592,7 @@ COMMANDS = {
     "close": CommandEntry(
         "close a pull request of Pullwright, so that its task is not taken again", _add_close, "tasks"
     ),
+    "runs": CommandEntry("remove the folders of old runs", _add_runs, "show"),
     "forget": CommandEntry(
         "delete what is stored about a task: unfinished work, conversation, failures", _add_forget, "tasks"
     ),

@@ -1,4 +1,4 @@
-"""`pullwright show`, `logs` and `dashboard`: print a run from its journal, follow it, or write or serve it as a page."""
+"""`pullwright show`, `logs`, `dashboard` and `runs`: print runs from their journals, serve them as pages, remove them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from orchestrator.app.words import (
     first_lines,
     hanging,
     local_time,
+    megabytes,
     money,
     short_line,
 )
@@ -38,9 +39,9 @@ from orchestrator.bot.journal.reader import (
     is_alive,
     read_run,
     responses,
-    runs,
     why_killed,
 )
+from orchestrator.bot.journal.reader import runs as run_folders
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
@@ -114,6 +115,32 @@ def show(options: argparse.Namespace) -> int:
 
 
 logs = show
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Remove the folders of old runs, or say which ones would be removed.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+        JournalError: the folder of the runs cannot be read.
+    """
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
+
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    found = find_old_runs(context.home, context.runs_to_keep, context.clock.now())
+    gone = list(found.removable) if options.dry_run else remove_old_runs(context.home, found)
+    if options.json:
+        print_json({"removed": gone, "bytes": found.freed, "unfinished": list(found.unfinished)})
+        return DONE
+    verb = "would be removed" if options.dry_run else "removed"
+    print(
+        f"{counted(len(gone), 'run')} of {found.count:,} {verb}, {megabytes(found.freed)} of {megabytes(found.size)}"
+    )
+    if found.unfinished:
+        names = ", ".join(found.unfinished[:_LATEST])
+        print(f"{counted(len(found.unfinished), 'old run')} kept, with unfinished work: {short_line(names)}")
+    return DONE
 
 
 def _write_page(folder: Path, place: str) -> None:
@@ -263,7 +290,7 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    for folder in runs(home):
+    for folder in run_folders(home):
         found = summarise(folder)
         outcome, usd = ("damaged", None) if found.is_damaged else (found.outcome, found.spent.usd)
         title = found.task.title if found.task else found.said

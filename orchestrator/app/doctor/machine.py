@@ -37,12 +37,13 @@ from orchestrator.app.wiring.model import (
     first_named,
     usd_cap_flag,
 )
-from orchestrator.app.words import local_time
+from orchestrator.app.words import local_time, megabytes
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
 from orchestrator.bot.journal.reader import find_run, open_runs, unreadable_runs
+from orchestrator.bot.journal.retention import find_old_runs
 from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.errors import (
@@ -160,6 +161,7 @@ def earlier_runs(context: BuildContext, repository: str | None) -> Group:
     """Return the probes of the remains of earlier runs on this machine."""
     probes = [
         Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
+        Probe("kept runs", lambda: _kept_runs(context), "look with pullwright runs prune --dry-run"),
         Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
     ]
     fleets = [f"sqlite:///{path}" for path in sorted(context.home.fleets.glob("*.db"))]
@@ -253,6 +255,16 @@ def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
     saves = f"the next pullwright run --repo {quote(where)} saves their work"
     found = f"{number}{here}{told}{more}{f'; {cannot}' if cannot else ''}"
     return warned(found, f"{saves}{', as far as it can be read' if damaged else ''}")
+
+
+def _kept_runs(context: BuildContext) -> ProbeFinding:
+    keep = context.runs_to_keep
+    found = find_old_runs(context.home, keep, context.clock.now())
+    limits = (f"{keep.days:g} days" if keep.days else "", f"{keep.megabytes:,} MB" if keep.megabytes else "")
+    beyond = " and ".join(one for one in limits if one)
+    rule = f"completed ones are removed beyond {beyond}" if beyond else "none is ever removed"
+    left = f"; kept for unfinished work: {len(found.unfinished)}" if found.unfinished else ""
+    return ok(f"{found.count:,}, {megabytes(found.size)}; {rule}{left}")
 
 
 def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:

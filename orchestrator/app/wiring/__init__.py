@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.journal.records import EventBus, JournalWriter
+    from orchestrator.bot.journal.retention import RunsToKeep
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
@@ -112,6 +113,13 @@ class BuildContext:
                 yield journal
             finally:
                 bus.forget()
+
+    @property
+    def runs_to_keep(self) -> RunsToKeep:
+        """Which runs of this machine stay."""
+        from orchestrator.bot.journal.retention import RunsToKeep
+
+        return RunsToKeep(self.settings.runs_days, self.settings.runs_mb)
 
     @property
     def in_workflow(self) -> bool:

@@ -47,12 +47,12 @@ from orchestrator.app.wiring.session_parts import (
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
-from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.finish import write_private
 from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.opening import remove_clone
-from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.folders import PATCH_NAME, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_alive
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved

@@ -41,9 +41,10 @@ from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import keep_look, tasks_taken
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
+from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
-from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
@@ -71,7 +72,8 @@ if TYPE_CHECKING:
 
 
 _CYCLES_A_SCRATCH = 100
-"""Cycles after which the folder for hidden refs is created anew, because it grows with each fetch."""
+"""Cycles after which the folder for hidden refs is created anew, because it grows with each fetch, and old runs are
+removed."""
 
 
 @dataclass(slots=True)
@@ -117,12 +119,23 @@ class Program:
 
     async def _tidy(self) -> None:
         """Remove data that grows with every cycle. Called when no claim is held."""
+        if self._cycles % _CYCLES_A_SCRATCH == 0:
+            await asyncio.to_thread(self._remove_old_runs)
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
             try:
                 await asyncio.to_thread(self._records.close)
             except WorkspaceError as error:
                 self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
+
+    def _remove_old_runs(self) -> None:
+        context = self.shared.context
+        try:
+            found = find_old_runs(context.home, context.runs_to_keep, context.clock.now())
+        except JournalError as error:
+            self.bus.view(Warned(f"old runs are not removed: {error}"))
+        else:
+            remove_old_runs(context.home, found)
 
     def forget(self) -> None:
         """Allow the next cycle to try again what this process has tried before."""

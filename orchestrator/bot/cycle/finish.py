@@ -19,6 +19,7 @@ from orchestrator.bot.cycle.earlier import RestoredWork, files_to_keep, fingerpr
 from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.git.remote import Update
+from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.verification.page import COMMAND_CHARS, table_rows
 from orchestrator.core.cycle_events import (
@@ -391,7 +392,6 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     return url
 
 
-PATCH_NAME = "changes.patch"
 _GIT_FOLDER = "git"
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 JOURNAL_FILE = "journal.jsonl"
+PATCH_NAME = "changes.patch"
+"""Changes that were not proposed, for people."""
 HOME_VARIABLE = "PULLWRIGHT_HOME"
 RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6,7}")
 """Matches ids of `new_run_id`, and those of earlier versions, whose last part had six digits."""

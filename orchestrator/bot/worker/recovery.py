@@ -21,10 +21,11 @@ from orchestrator.bot.cycle.earlier import (
     read_saved,
     trimmed_events,
 )
-from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.finish import write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import issue_of, key_of
 from orchestrator.bot.git.folders import find_clone, sweep
+from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.journal.reader import DeadRuns, close_run, is_open, lock_run, open_runs, why_killed
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (

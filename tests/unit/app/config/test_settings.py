@@ -327,6 +327,8 @@ _A_VALUE_OF = {
     "fallback_model": "['openai:x']",
     "key_host": "['openai=example.com']",
     "claim_minutes": "5.0",
+    "runs_days": "1",
+    "runs_mb": "1",
     "ai_policy": "'ignore'",
     "mirror": "false",
     "every": "'30m'",
