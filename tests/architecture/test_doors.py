@@ -77,7 +77,7 @@ DOORS = (
         {
             "bot/git/branches.py": 5,
             "bot/git/checkpoints.py": 11,
-            "bot/git/clone.py": 5,
+            "bot/git/clone.py": 6,
             "bot/git/folders.py": 7,
             "bot/git/foreign.py": 4,
             "bot/git/hostgit.py": 7,
