@@ -22,13 +22,16 @@ class Scheduler:
 
     Attributes:
         now: seconds since the world began.
+        current: the thread that runs.
         on_switch: called by each thread before it goes on.
     """
+
+    current: Thread
 
     def __init__(self) -> None:
         self.now = 0.0
         self.on_switch: Callable[[Thread], None] = lambda _thread: None
-        self._waiting: list[tuple[float, int, Thread | Callable[[], None]]] = []
+        self._waiting: list[tuple[float, int, Thread | Callable[[], None], int]] = []
         self._order = itertools.count()
         self._over = threading.Lock()
         self._alive = 0
@@ -36,7 +39,7 @@ class Scheduler:
 
     def at(self, seconds: float, do: Callable[[], None]) -> None:
         """Do something at a time."""
-        heapq.heappush(self._waiting, (seconds, next(self._order), do))
+        heapq.heappush(self._waiting, (seconds, next(self._order), do, 0))
 
     def start(self, body: Callable[[Thread], None]) -> Thread:
         """Start a thread, whose body runs from now on."""
@@ -47,7 +50,7 @@ class Scheduler:
 
     def wake_at(self, seconds: float, thread: Thread) -> None:
         """Let a thread that waits go on at a time."""
-        heapq.heappush(self._waiting, (seconds, next(self._order), thread))
+        heapq.heappush(self._waiting, (seconds, next(self._order), thread, thread.turn))
 
     def run(self) -> None:
         """Run until every thread has ended."""
@@ -61,9 +64,14 @@ class Scheduler:
     def next(self) -> Thread | None:
         """Move the time to the next thread that goes on, and return it; None if there is none."""
         while self._alive:
-            when, _, what = heapq.heappop(self._waiting)
+            if not self._waiting:
+                raise AssertionError("all threads wait for each other")
+            when, _, what, turn = heapq.heappop(self._waiting)
+            if isinstance(what, Thread) and what.turn != turn:
+                continue  # it was woken before
             self.now = max(self.now, when)
             if isinstance(what, Thread):
+                what.turn += 1
                 return what
             try:
                 what()
@@ -83,10 +91,14 @@ class Scheduler:
 
 
 class Thread:
-    """One of the threads of a scheduler."""
+    """One of the threads of a scheduler.
+
+    Attributes:
+        turn: so often it went on.
+    """
 
     def __init__(self, scheduler: Scheduler, body: Callable[[Thread], None]) -> None:
-        self._scheduler, self._body = scheduler, body
+        self._scheduler, self._body, self.turn = scheduler, body, 0
         self._go = threading.Lock()
         self._go.acquire()
         self._thread: threading.Thread | None = None
@@ -99,40 +111,82 @@ class Thread:
         else:
             self._go.release()
 
-    def sleep(self, seconds: float) -> None:
-        """Wait, in this thread, while others run."""
+    def sleep(self, seconds: float | None) -> None:
+        """Wait, in this thread, while others run: so long, or until another thread wakes it."""
         scheduler = self._scheduler
-        scheduler.wake_at(scheduler.now + max(seconds, 0.0), self)
+        if seconds is not None:
+            scheduler.wake_at(scheduler.now + max(seconds, 0.0), self)
         thread = scheduler.next()
         if thread is not self:
             if thread is None:
                 raise AssertionError("a thread that sleeps is among those that wait")
             thread.go()
             self._go.acquire()
+            scheduler.current = self
             scheduler.on_switch(self)
+
+    def wake(self) -> None:
+        """Let it go on now if it waits."""
+        self._scheduler.wake_at(self._scheduler.now, self)
 
     def _run(self) -> None:
         failure: BaseException | None = None
+        self._scheduler.current = self
         self._scheduler.on_switch(self)
         try:
             self._body(self)
         except BaseException as error:  # noqa: BLE001  it is raised by `Scheduler.run`
             failure = error
+        self.turn += 1
         self._scheduler.ended(failure)
 
 
+class VirtualLock:
+    """A lock for threads of a scheduler, which its owner may take again."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._owner: Thread | None = None
+        self._taken = 0
+        self._waiting: list[Thread] = []
+
+    def __enter__(self) -> None:
+        me = self._scheduler.current
+        while self._owner not in {None, me}:
+            self._waiting.append(me)
+            me.sleep(None)
+        self._owner = me
+        self._taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._taken -= 1
+        if self._taken == 0:
+            self._owner = None
+            for thread in self._waiting:
+                thread.wake()
+            self._waiting.clear()
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop in virtual time. What would be done in another thread is done at once.
+    """An event loop in virtual time, of one thread of a scheduler.
 
     Args:
         time: returns the present time in seconds.
-        sleep: waits for some seconds while other processes run.
+        wait: waits for some seconds, or until the thread is woken, while others run.
+        start: starts a thread of the same process.
     """
 
-    def __init__(self, time: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        thread: Thread,
+        time: Callable[[], float],
+        wait: Callable[[float | None], None],
+        start: Callable[[Callable[[], None]], None],
+    ) -> None:
         super().__init__()
         self._selector = self
-        self._time, self._sleep = time, sleep
+        self._thread, self._time, self._wait, self._start = thread, time, wait, start
+        self._is_waiting = False
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
@@ -141,19 +195,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout: float | None) -> list[Any]:
         """Wait until the next timer. No file is ever ready."""
-        if timeout is None:
-            raise AssertionError("nothing will ever wake this loop")
-        if timeout > 0:
-            self._sleep(timeout)
+        if timeout is None or timeout > 0:
+            self._is_waiting = True
+            try:
+                self._wait(timeout)
+            finally:
+                self._is_waiting = False
         return []
 
     def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Call a function and return its result as a future."""
+        """Call a function in another thread, and return its result as a future."""
         future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  as an executor does
-            future.set_exception(error)
+
+        def call() -> None:
+            result, failure = None, None
+            try:
+                result = func(*args)
+            except BaseException as error:  # noqa: BLE001  as an executor does
+                failure = error
+            if future.done():  # cancelled meanwhile
+                return
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+            if self._is_waiting:
+                self._thread.wake()
+
+        self._start(call)
         return future
 
     def _process_events(self, _events: list[Any]) -> None:

@@ -54,7 +54,7 @@ from tests.doubles.memory_git import (
 from tests.doubles.world_forge import WRITER, FarForge, WorldForge
 from tests.simulation.model import ScriptedModel, files_of
 from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, WITHDRAWING, Act, Kind
-from tests.simulation.scheduler import Scheduler, VirtualLoop
+from tests.simulation.scheduler import Scheduler, VirtualLock, VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -529,8 +529,14 @@ class Life:
         self.clone: Any = None
         self._did_something = False
         self._skipped = 0.0
+        self._helpers: set[Thread] = set()
+        self._is_ending = False
 
     # What the program passes.
+
+    def lock(self) -> VirtualLock:
+        """Return a lock for the threads of this process."""
+        return VirtualLock(self.world.scheduler)
 
     def check(self) -> None:
         """Raise if the process is dead."""
@@ -624,6 +630,8 @@ class Life:
             Killed: always.
         """
         self.is_dead = True
+        for thread in (self.thread, *self._helpers):
+            thread.wake()
         self.world.note(f"{self.machine.name} run {self.run_id} dies")
         if keeps_disk:
             self._disk = _read_disk(self.machine.root)
@@ -631,11 +639,26 @@ class Life:
             del self.world.machines[self.machine.number]
         raise Killed
 
-    def _sleep(self, seconds: float) -> None:
-        self.thread.sleep(seconds)
+    def _sleep(self, seconds: float | None) -> None:
+        thread = self.world.scheduler.current
+        thread.sleep(seconds)
         if self.machine.full_until:
-            self.world._enter(self.thread)
+            self.world._enter(thread)
         self.check()
+
+    def _start(self, call: Callable[[], None]) -> None:
+        """Start another thread of this process."""
+
+        def body(thread: Thread) -> None:
+            call()
+            self._helpers.discard(thread)
+            del self.world.lives[thread]
+            if self._is_ending:
+                self.thread.wake()
+
+        thread = self.world.scheduler.start(body)
+        self.world.lives[thread] = self
+        self._helpers.add(thread)
 
     def _pause(self, seconds: float) -> bool:
         self._sleep(seconds)
@@ -645,7 +668,8 @@ class Life:
 
     def run(self) -> bool:
         """Run the program until it ends. Return whether it did more than look for a task."""
-        loop = self._loop = VirtualLoop(lambda: self.world.scheduler.now + self._skipped, self._wait)
+        now = lambda: self.world.scheduler.now + self._skipped  # noqa: E731
+        loop = self._loop = VirtualLoop(self.thread, now, self._wait, self._start)
         asyncio.set_event_loop(None)
         program = self.world.program.of(self)
         try:
@@ -658,11 +682,13 @@ class Life:
             self._end(loop, program)
         return self._did_something or self.is_dead
 
-    def _wait(self, seconds: float) -> None:
-        if self.is_dead:
-            self._skipped += seconds
-        else:
+    def _wait(self, seconds: float | None) -> None:
+        if not self.is_dead:
             self._sleep(seconds)
+        elif seconds is None:
+            self.thread.sleep(None)  # its other threads are on their way out
+        else:
+            self._skipped += seconds
 
     async def _work(self, program: SimulatedProgram) -> None:
         waiter = Waiter(self.clock)
@@ -689,6 +715,9 @@ class Life:
         if tasks:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
+        self._is_ending = True
+        while self._helpers:
+            self.thread.sleep(None)
         loop.close()
         if self.is_dead:
             self.world._limit_disk(full=False)
@@ -738,6 +767,7 @@ class SimulatedProgram(Program):
             sleep=sleep,
             cancelled=life.stop.now,
             make_git=self._git,
+            make_lock=life.lock,
         )
 
     def _git(self, folder: Path, git_dir: Path) -> MemoryGit:
@@ -758,6 +788,7 @@ class SimulatedProgram(Program):
             raise AssertionError("a simulated run is never dry")
         nonce = lambda: f"{life.world.ids.getrandbits(64):016x}"  # noqa: E731
         claimer.claims.nonce, claimer.claims.owner = nonce, life.machine.name
+        claimer.claims.make_lock = life.lock
         recovery = cast("Recovery", cast("Any", made.recover).__self__)
         reopen = lambda place: reopen_memory_clone(place, _OWN, life.clock, records.remote, self._git)  # noqa: E731
         again = lambda: self._open_clone(run, life.machine.temporary)  # noqa: E731

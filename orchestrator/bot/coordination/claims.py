@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ class Lease:
         self._ours = {commit: record}
         self._commit = commit
         self._lost_because: str | None = None
-        self._lock = threading.RLock()
+        self._lock = claims.make_lock()
         self._lost = False
         # When the claim was last moved together with something else and read back, by the monotonic clock.
         self._fenced_at: float | None = None
@@ -310,6 +310,7 @@ class Claims:
     Attributes:
         owner: name of this machine for people; one word.
         nonce: creates a globally unique text.
+        make_lock: creates a lock that its owner may take again.
     """
 
     records: Records
@@ -317,6 +318,7 @@ class Claims:
     clock: Clock
     times: LeaseTimes
     nonce: Callable[[], str]
+    make_lock: Callable[[], AbstractContextManager[object]] = threading.RLock
     # A commit never changes: those that were listed last are not read again.
     _known_claims: dict[str, ClaimRecord] = field(default_factory=dict)
 

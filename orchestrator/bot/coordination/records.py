@@ -40,6 +40,7 @@ from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from orchestrator.bot.git.folders import Owner
@@ -323,6 +324,7 @@ class Records:
         url: a URL without a password, `user@host:path`, or a local path.
         sleep: waits that many seconds between attempts; may raise to interrupt.
         make_git: creates the git that works on our objects, given its folder and git directory.
+        make_lock: creates a lock for the threads that share this.
 
     Attributes:
         remote: the validated address.
@@ -341,17 +343,18 @@ class Records:
         sleep: Callable[[float], None] = time.sleep,
         cancelled: Callable[[], bool] = lambda: False,
         make_git: Callable[[Path, Path], HostGit] = HostGit,
+        make_lock: Callable[[], AbstractContextManager[object]] = threading.Lock,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
         self._make_git = make_git
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._owner: Owner | None = None
         self._gits: dict[IdKind, HostGit] = {}
         self._clock = clock or SystemClock()
         self._sleep = sleep
         # Each fetch writes git's list of shallow commits, and only one may do so at a time.
-        self._fetching = threading.Lock()
+        self._fetching = make_lock()
         self._kind: IdKind | None = None
 
     def __enter__(self) -> Self:
