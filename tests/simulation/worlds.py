@@ -72,6 +72,15 @@ MENDED: dict[str, Plan] = {
     "a dead run behind many newer ones": Plan(
         (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.OTHERS, 1, 5.0),)
     ),
+    "a push takes longer than a tool may, and the base is rewritten": Plan(
+        (Task(1),), (0,), (Incident(Kind.SLOW, "git push branch", 1),), (Deed(Act.REWRITE, 1, 2.9),)
+    ),
+    "a person releases a task whose worker waits for a slow request": Plan(
+        (Task(1),),
+        (0, 1),
+        (Incident(Kind.SLOW, "", 8), Incident(Kind.SLOW, "forge ensure_label", 1)),
+        (Deed(Act.RELEASE, 1, 9.2),),
+    ),
     "the label of work in progress cannot be removed": Plan(
         (Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)
     ),

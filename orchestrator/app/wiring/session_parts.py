@@ -208,7 +208,7 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     """
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
-    proposing = create_pull_request(propose, is_timed=tests is None)
+    proposing = create_pull_request(propose)
     controls = (
         *tools_of_memory(memory, name),
         *foreign,

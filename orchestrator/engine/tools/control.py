@@ -56,11 +56,10 @@ def run_tests(run: RunTests) -> Tool:
     return Tool(define(RUN_TESTS, {"tests": tests}), execute, order=Order.LAST, is_timed=False)
 
 
-def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
+def create_pull_request(propose: Propose) -> Tool:
     """Create the tool with which the host commits, pushes and opens or updates the pull request.
 
-    Args:
-        is_timed: see `Tool`; False for a host that runs tests first, whose time is not known.
+    It is not timed: a push that goes on in its thread cannot be stopped, and a second one must not begin beside it.
     """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
@@ -74,7 +73,7 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
         return Ok(await propose(title, arguments["body"]))
 
     definition = define("create_pull_request", {"title": TEXT, "body": TEXT}, ("title", "body"))
-    return Tool(definition, execute, order=Order.LAST, is_timed=is_timed)
+    return Tool(definition, execute, order=Order.LAST, is_timed=False)
 
 
 def ask_question() -> Tool:

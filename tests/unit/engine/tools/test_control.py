@@ -69,8 +69,7 @@ async def test_the_host_runs_the_tests(context: ToolContext) -> None:
     assert not tool.dangerous
     # Its host ends it. Subagents, which have no such tools, run none beside it.
     assert (tool.order, tool.is_timed) == (Order.LAST, False)
-    assert create_pull_request(propose).is_timed
-    assert not create_pull_request(propose, is_timed=False).is_timed
+    assert not create_pull_request(propose).is_timed
 
 
 async def test_a_question_ends_the_session(context: ToolContext) -> None:
