@@ -30,7 +30,10 @@ def live(plan: Plan, program: type[SimulatedProgram] | None = None) -> tuple[Wor
         world = World(plan, folder, program=program)
         watch = Watch(world)
         world.observers.append(watch)
-        world.run()
+        try:
+            world.run()
+        except Exception as error:  # noqa: BLE001  a defect of the simulation is told like one of the program
+            return world, [f"the world breaks: {type(error).__name__}: {error}"]
         return world, [*watch.found, *check(world)]
     finally:
         shutil.rmtree(folder)

@@ -80,6 +80,9 @@ _QUIET_STARTS = 2
 _OTHER_RUNS = 250
 
 
+_ON_ISSUES = {Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.ANSWER, Act.STOP, Act.ASSIGN, Act.RIVAL}
+
+
 class Killed(BaseException):
     """The process is dead. Whatever runs on its way out has no effect."""
 
@@ -353,6 +356,8 @@ class World:
         self.note(f"a person: {deed.act} on task {deed.task}")
         number = deed.task
         self._limit_disk(full=False)
+        if deed.act in _ON_ISSUES and number not in self.forge.issues():
+            return  # somebody deleted it
         self._overtake(deed)
         match deed.act:
             case Act.COMMENT:
@@ -414,7 +419,7 @@ class World:
         steps = range(1, self.plan.tasks[task - 1].steps + 1)
         match act:
             case Act.REWRITE:
-                del files[TAKEN_OFF]
+                files.pop(TAKEN_OFF, None)
                 parents = []
                 self.taken_off, self.rewritten_at = tip, self.now()
             case Act.MOVE:
