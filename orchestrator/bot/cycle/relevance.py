@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fenced, shown_path
+from orchestrator.engine.tools.textfile import decode_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -357,12 +358,10 @@ def may_show(file: TrackedFile) -> bool:
 
 
 def shown_text(content: bytes) -> str | None:
-    """Return the text of a file; None if it is binary, not UTF-8, or generated."""
-    if b"\0" in content:
-        return None
+    """Return the text of a file; None if it is binary, generated, or in an encoding that is not sure."""
     try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
+        text = decode_text("", content).text.replace("\r\n", "\n")
+    except ToolError:
         return None
     return None if max(map(len, text.split("\n"))) > _LONGEST_LINE_CHARS else text
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.encodings import sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
@@ -96,7 +97,7 @@ async def grep_tree(
             too long.
     """
     search = await asyncio.to_thread(_Search.prepare, tree, pattern, path, options)
-    if ripgrep is None:
+    if ripgrep is None or not pattern.isascii():  # ripgrep would find it in UTF-8 alone
         return await _grep_in_python(search)
     return await _grep_with_ripgrep(ripgrep, search)
 
@@ -237,6 +238,14 @@ def _batches(search: _Search, deadline: float) -> Iterator[list[GrepMatch]]:
     yield batch
 
 
+def _decoded(data: bytes) -> str:
+    """Return bytes as text: UTF-8, or another encoding that is sure; else U+FFFD stands for what is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode(sure_encoding(data) or "utf-8", "replace")
+
+
 def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     try:
         data = tree.read_names(names, max_bytes=_MAX_FILE_BYTES)
@@ -247,7 +256,7 @@ def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[in
     elif b"\0" in data:
         return
     else:
-        text = data.decode("utf-8-sig", "replace")
+        text = _decoded(data)
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         yield number, line.removesuffix("\r")
 
@@ -386,4 +395,4 @@ def _names(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _text(value: Mapping[str, str]) -> str:
-    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode("utf-8", "replace")
+    return value["text"] if "text" in value else _decoded(base64.b64decode(value["bytes"]))

@@ -135,6 +135,7 @@ class Ledger:
         shell_used: whether a command ran, which may have changed files that no tool names.
         refused_writes: doubtful writes that were refused once, by path and digest of content.
         originals: the content of files before a tool replaced them for the first time.
+        removed: the content of files that a tool removed: one that is made anew keeps encoding and line ends.
         missed: by path, texts to be replaced that were not in the file, since the file last changed.
         unreadable: files that a tool changed and that Python, JSON or TOML can no longer parse.
         outputs: outputs of which the model was shown a part.
@@ -147,6 +148,7 @@ class Ledger:
     shell_used: bool = False
     refused_writes: set[tuple[str, str]] = field(default_factory=set)
     originals: dict[str, bytes] = field(default_factory=dict)
+    removed: dict[str, bytes] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     outputs: Outputs = field(default_factory=Outputs)

@@ -138,7 +138,7 @@ def file_append() -> Tool:
         joined = ""
         if old.text and not old.text.endswith(("\n", "\r")) and not content.startswith("\n"):
             joined = " Its last line had no line end, so your text goes on in that line."
-        lines = len(lines_of(after.decode()))
+        lines = len(lines_of(decode_text(name, after).text))
         return Ok(f"Appended to {name}: {len(after):,} bytes, {lines:,} lines now.{joined}{syntax}")
 
     properties = {"file_path": TEXT, "content": TEXT}

@@ -30,6 +30,7 @@ from orchestrator.engine.tools.base import (
 from orchestrator.engine.tools.search import inside
 from orchestrator.engine.tools.textfile import (
     TextFile,
+    UnknownEncodingError,
     check_text,
     decode_text,
     did_you_mean,
@@ -37,6 +38,7 @@ from orchestrator.engine.tools.textfile import (
     image_type,
     is_pdf,
     lines_of,
+    new_bytes,
     read_bytes,
     save,
 )
@@ -174,14 +176,14 @@ class _Page:
 
 
 def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | None) -> _Page:
-    decode_text(path, data)  # the whole file is checked, even if only a part is shown
+    file = decode_text(path, data)  # the whole file is checked, even if only a part is shown
     shown: list[str] = []
     total = cut = 0
     longest = (0, 0)
-    for total, raw in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
+    for total, raw in enumerate(io.StringIO(file.text, newline="\n"), 1):
         if not first <= total < first + most:
             continue
-        line = raw.decode().removesuffix("\n").removesuffix("\r")
+        line = raw.removesuffix("\n").removesuffix("\r")
         if len(line) > longest[1]:
             longest = (total, len(line))
         if max_line_chars is not None and len(line) > max_line_chars:
@@ -385,7 +387,7 @@ async def write_text(
     check_text("content", content)
     name = file_name(context, path)
     if not await context.environment.file_exists(name):
-        return await _write(context, name, None, content.encode(), "Created")
+        return await _write(context, name, None, new_bytes(context, name, content), "Created")
     before, old = await _replaceable(context, name)
     now = old.with_text(old.text)
     if keeps_tail:  # compare with the original file, not with the previous attempt
@@ -427,11 +429,13 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     try:
         before = await read_bytes(context, path, OVERWRITE_MAX_BYTES)
     except FileMissingError:
-        return await _write(context, name, None, content.encode(), "Created")
+        return await _write(context, name, None, new_bytes(context, name, content), "Created")
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     try:
         old = decode_text(path, before)
+    except UnknownEncodingError as error:
+        raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     except FileUnreadableError:  # not text, so there is no text format to keep
         return await _write(context, name, before, content.encode(), "Replaced")
     if refusal := _refuse_once(context, name, content, _mask_problem(name, old.text, content)):
@@ -456,7 +460,7 @@ async def _write(  # noqa: PLR0913, PLR0917  an optional remark
 ) -> ToolOutcome:
     syntax = await save(context, name, before, data)
     context.ledger.shown.add(name)
-    lines = len(lines_of(data.decode()))
+    lines = len(lines_of(decode_text(name, data).text))
     return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}{syntax}")
 
 

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from orchestrator.core.encodings import marked_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 
@@ -95,11 +96,13 @@ class TextFile:
 
     Attributes:
         text: with the line ends of the file, without its byte order mark.
-        marked: whether the file begins with a UTF-8 byte order mark.
+        marked: whether the file begins with a byte order mark.
+        encoding: in which the file is written; a file that is not UTF-8 has one only if it is sure.
     """
 
     text: str
     marked: bool = False
+    encoding: str = "utf-8"
 
     @property
     def uses_crlf(self) -> bool:
@@ -150,19 +153,37 @@ class TextFile:
         return self.encode(edited.replace("\n", "\r") if self.uses_cr else edited)
 
     def encode(self, text: str) -> bytes:
-        """Encode another text for this file as it is, with the byte order mark if the file has one."""
+        """Encode another text for this file as it is, with the byte order mark if the file has one.
+
+        Raises:
+            ToolError: the file's encoding does not have a character.
+        """
         if self.marked:
             text = _MARK + text.removeprefix(_MARK)
-        return text.encode()
+        try:
+            return text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            character = text[error.start]
+            raise ToolError(
+                f"The file is written in {self.encoding}, which does not have {character!r} (U+{ord(character):04X}); "
+                "write the text without it"
+            ) from None
+
+
+class UnknownEncodingError(FileUnreadableError):
+    """A file is text, but its encoding is not sure, so that what is written back could damage it."""
 
 
 def decode_text(path: str, data: bytes) -> TextFile:
     """Decode a file's bytes as text.
 
     Raises:
-        FileUnreadableError: the bytes are binary, or not UTF-8.
+        FileUnreadableError: the bytes are binary, or a text whose encoding is not sure.
     """
     size = f"{len(data):,} bytes"
+    if marked_encoding(data) and (name := sure_encoding(data)):
+        text = data.decode(name)
+        return TextFile(text.removeprefix(_MARK), marked=True, encoding=name)
     if b"\0" in data:
         kind = kind_in_words(data)
         raise FileUnreadableError(f"{path} is a binary file{kind and f': {kind}'} ({size})")
@@ -171,10 +192,31 @@ def decode_text(path: str, data: bytes) -> TextFile:
     except UnicodeDecodeError as error:
         if kind := kind_in_words(data):
             raise FileUnreadableError(f"{path} is a binary file: {kind} ({size})") from None
-        raise FileUnreadableError(
-            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x})"
+        if name := sure_encoding(data):
+            return TextFile(data.decode(name), encoding=name)
+        raise UnknownEncodingError(
+            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x}), and its encoding is "
+            "not sure: no tool reads or writes it, so leave it as it is"
         ) from None
     return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
+
+
+def new_bytes(context: ToolContext, name: str, text: str) -> bytes:
+    """Encode the text of a new file; of one that a tool removed before in its encoding and with its line ends.
+
+    Raises:
+        UnknownEncodingError: the removed file was a text whose encoding is not sure.
+        ToolError: its encoding does not have a character of the text.
+    """
+    before = context.ledger.removed.get(name)
+    if not before:
+        return text.encode()
+    try:
+        return decode_text(name, before).with_text(text)
+    except UnknownEncodingError:
+        raise
+    except FileUnreadableError:  # it was no text
+        return text.encode()
 
 
 def file_name(context: ToolContext, path: str) -> str:

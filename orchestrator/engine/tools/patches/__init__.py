@@ -17,6 +17,7 @@ from orchestrator.engine.tools.textfile import (
     decode_text,
     did_you_mean,
     file_name,
+    new_bytes,
     syntax_remark,
 )
 
@@ -204,7 +205,7 @@ class _Patching:
             await self._update(name, before, change)
 
     def _add(self, name: str, before: bytes | None, change: FilePatch) -> None:
-        data = change.content.encode()
+        data = new_bytes(self._context, name, change.content)
         if before:
             data = decode_text(name, before).with_text(change.content)
             self._refuse_unseen(name, before, data)
@@ -217,6 +218,7 @@ class _Patching:
             raise ToolError(
                 f"delete {name}: it has lines that the patch does not show; give all of its lines, or none"
             )
+        self._context.ledger.removed.setdefault(name, before)
         self._staging.put(name, None)
         self._written.discard(name)
 

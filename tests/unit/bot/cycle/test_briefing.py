@@ -141,7 +141,7 @@ async def test_what_no_person_wrote_or_can_read_is_left_out() -> None:
             "uv.lock": "x = 1\n",
             "app.min.js": "x",
             "long.js": "x" * 6_000,
-            "latin.txt": b"caf\xe9\n",
+            "latin.txt": b"\xcc\xe8\xf0\xe9\n",
             "blob.dat": b"a\0b",
             "huge.txt": "line\n" * 50_000,
             "empty.py": "",

@@ -91,13 +91,13 @@ async def test_an_empty_file_is_said_to_be(context: ToolContext, tmp_path: Path)
 
 async def test_what_cannot_be_read(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "bin").write_bytes(b"a\0b")
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    (tmp_path / "latin").write_bytes(b"\xcc\xe8\xf0\xe9\n")
     (tmp_path / "short").write_text("a\n")
     with (tmp_path / "big").open("wb") as file:
         file.truncate(200_000_000)
     with pytest.raises(FileUnreadableError, match=r"bin is a binary file \(3 bytes\)"):
         await read(context, "bin")
-    with pytest.raises(FileUnreadableError, match=r"latin is not UTF-8 text \(5 bytes, byte 3 is 0xe9\)"):
+    with pytest.raises(FileUnreadableError, match=r"latin is not UTF-8 text \(5 bytes, byte 0 is 0xcc\)"):
         await read(context, "latin")
     with pytest.raises(FileUnreadableError, match=r"200,000,000 bytes.*grep"):
         await read(context, "big")

@@ -88,10 +88,10 @@ def database(path: Path) -> None:
         (lambda path: path.write_bytes(gzip.compress(b"text")), "gzip data"),
         (lambda path: path.write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"), "a is a damaged PDF document: "),
         (lambda path: path.write_bytes(b"\x7fELF\x02\x01\x01\0"), "an ELF program"),
-        (lambda path: path.write_bytes("text".encode("utf-16")), "UTF-16 text"),
+        (lambda path: path.write_bytes(b"\xff\xfetext!"[:-2] + b"\x00\xd8"), "UTF-16 text"),
         (lambda path: path.write_bytes(b"RIFF\x24\x00\x00\x00WAVEfmt "), "binary file ("),
         (lambda path: path.write_bytes(b"a\0b"), "binary file (3 bytes)"),
-        (lambda path: path.write_bytes(b"caf\xe9"), "not UTF-8 text (4 bytes, byte 3 is 0xe9)"),
+        (lambda path: path.write_bytes(b"\xcc\xe8\xf0\xe9"), "not UTF-8 text (4 bytes, byte 0 is 0xcc)"),
     ],
 )
 async def test_what_is_no_text_is_refused_as_what_it_is(
