@@ -539,8 +539,67 @@ def flag_of(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-SETTING_KEYS = frozenset((*KEYS, *RENAMED))
+LIMITS = "max"
+"""The key of limits in words: `2usd`, `5usd/day`. They stand for the options that `limits_in_words` names."""
+SETTING_KEYS = frozenset((*KEYS, *RENAMED, LIMITS))
 """The keys that a flag may set."""
+FIRST = {
+    "model": "the model, as PROVIDER:NAME",
+    "api_url": "the model's server, if it is not the vendor's",
+    "label": "the label of the issues to work on",
+    "base": "the branch to start from and to propose to",
+    "draft": "open pull requests as drafts (the default), or not",
+    "permission": "what the model may do: read-only, safe, dangerous",
+    "allow_command": "a command that may run, such as 'pytest *'",
+    "allow_host": "a host that commands may connect to",
+    "test_command": "the command that runs the tests, or auto",
+    "setup_command": "the command that installs what they need",
+    "require_tests": "propose only what passed the tests",
+    LIMITS: "2usd, 5usd/day, 3usd/task, 200k/task, 30min, 20rounds",
+}
+"""The options that a first week needs, with their words in the short help."""
+
+_LIMIT = re.compile(r"\$?(\d{1,9}(?:\.\d{1,6})?)([a-zA-Z$]*)(?:/([a-z]+))?")
+_UNITS = {
+    **dict.fromkeys(("usd", "$", "dollar", "dollars"), ("usd", 1)),
+    **dict.fromkeys(("tokens", "token"), ("tokens", 1)),
+    **dict.fromkeys(("k", "ktokens"), ("tokens", 1_000)),
+    **dict.fromkeys(("M", "Mtokens"), ("tokens", 1_000_000)),
+    **dict.fromkeys(("min", "minutes", "minute"), ("minutes", 1)),
+    **dict.fromkeys(("h", "hours", "hour"), ("minutes", 60)),
+    **dict.fromkeys(("rounds", "round"), ("rounds", 1)),
+}
+_SCOPES = {"": "", "cycle": "", "task": "_per_task", "day": "_per_day", "repo": "_per_repo"}
+LIMIT_FORM = (
+    "2usd, 5usd/day, 3usd/task, 200k/task, 30min or 20rounds (of a cycle without /task, /day or /repo)"
+)
+
+
+def limits_in_words(text: str) -> dict[str, float]:
+    """Return the options that limits in words stand for, such as `max_usd` and `max_tokens_per_task`.
+
+    Args:
+        text: limits with commas or blanks between them.
+
+    Raises:
+        ValueError: a limit is not in the form, or two are about the same; the message is the end of a sentence.
+    """
+    found: dict[str, float] = {}
+    for item in text.replace(",", " ").split():
+        match = _LIMIT.fullmatch(item)
+        number, unit, scope = match.groups("") if match else ("", "", "")
+        unit = unit or ("$" if item.startswith("$") else "")
+        if unit not in _UNITS or scope not in _SCOPES:
+            raise ValueError(f"{item[:40]!r} is no limit: write limits like {LIMIT_FORM}")
+        name, factor = _UNITS[unit]
+        key = f"max_{name}{_SCOPES[scope]}"
+        if key in found:
+            raise ValueError(f"{item[:40]!r} is the second limit of its kind: leave out one")
+        amount = round(float(number) * factor, 6)
+        if kind(key) is int and amount != int(amount):
+            raise ValueError(f"{item[:40]!r} is no whole number")
+        found[key] = amount if kind(key) is float else int(amount)
+    return found
 
 
 def add_settings(
@@ -562,6 +621,14 @@ def add_settings(
             continue
         if option.begins and not only:
             group = parser.add_argument_group(option.begins)
+        if key == "max_rounds" and not only:
+            group.add_argument(
+                flag_of(LIMITS),
+                default=argparse.SUPPRESS,
+                action="append",
+                metavar="LIMIT",
+                help=f"Limits, like {LIMIT_FORM}",
+            )
         if key in without:
             continue
         group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))

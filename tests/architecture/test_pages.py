@@ -72,7 +72,7 @@ def typed(path: Path) -> list[list[str]]:
 def help_of(command: str) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        parse([command, "--help"])
+        parse([command, "--help", "all"])
     return printed.getvalue()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES
+from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES, commands_in_groups
 from orchestrator.app.terminal import print_fixed
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
 from orchestrator.core.suggestions import PROGRAM
@@ -108,6 +109,14 @@ class _Parser(argparse.ArgumentParser):
             raise UsageError(f"there is no command {wrong[1]!r}{_suggestion(wrong[1], COMMANDS)}")
         raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
 
+    def format_help(self) -> str:
+        """Return the help: that of the program has the commands in groups, and is the place of the exit statuses."""
+        if self.prog != PROGRAM:
+            return super().format_help()
+        return "\n".join(
+            (self.format_usage(), self.description or "", "", commands_in_groups(), self.epilog or "", "")
+        )
+
     def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002  argparse passes it
         """Print the help or the version, which argparse prints with this method."""
         print_fixed(message)
@@ -120,6 +129,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: the command line is not valid.
         SystemExit: `--help` or `--version` was printed.
     """
+    if tuple(argv) in _LISTED:
+        return argparse.Namespace(command="help", topic=argv[0], man=False, all=False)
     parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
@@ -129,7 +140,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         flags = [flag for action in command._actions for flag in action.option_strings]  # noqa: SLF001  no other way
         raise UsageError(_unknown(unknown[0], flags))
     if options.command is None:  # nothing was typed
-        return argparse.Namespace(command="help", topic=None, man=False)
+        return argparse.Namespace(command="help", topic=None, man=False, all=False)
     if options.command not in _NOT_SEARCHED_FOR_SECRETS:
         refuse_secrets(options)
     if options.command == "run":
@@ -180,6 +191,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, (text, add_flags, _) in COMMANDS.items():
         command = commands.add_parser(name, help=text, **_shape_of(name, text))
         if command is not others:
+            command.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=_HELP)
             add_flags(command)
     return parser
 
@@ -189,11 +201,66 @@ def _shape_of(name: str, text: str) -> dict[str, Any]:
     examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
     return {
         "description": f"{text[0].upper()}{text[1:]}.",
-        "epilog": (f"examples:\n{examples}\n" if examples else "") + _STATUSES,
+        "epilog": (f"examples:\n{examples}\n" if examples else "")
+        + f"'{PROGRAM} --help' lists the exit statuses.",
+        "add_help": False,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
         "allow_abbrev": False,
         "usage": f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
     }
+
+
+_HELP = "print this page; with 'all' every flag"
+_LISTED = {(name,) for name in ("worker", "fleet", "memory", "mcp", "runs")}
+"""Commands that print their help if nothing else is typed."""
+
+
+class _Help(argparse.Action):
+    """Prints the help of a command and ends the program."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
+        print_fixed(parser.format_help() if given[1] == "all" else short_help(parser))
+        parser.exit()
+
+
+def short_help(parser: argparse.ArgumentParser) -> str:
+    """Return the help of a command without the options that a first week does not need, each in one sentence."""
+    groups = [
+        (group.title, [one for one in group._group_actions if _is_shown(one)])  # noqa: SLF001  argparse has no other way
+        for group in parser._action_groups  # noqa: SLF001  the same
+    ]
+    formatter = argparse.RawDescriptionHelpFormatter(parser.prog, max_help_position=28)
+    formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)  # noqa: SLF001  the same
+    formatter.add_text(parser.description)
+    for title, actions in groups:
+        formatter.start_section(title)
+        formatter.add_arguments([_short(one) for one in actions])
+        formatter.end_section()
+    is_short = not all(map(_is_shown, parser._actions))  # noqa: SLF001  the same
+    more = f"'{parser.prog} --help all' shows every flag.\n" if is_short else ""
+    formatter.add_text(f"{more}{parser.epilog or ''}")
+    return formatter.format_help()
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    """Return whether the short help has the flag."""
+    from orchestrator.app.options import FIRST, SETTING_KEYS, flag_of
+
+    return action.dest not in SETTING_KEYS or (
+        action.dest in FIRST and flag_of(action.dest) in action.option_strings
+    )
+
+
+def _short(action: argparse.Action) -> argparse.Action:
+    """Return a copy of an action whose help is its words in the short help, or its first clause."""
+    from orchestrator.app.options import FIRST
+
+    short = copy.copy(action)
+    if action.help is not None and action.help != argparse.SUPPRESS:
+        short.help = FIRST.get(action.dest) or re.split(r"[.;] ", action.help, maxsplit=1)[0]
+    if isinstance(action.metavar, str) and "|" in action.metavar:
+        short.metavar = action.dest.upper()
+    return short
 
 
 def _check_taken_up(options: argparse.Namespace) -> None:

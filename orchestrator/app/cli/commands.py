@@ -34,6 +34,18 @@ GROUPS = {
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands of the short help page, grouped by purpose."""
+
+
+def commands_in_groups() -> str:
+    """Return all commands in their groups, a line each."""
+    width = max(map(len, COMMANDS))
+    parts = []
+    for title, names in GROUPS.items():
+        lines = (f"  {name:{width}}  {COMMANDS[name].text}" for name in names)
+        parts.append("\n".join((f"{title}:", *lines, "")))
+    return "\n".join(parts)
+
+
 CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
 """The commands whose flags are too many for a usage line."""
 EXAMPLES = {
@@ -555,6 +567,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 def _add_help(parser: argparse.ArgumentParser) -> None:
     text = "the command to explain"
     parser.add_argument("topic", nargs="?", choices=COMMANDS, metavar="COMMAND", help=text)
+    _add_switch(parser, "--all", "with COMMAND: all flags, not only those that a first week needs")
     _add_switch(parser, "--man", "print the manual page, for man -l -")
 
 

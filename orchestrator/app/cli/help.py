@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator import __version__
-from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, subparsers
-from orchestrator.app.cli.commands import COMMANDS, GROUPS
+from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, short_help, subparsers
+from orchestrator.app.cli.commands import COMMANDS, commands_in_groups
 from orchestrator.app.terminal import print_fixed
 from orchestrator.core.suggestions import PROGRAM
 
@@ -34,7 +34,8 @@ def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
     if options.man:
         print_fixed(manual())
     elif options.topic:
-        print_fixed(subparsers(build_parser(options.topic))[options.topic].format_help())
+        parser = subparsers(build_parser(options.topic))[options.topic]
+        print_fixed(parser.format_help() if options.all else short_help(parser))
     else:
         print_fixed(short_page())
     return DONE
@@ -49,12 +50,7 @@ def completion(options: argparse.Namespace) -> int:
 
 def short_page() -> str:
     """Return the commands in groups, on one screen."""
-    width = max(map(len, COMMANDS))
-    parts = [_FIRST]
-    for title, names in GROUPS.items():
-        lines = (f"  {name:{width}}  {COMMANDS[name].text}" for name in names)
-        parts.append("\n".join((f"{title}:", *lines, "")))
-    return "\n".join((*parts, _LAST))
+    return f"{_FIRST}\n{commands_in_groups()}\n{_LAST}"
 
 
 # The commands and flags of the parser.

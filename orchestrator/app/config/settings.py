@@ -18,6 +18,8 @@ from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.options import (
     AUTO,
     KEYS,
+    LIMIT_FORM,
+    LIMITS,
     MOST_ITEMS,
     OPTIONS,
     RENAMED,
@@ -27,6 +29,7 @@ from orchestrator.app.options import (
     choices,
     flag_of,
     kind,
+    limits_in_words,
 )
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
@@ -53,7 +56,7 @@ SUITE_VARIABLES = frozenset(
 )
 """Variables of Pullwright's own test suite. A run does not read them."""
 
-_NAMES = frozenset({*KEYS, *RENAMED})
+_NAMES = frozenset({*KEYS, *RENAMED, LIMITS})
 _SERVERS = "mcp"
 """The table of MCP servers in the user's own file."""
 _PERSONS = "your own config.toml"
@@ -177,6 +180,12 @@ def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
     values = parse_toml(text, place)
     old_names = [old for old in RENAMED if old in values]
     renamed = {RENAMED[old]: values[old] for old in old_names}
+    if LIMITS in values:
+        values |= {
+            key: limit
+            for key, limit in _limits(values.pop(LIMITS), f"{LIMITS} in {place}").items()
+            if key not in values
+        }
     return renamed | values, [f"{old} in {place} is called {RENAMED[old]} now" for old in old_names]
 
 
@@ -303,7 +312,34 @@ def _with_new_names(source: _Source, notices: list[str]) -> _Source:
             value, place = source.pop(old)
             notices.append(f"{place.names(old)} is called {_named_as(place, new)} now")
             source.setdefault(new, (value, place))
+    if LIMITS in source:
+        words, place = source.pop(LIMITS)
+        for key, value in _limits(words, place.names(LIMITS)).items():
+            if key in source:
+                raise ConfigurationError(
+                    f"{place.names(LIMITS)} and {source[key][1].names(key)} are the same limit: leave out one"
+                )
+            source[key] = value, place
     return source
+
+
+def _limits(words: Any, named: str) -> dict[str, float]:
+    """Return the options that limits in words stand for.
+
+    Args:
+        words: a text, or a list of texts.
+        named: where they stand, for a message.
+
+    Raises:
+        ConfigurationError: a limit is not in its form.
+    """
+    texts = [words] if isinstance(words, str) else words
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigurationError(f"{named} must be a text or a list of texts, like {LIMIT_FORM}")
+    try:
+        return limits_in_words(" ".join(texts))
+    except ValueError as error:
+        raise ConfigurationError(f"{named}: {error}") from None
 
 
 def _from_flags(flags: Mapping[str, Any]) -> _Source:
@@ -476,7 +512,7 @@ def typed(key: str, value: Any) -> Any:
 
     Text that cannot be converted stays text, and validation refuses it.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or key == LIMITS:
         return value
     wanted, text = kind(RENAMED.get(key, key)), value.strip()
     if wanted is bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shutil
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ import pytest
 
 from orchestrator.app.cli import main
 from orchestrator.app.cli.commands import COMMANDS, GROUPS, SHELLS
-from orchestrator.app.options import KEYS, flag_of
+from orchestrator.app.options import FIRST, KEYS, flag_of
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -42,6 +43,25 @@ def test_each_command_has_a_place_on_the_page() -> None:
 
 def test_the_help_of_a_command_is_its_own(capsys: CaptureFixture[str]) -> None:
     assert printed(capsys, "help", "doctor") == printed(capsys, "doctor", "--help")
+
+
+def test_the_help_of_run_is_one_screen_and_names_what_a_first_week_needs(capsys: CaptureFixture[str]) -> None:
+    short = printed(capsys, "help", "run")
+    assert len(short.splitlines()) <= 50
+    assert all(len(line) <= 80 for line in short.splitlines())
+    for key in FIRST:
+        assert f"  {flag_of(key)}" in short
+    assert "'pullwright run --help all' shows every flag." in short
+    whole = printed(capsys, "help", "run", "--all")
+    assert all(f"  {flag_of(key)}" in whole for key in KEYS)
+
+
+@table("name", ["worker", "fleet", "memory", "mcp", "runs"])
+def test_a_command_with_actions_alone_lists_them(name: str) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([name]) == 0
+    assert out.getvalue().startswith(f"usage: pullwright {name} ")
 
 
 def test_the_manual_page_has_every_command_and_option(capsys: CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +22,9 @@ from orchestrator.app.config.settings import (
     tightened,
     user_file,
 )
-from orchestrator.app.options import KEYS, OPTIONS, Reach
+from orchestrator.app.options import KEYS, OPTIONS, Reach, limits_in_words
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Place:
@@ -327,6 +325,8 @@ _A_VALUE_OF = {
     "fallback_model": "['openai:x']",
     "key_host": "['openai=example.com']",
     "claim_minutes": "5.0",
+    "propose_failing": "true",
+    "untested": "true",
     "runs_days": "1",
     "runs_mb": "1",
     "ai_policy": "'ignore'",
@@ -648,3 +648,43 @@ def test_any_text_is_taken_or_refused_in_one_line(
         load_settings({key: text}, {}, tmp_path_factory.getbasetemp())
     except ConfigurationError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017  both outcomes are right
+
+
+@table(
+    "words, wanted",
+    [
+        ("2usd", {"max_usd": 2.0}),
+        ("$2", {"max_usd": 2.0}),
+        ("5usd/day,3usd/task,200k/task", {"max_usd_per_day": 5.0, "max_usd_per_task": 3.0, "max_tokens_per_task": 200_000}),
+        ("30min 2h/day", {"max_minutes": 30.0, "max_minutes_per_day": 120.0}),
+        ("20rounds, 1.5M/repo", {"max_rounds": 20, "max_tokens_per_repo": 1_500_000}),
+    ],
+)  # fmt: skip
+def test_limits_in_words_are_the_options_that_they_stand_for(words: str, wanted: dict[str, float]) -> None:
+    assert limits_in_words(words) == wanted
+    for flags, environ in (({"max": [words]}, {}), ({}, {"PULLWRIGHT_MAX": words})):
+        settings = load_settings(flags, environ, Path("/nonexistent")).settings
+        assert {key: getattr(settings, key) for key in wanted} == wanted
+
+
+@table(
+    "words",
+    ["5", "5m", "2usd 3usd", "5usd/week", "1e5usd", "-2usd", "2.5rounds", "5usd/day/task", "0usd", "²usd"],
+)
+def test_what_is_no_limit_is_told(words: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--max"):
+        load_settings({"max": [words]}, {}, Path("/nonexistent"))
+
+
+def test_limits_in_words_in_a_repositorys_file_only_tighten(tmp_path: Path) -> None:
+    (tmp_path / "pullwright.toml").write_text('max = "3usd"\n')
+    assert load_settings({}, {}, tmp_path).settings.max_usd == 3.0
+    settings, notes = tightened(Settings(max_usd=2.0), 'max = ["3usd", "10rounds"]', "pullwright.toml")
+    assert (settings.max_usd, settings.max_rounds) == (2.0, 10)
+    assert notes == ["max_usd in pullwright.toml would loosen a rule and has no effect"]
+    (tmp_path / "pullwright.toml").write_text('max = "3usd"\nmax_usd = 2\n')
+    with pytest.raises(ConfigurationError, match="are the same limit: leave out one"):
+        load_settings({}, {}, tmp_path)
+    (tmp_path / "pullwright.toml").write_text("max = 3\n")
+    with pytest.raises(ConfigurationError, match="must be a text or a list of texts, like 2usd"):
+        load_settings({}, {}, tmp_path)
