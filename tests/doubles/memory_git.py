@@ -521,7 +521,7 @@ class MemoryClone(Clone):
             name, email = _person(commit_header(content, "committer")[0])
             listed.append(BranchCommit(commit, name, email, _person(commit_header(content, "author")[0])[1]))
         ours = len(listed) == 1 and {listed[0].committer_email, listed[0].author_email} == {author_email}
-        start = self.memory.server.parents(listed[-1].commit)[0] if listed else tip
+        start = next(iter(self.memory.server.parents(listed[-1].commit)), "") if listed else tip
         return BranchState(tip, tuple(listed), ours, start != self.base_commit, complete=True)
 
     def message_of(self, commit: str) -> str:

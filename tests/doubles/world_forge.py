@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import issue_of, key_of
-from orchestrator.bot.forge.base import Comment, Issue, Permission, PullRequest, PullRequestState
+from orchestrator.bot.forge.base import (
+    Check,
+    CheckState,
+    Comment,
+    Feedback,
+    FeedbackKind,
+    Issue,
+    Permission,
+    PullRequest,
+    PullRequestState,
+)
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.memory_forge import MemoryForge
 
@@ -43,8 +53,11 @@ class WorldForge(MemoryForge):
             {WRITER: Permission.WRITE, "eve": Permission.READ},
         )
         self.now = now
+        self._files = server.files
         self.locked: set[int] = set()
         self.unprocessable: set[int] = set()
+        self.failing: dict[str, str] = {}
+        """By branch, a file without which its check fails."""
         self._ids = 0
         self.opened: dict[int, datetime] = {}
         self._rivals: dict[int, PullRequest] = {}
@@ -106,6 +119,28 @@ class WorldForge(MemoryForge):
 
     def comments(self, number: int) -> list[Comment]:
         return list(self._comments.get(number, {}).values())
+
+    def feedback(self, number: int) -> list[Feedback]:
+        return [
+            Feedback(
+                FeedbackKind.COMMENT,
+                one.id,
+                one.author,
+                one.body,
+                one.created_at,
+                one.updated_at or one.created_at,
+                one.url,
+            )
+            for one in self.comments(number)
+        ]
+
+    def checks(self, commit: str) -> list[Check]:
+        wanted = [file for branch, file in self.failing.items() if self.branch_commit(branch) == commit]
+        if not wanted:
+            return []
+        fails = wanted[0] not in self._files(commit)
+        state = CheckState.FAILED if fails else CheckState.PASSED
+        return [Check("tests", state, "A file is missing.", "")]
 
     def labelled_by(self, number: int, label: str) -> str | None:
         return self._labelled.get((number, label), (None, None))[0]

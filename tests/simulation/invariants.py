@@ -169,8 +169,15 @@ def _check_task(world: World, number: int) -> list[str]:
         found.append(f"{SERVED}: task {number} has no pull request")
     for pull in pulls:
         done = world.steps_of(number, pull.commit)
-        if pull.state is PullRequestState.OPEN and is_asked and done != wanted:
-            found.append(f"{SERVED}: the pull request of task {number} has only the steps {sorted(done)}")
+        wanted |= world.reviewed.get(number, set())
+        is_left = any(
+            one.result.task is not None
+            and one.result.task.key == key
+            and "has commits of people" in (one.result.reason or "")
+            for one in world.ended
+        )
+        if pull.state is PullRequestState.OPEN and is_asked and not is_left and done != wanted:
+            found.append(f"{SERVED}: the pull request of task {number} has the steps {sorted(done)}")
     if WORKING_LABEL in issue.labels:
         found.append(f"{SHOWN}: issue {number} keeps the label {WORKING_LABEL}")
     asked = [one for one in world.forge.comments(number) if "question" in one.body.lower()]

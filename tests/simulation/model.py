@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orchestrator.core.errors import OverloadedError
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
 from orchestrator.engine.models.base import Completed, Response
+from tests.simulation.plan import CHECKS_STEP
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request
     from tests.simulation.plan import Task
 
-_TASK = re.compile(r"Do task (\d+): ")
+_TASK = re.compile(r"Do task (\d+)\b")
+_REVIEW = re.compile(r"Please add step (\d+)\.")
+_CHECKS = re.compile(r"Checks of pull request #\d+")
 _FILE = re.compile(r"task-(\d+)-step-(\d+)\.txt")
 
 
@@ -76,7 +79,9 @@ class ScriptedModel:
         if task.kills:
             self._asker.die()
         done = {step for owner, step in files_of(self._asker.files()) if owner == number}
-        missing = [step for step in range(1, task.steps + 1) if step not in done]
+        steps = [*range(1, task.steps + 1), *map(int, _REVIEW.findall(said))]
+        steps += [CHECKS_STEP] if _CHECKS.search(said) else []
+        missing = [step for step in steps if step not in done]
         step = missing[0] if missing else 0
         calls: list[tuple[str, dict[str, Any]]]
         if task.asks and "Do it as you like." not in said:

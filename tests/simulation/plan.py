@@ -111,6 +111,10 @@ class Act(StrEnum):
     """They push something else in the files of the task to the base."""
     REWRITE = "rewrite"
     """They take a file off the base, and its history with it."""
+    REVIEW = "review"
+    """They ask for a change of the task's pull request, if it is open."""
+    CHECKS = "checks"
+    """From now on a check of the task's pull request fails, until it has a file."""
     OTHERS = "others"
     """Work on another repository leaves 250 runs on each machine."""
     DAMAGE = "damage"
@@ -120,6 +124,11 @@ class Act(StrEnum):
 WITHDRAWING = frozenset({Act.STOP, Act.ASSIGN, Act.DELETE, Act.RIVAL, Act.CLOSE, Act.UNLABEL})
 """After these nobody wants the task any more."""
 OVERTAKING = (Act.STOP, Act.ASSIGN, Act.DELETE, Act.RIVAL, Act.MOVE, Act.FIX, Act.CLASH, Act.REWRITE)
+UPKEEP = (Act.REVIEW, Act.REVIEW, Act.CHECKS)
+REVIEW_STEP = 100
+"""A review's step of its task is this and the number of the review."""
+CHECKS_STEP = 200
+"""The step that makes a failing check pass."""
 OF_PEOPLE = (Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.PUSH, Act.RELEASE, Act.RETRY, Act.FORGET, Act.ANSWER)
 
 
@@ -198,6 +207,12 @@ def draw(seed: int) -> Plan:
     pace = chance.randrange(1000)
     if chance.random() < 0.2:  # old runs are removed as soon as they may be
         flags += (("runs_days", 0.001),)
+    upkeep = random.Random(f"upkeep {seed}")  # noqa: S311  no secret; the other draws stay as they are
+    deeds += tuple(
+        Deed(act, upkeep.randint(1, len(tasks)), round(upkeep.uniform(2.0, 90.0), 1))
+        for act in UPKEEP
+        if upkeep.random() < 0.15
+    )
     return Plan(tasks, tuple(slots), incidents, deeds, pace, flags, cycles)
 
 

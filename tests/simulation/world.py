@@ -27,6 +27,8 @@ from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Assignment, Stop
+from orchestrator.bot.cycle.tasks import key_of
+from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_open, lock_run
@@ -53,7 +55,17 @@ from tests.doubles.memory_git import (
 )
 from tests.doubles.world_forge import WRITER, FarForge, WorldForge
 from tests.simulation.model import ScriptedModel, files_of
-from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_SECONDS, MOST_STARTS, WITHDRAWING, Act, Kind
+from tests.simulation.plan import (
+    CHECKS_STEP,
+    CLAIM_MINUTES,
+    LABEL,
+    MOST_SECONDS,
+    MOST_STARTS,
+    REVIEW_STEP,
+    WITHDRAWING,
+    Act,
+    Kind,
+)
 from tests.simulation.scheduler import Scheduler, VirtualLock, VirtualLoop
 
 if TYPE_CHECKING:
@@ -80,6 +92,7 @@ _QUIET_STARTS = 2
 _OTHER_RUNS = 250
 
 
+_SAID = {Act.COMMENT: "Please keep it short.", Act.ANSWER: "Do it as you like."}
 _ON_ISSUES = {Act.COMMENT, Act.CLOSE, Act.UNLABEL, Act.ANSWER, Act.STOP, Act.ASSIGN, Act.RIVAL}
 
 
@@ -202,6 +215,7 @@ class World:
         self.paid: list[Paid] = []
         self.ended: list[Ended] = []
         self.people: set[int] = set()
+        self.reviewed: dict[int, set[int]] = {}
         self.starts = 0
         self.is_endless = False
         self.taken_off = ""
@@ -350,7 +364,9 @@ class World:
             asked = [one for one in self.forge.comments(number) if "question" in one.body.lower()]
             if asked and number not in self.people:
                 self.people.add(number)
-                self.forge.say(number, WRITER, "Do it as you like.")
+                self.forge.say(number, WRITER, _SAID[Act.ANSWER])
+                if any(one.act is Act.STOP for one in self.plan.deeds):
+                    self.unwanted.pop(number, None)  # who answers wants it again
 
     def _do(self, deed: Deed) -> None:
         self.note(f"a person: {deed.act} on task {deed.task}")
@@ -360,8 +376,8 @@ class World:
             return  # somebody deleted it
         self._overtake(deed)
         match deed.act:
-            case Act.COMMENT:
-                self.forge.say(number, WRITER, "Please keep it short.")
+            case Act.COMMENT | Act.ANSWER:
+                self.forge.say(number, WRITER, _SAID[deed.act])
             case Act.CLOSE:
                 self.forge.close(number)
             case Act.UNLABEL:
@@ -370,14 +386,28 @@ class World:
                 self._push(number)
             case Act.RELEASE | Act.RETRY | Act.FORGET:
                 self._decide(deed.act, f"issue-{number}")
-            case Act.ANSWER:
-                self.forge.say(number, WRITER, "Do it as you like.")
+            case Act.REVIEW | Act.CHECKS:
+                self._review(deed.act, number)
             case Act.OTHERS:
                 self._add_other_runs()
             case Act.DAMAGE:
                 self._damage()
             case _:
                 pass
+
+    def _review(self, act: Act, task: int) -> None:
+        """A person asks for a change of a pull request, or a check of it begins to fail."""
+        pulls = [pull for pull in self.forge.pulls() if key_of(pull.branch) == f"issue-{task}"]
+        for pull in pulls:
+            if pull.state is PullRequestState.OPEN:
+                asked = self.reviewed.setdefault(task, set())
+                if act is Act.REVIEW:
+                    step = REVIEW_STEP + len(asked) + 1
+                    self.forge.say(pull.number, WRITER, f"Please add step {step}.")
+                else:
+                    step = CHECKS_STEP
+                    self.forge.failing[pull.branch] = f"task-{task}-step-{step}.txt"
+                asked.add(step)
 
     def _push(self, task: int) -> None:
         """A person adds a commit to the branch of a task, if there is one."""

@@ -81,6 +81,17 @@ MENDED: dict[str, Plan] = {
         (Incident(Kind.SLOW, "", 8), Incident(Kind.SLOW, "forge ensure_label", 1)),
         (Deed(Act.RELEASE, 1, 9.2),),
     ),
+    "a person commits to the branch, and then asks for a change": Plan(
+        (Task(1),), (0,), (), (Deed(Act.PUSH, 1, 5.7), Deed(Act.REVIEW, 1, 42.6))
+    ),
+    "a person asks for a change of a proposal whose end could not be recorded": Plan(
+        (Task(1), Task(1)),
+        (1,),
+        (Incident(Kind.FULL, "record ToolCallEnded", 5), Incident(Kind.FULL, "", 1)),
+        (Deed(Act.REVIEW, 2, 75.1),),
+    ),
+    "a person asks for a change": Plan((Task(1),), (0,), (), (Deed(Act.REVIEW, 1, 10.0),)),
+    "a check of the pull request fails": Plan((Task(1),), (0,), (), (Deed(Act.CHECKS, 1, 10.0),)),
     "the label of work in progress cannot be removed": Plan(
         (Task(1),), (0,), (Incident(Kind.ERROR, "forge remove_label", 1),)
     ),

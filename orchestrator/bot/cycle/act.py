@@ -337,7 +337,7 @@ class CycleSession:
         self._task_text, self._instructions = briefing.task, briefing.instructions
         self._about = {*restored.paths, *filter(None, (briefing.subject,))}
         if self.earlier and turns:
-            first = self._resumed(self.earlier, turns, first)
+            first = self._resumed(self.earlier, turns, first, briefing.task)
         else:
             self.ledger.shown |= briefing.shown
             contract.learn(
@@ -345,14 +345,20 @@ class CycleSession:
             )
         return session, first
 
-    def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message) -> Message:
-        """Return the first message of a continued conversation, with the task's images if they were dropped from it."""
+    def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message, task: str) -> Message:
+        """Return the first message of a continued conversation: with the task if it lacks a part of that.
+
+        The task's images come with it if they were dropped.
+        """
         self._events.extend(earlier.events)
         # The model knows the files that it wrote, so it may change them without reading them first.
         if not (self.restored.base_moved or earlier.state.files_lost):
             self.ledger.shown |= set(self.restored.paths)
         images = [] if images_of(turns) else [one for one in first.parts if isinstance(one, Image)]
-        return Message(Role.USER, (*self._first_message.resume(earlier, self.restored).parts, *images))
+        resumed = self._first_message.resume(
+            earlier, self.restored, "" if earlier.has_shown(self._task) else task
+        )
+        return Message(Role.USER, (*resumed.parts, *images))
 
     @property
     def continues(self) -> str | None:

@@ -426,8 +426,12 @@ class FirstMessage:
             min(room, _BRIEF_CHARS) if profile.is_brief else room,
         )
 
-    def resume(self, earlier: Earlier, restored: RestoredWork) -> Message:
-        """Compose the message for a continued conversation: what has changed since then."""
+    def resume(self, earlier: Earlier, restored: RestoredWork, task: str) -> Message:
+        """Compose the message for a continued conversation: what has changed since then.
+
+        Args:
+            task: as it is now; empty if the conversation holds it.
+        """
         answer = earlier.answer
         text = render(
             "cycle/resumed",
@@ -438,6 +442,7 @@ class FirstMessage:
             conflicts=[f"`{path}`" for path in self.attempt.sanitizer.paths(restored.conflicts)],
             base_moved=restored.base_moved,
             files_lost=earlier.state.files_lost,
+            task=task,
         )
         return Message.user(text)
 

@@ -19,7 +19,7 @@ from orchestrator.bot.cycle.earlier import (
     read_kept,
     read_saved,
 )
-from orchestrator.bot.cycle.finish import ERROR, words_digest
+from orchestrator.bot.cycle.finish import ERROR, LEFT_KINDS, words_digest
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     RETRY_LABEL,
@@ -295,7 +295,9 @@ class Claimer:
         if (
             self.named
             or task.is_retry
-            or not (goes_on or task.kind is TaskKind.NEW)
+            or not (
+                goes_on or task.kind is TaskKind.NEW or (outcome == "no_task" and task.kind in LEFT_KINDS)
+            )
             or digest != words_digest(task)
         ):
             return None

@@ -163,19 +163,25 @@ class Earlier:
         begun = self.state.proposal
         if begun is None or not task.has_branch(begun.branch):
             return None
-        return begun if self._is_about(task) else None
+        return begun if self.is_about(task) else None
 
     def unasked(self, task: Task) -> str:
         """Return the question that could not be posted; empty if there is none."""
         # A cycle that ended by its question had no place to post it, if it has no address.
         was_asked = self.state.question_url or self.state.why == "question"
-        return "" if was_asked or not self._is_about(task) else self.state.question
+        return "" if was_asked or not self.is_about(task) else self.state.question
 
-    def _is_about(self, task: Task) -> bool:
+    def is_about(self, task: Task) -> bool:
         """Return whether it was about the same comments or the same failed checks."""
         if task.kind in {TaskKind.NEW, TaskKind.UNFINISHED}:
             return True
         return bool(task.status_marker) and task.status_marker == self.state.status_marker
+
+    def has_shown(self, task: Task) -> bool:
+        """Return whether its conversation holds what is asked now, and all that people said about it."""
+        texts = [event.message.text for event in self.events if isinstance(event, MessageAdded)]
+        said = "\n".join((*texts, self.answer.text if self.answer else ""))
+        return self.is_about(task) and all(remark.text.strip() in said for remark in task.remarks)
 
     def turns(self, model: str, contract: str, profile: str, at: datetime) -> list[Turn]:
         """Return the conversation to continue; empty if its model, contract or profile was another."""

@@ -17,7 +17,7 @@ from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subj
 from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
 from orchestrator.bot.cycle.earlier import RestoredWork, files_to_keep, fingerprints, pages_of, trimmed_events
 from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import CHOICE, asked_at
+from orchestrator.bot.cycle.tasks import CHOICE, TaskKind, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -734,7 +734,12 @@ def outcome_words(result: CycleResult, task: Task) -> str:
     return outcome
 
 
+LEFT_KINDS = frozenset({TaskKind.REVIEW, TaskKind.CHECKS})
+"""Kinds of tasks that may be left to people for what is on the branch, and are then taken again once that changes."""
+
+
 def words_digest(task: Task) -> str:
     """Return a short digest of the task's text and of what people said about it."""
-    text = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
+    about = [task.pull.commit] if task.pull is not None and task.kind in LEFT_KINDS else []
+    text = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks), *about))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

@@ -19,7 +19,7 @@ from orchestrator.bot.cycle.earlier import (
     read_state_pages,
     trimmed_events,
 )
-from orchestrator.bot.cycle.tasks import Task, TaskKind
+from orchestrator.bot.cycle.tasks import Remark, Task, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.events import Compacted, Event, MessageAdded, ReplyReceived, TodosChanged
@@ -219,3 +219,18 @@ def test_a_proposal_does_no_other_task_and_no_newer_words() -> None:
     assert found.begun_for(review) == BEGUN
     assert found.begun_for(replace(review, status_marker="two")) is None
     assert found.begun_for(replace(review, status_marker="")) is None
+
+
+def test_a_conversation_that_lacks_what_is_asked_now_is_told_it() -> None:
+    asked = Message.user("Add it.\n\n```\nPlease keep it short.\n```")
+    state = UnfinishedState("r", "w", "m", "c", "p", status_marker="one")
+    found = Earlier(state, None, "", None, events=(MessageAdded(asked),))
+    task = Task(
+        "issue-1", "Add", "", "issue", 1, remarks=(Remark("ada", "Please keep it short.", trusted=True),)
+    )
+    assert found.has_shown(task)
+    said = replace(task, remarks=(*task.remarks, Remark("ada", "And document it.\n", trusted=True)))
+    assert not found.has_shown(said)
+    assert replace(found, answer=said.remarks[1]).has_shown(said)
+    assert found.has_shown(replace(task, kind=TaskKind.REVIEW, status_marker="one"))
+    assert not found.has_shown(replace(task, kind=TaskKind.REVIEW, status_marker="two"))
