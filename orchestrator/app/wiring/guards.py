@@ -85,7 +85,7 @@ class GuardMaker:
             admits=paths.admits,
             size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
             tests=list_tests,
-            wording=Wording((web, *settings.allow_link)),
+            wording=Wording((web, *settings.allow_link), redact=self.redactor.redact),
         )
 
 

@@ -416,7 +416,7 @@ async def tell_overtaken(parts: CycleParts, result: CycleResult) -> None:
     body = render(
         "cycle/overtaken",
         outcome=str(result.outcome),
-        reason=parts.guards.redactor.redact(parts.guards.wording.inline(result.reason or "")),
+        reason=parts.guards.wording.inline(result.reason or ""),
         is_kept=bool(result.saved or result.patch),
         again=Commands(parts.repository).retry(task.key),
         run=parts.run,
@@ -709,7 +709,7 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
         run=parts.run,
         outcome=_OUTCOME_WORDS.get(result.outcome, str(result.outcome)),
         marker=task.status_marker,
-        words=parts.guards.redactor.redact(parts.guards.wording.comment(reason, issue=None)),
+        words=parts.guards.wording.comment(reason, issue=None),
     )
     await show_on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 

@@ -432,8 +432,7 @@ class Proposer:
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in listed],
             took_tests=self._lost_tests and not self._tests.lost,
             todos=[
-                (item.status, todo_line(self._guards.wording, self._redactor.redact(item.content)))
-                for item in todos[:_MOST_TODOS]
+                (item.status, todo_line(self._guards.wording, item.content)) for item in todos[:_MOST_TODOS]
             ],
             todos_done=done_in_words(todos),
             more_todos=max(len(todos) - _MOST_TODOS, 0),
@@ -446,14 +445,14 @@ class Proposer:
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
             starts_no_checks=self.rules.starts_no_checks,
         )
-        return f"{self._redactor.redact(full)}\n\n{self.attempt.task.marker}"
+        return f"{full}\n\n{self.attempt.task.marker}"
 
     def _notes(self) -> list[str]:
         """Return the model's notes to remember if this is merged, as Markdown: from now and from earlier proposals."""
         if self.attempt.parts.memory is None:
             return []
         before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
-        new = [todo_line(self._guards.wording, self._redactor.redact(note)) for note in self.evidence.notes]
+        new = [todo_line(self._guards.wording, note) for note in self.evidence.notes]
         return list(dict.fromkeys([*before, *new]))[:_MOST_NOTES]
 
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str | None:
@@ -649,7 +648,7 @@ class PullRequestAnnotations:
         """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
-        body = self._guards.redactor.redact(self._text(outcome))
+        body = self._text(outcome)
         names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
         failure = f"pull request #{number} has no comment on what waits for a person ({names})"
         self._has_comment |= await self._try(failure, self._forge.ensure_comment, number, _HELD_KEY, body)

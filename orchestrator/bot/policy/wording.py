@@ -16,7 +16,7 @@ from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
 from orchestrator.core.prompts import cut, fence_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 20_000
@@ -92,20 +92,22 @@ class Wording:
 
     Args:
         hosts: allowed hosts of links and images; `*.x` stands for all subdomains of `x`.
+        redact: removes secrets from other people's text before it is cut and its punctuation is escaped: what writes
+            to the forge could not recognize them after that.
     """
 
-    def __init__(self, hosts: Iterable[str] = ("github.com",)) -> None:
-        self._hosts = Hosts.of(hosts)
+    def __init__(self, hosts: Iterable[str] = ("github.com",), *, redact: Callable[[str], str] = str) -> None:
+        self._hosts, self._redact = Hosts.of(hosts), redact
 
     def title(self, text: str) -> str:
         """Return a title: one line of at most 200 characters. It becomes a commit message if people squash."""
-        line = _without_actions(plain_line(text, TITLE_CHARS))
+        line = _without_actions(plain_line(self._redact(text), TITLE_CHARS))
         line = _HYPHENATED.sub(r"\1 - ", _LEADING_CHARACTERS.sub("", line))
         return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
         """Return one line of at most 300 characters that can follow the program's own words in Markdown."""
-        return in_markdown(text, INLINE_CHARS)
+        return in_markdown(self._redact(text), INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
         """Return Markdown of at most 40,000 characters. It can close no issue but `issue`."""
@@ -125,7 +127,8 @@ class Wording:
             paragraphs: other people's text, as Markdown.
             last: the program's own text, such as its trailers; it is not changed and comes last.
         """
-        texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in paragraphs)
+        redacted = map(self._redact, paragraphs)
+        texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in redacted)
         words = "\n\n".join(_LONE_LINE.sub("> ", text) for text in texts if text)
         if len(words) > MESSAGE_CHARS:
             note = f"(Cut here: the text was longer than {MESSAGE_CHARS:,} characters.)"
@@ -137,7 +140,9 @@ class Wording:
         def change(words: str) -> str:
             return _without_closing(_without_directives(words), issue)
 
-        return harmless_markdown(without_invisible(text), self._hosts, change, is_quoted=is_quoted)
+        return harmless_markdown(
+            without_invisible(self._redact(text)), self._hosts, change, is_quoted=is_quoted
+        )
 
 
 def plain_line(text: str, most_chars: int) -> str:
