@@ -13,8 +13,9 @@ import dataclasses
 import html
 import json
 import os
+import random
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,19 +25,29 @@ import pytest
 
 from orchestrator.app.cli.arguments import build_parser, subparsers
 from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.cli.slash import COMMANDS as COMMANDS_OF_CHAT
+from orchestrator.app.dashboard.serving import serving_health
 from orchestrator.app.options import SETTING_KEYS
+from orchestrator.app.wiring.spans import Tracing
+from orchestrator.bot.fleet.members import SILENT_SECONDS, Health, Member
 from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
+from orchestrator.core.events import SubagentEvent
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles import forked
+from tests.doubles.collector import Collector
+from tests.scenarios.stage import git
 from tests.unit.app.cli.examples import EVENTS
 from tests.unit.app.dashboard.scene import make_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WORDS, MARKS, SHORT = "zebraquartzmellowfinch", 'Tr0ub"4d\\or&3<xyz', "kq7Vx2mZ"
 PLANTED = {"MY_SERVICE_TOKEN": WORDS, "DB_PASSWORD": MARKS, "OTHER_KEY": SHORT}
@@ -138,9 +149,10 @@ _RUN_ALL = """
 import io, json, sys
 from pathlib import Path
 from orchestrator.app.cli import main
-wanted, place = json.loads(Path(sys.argv[1]).read_text())
+wanted, place, typed = json.loads(Path(sys.argv[1]).read_text())
 told = []
 for words in wanted:
+    sys.stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
     out = sys.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = sys.stderr = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     main(words)
@@ -168,10 +180,14 @@ class Walk:
         }
         (folder / "config.toml").write_text("")
 
-    def run(self, wanted: list[tuple[str, ...]]) -> list[str]:
-        """Run the program with each list of words, one after another in one process; what each of them printed."""
+    def run(self, wanted: list[tuple[str, ...]], typed: str = "") -> list[str]:
+        """Run the program with each list of words, one after another in one process; what each of them printed.
+
+        Args:
+            typed: what standard input has for each of them.
+        """
         orders, told = self.folder.parent / "orders.json", self.folder.parent / "told.json"
-        orders.write_text(json.dumps([wanted, str(told)]))
+        orders.write_text(json.dumps([wanted, str(told), typed]))
         with Path(os.devnull).open("r+b") as nothing:
             streams = (nothing.fileno(), nothing.fileno(), nothing.fileno())
             process = forked.Forked((str(orders),), streams, self.folder, self.environ, code=_RUN_ALL)
@@ -209,17 +225,58 @@ def test_no_flag_shows_a_value_that_is_typed(walk: Walk) -> None:
     _walk(walk, list(invocations(flags=True)))
 
 
-def filled(value: Any) -> Any:
+def spoken() -> Iterator[str]:
+    """What a person may type into a conversation, a line each: every command with the values, in every place."""
+    actions = (
+        f"/memory {action}"
+        for action in ("add", "add --repo", "search", "list", "show", "edit", "forget", "export")
+    )
+    yield f"/{WORDS}"
+    yield f"say {IN_ONE}"
+    yield f"look at @{WORDS} and @{SHORT}"
+    for name in (*actions, *COMMANDS_OF_CHAT):
+        yield name
+        for values in (IN_ONE, *VALUES, f'"{WORDS}" x', f"--{WORDS}", f"--all --repo {SHORT}"):
+            yield f"{name} {values}"
+        yield "/submit"  # ends /paste
+
+
+def test_no_command_of_a_conversation_shows_a_value_that_is_typed(walk: Walk) -> None:
+    git(walk.folder, "init", "-q")
+    (walk.folder / "notes.txt").write_text("nothing\n")
+    assert len(COMMANDS_OF_CHAT) > 10
+    with Collector() as collector:
+        walk.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.root
+        (told,) = walk.run([("chat", "--model", "echo", "--sandbox", "off")], "\n".join([*spoken(), ""]))
+    assert told.count("pullwright: ") > len(COMMANDS_OF_CHAT) / 2
+    assert told.count("[redacted]") > len(COMMANDS_OF_CHAT)
+    assert leaks(told) == []
+    assert [name for name, text in walk.left() if leaks(text)] == []
+    assert collector.bodies
+    assert [
+        leaks(body.decode("utf-8", "replace"))
+        for body in collector.bodies
+        if leaks(body.decode("utf-8", "replace"))
+    ] == []
+
+
+def with_values(text: str) -> str:
+    return f"{text} {IN_ONE}".strip()
+
+
+def filled(value: Any, change: Callable[[str], str] = with_values) -> Any:
     """An event in which each text holds the planted values, as if the journal had been written without redaction."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: filled(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        parts = {
+            field.name: filled(getattr(value, field.name), change) for field in dataclasses.fields(value)
+        }
         return dataclasses.replace(value, **parts)
     if isinstance(value, str) and not isinstance(value, StrEnum):
-        return f"{value} {IN_ONE}".strip()
+        return change(value)
     if isinstance(value, tuple | list):
-        return type(value)(map(filled, value))
+        return type(value)(filled(one, change) for one in value)
     if isinstance(value, dict):
-        return {f"{key}": filled(item) for key, item in value.items()}
+        return {f"{key}": filled(item, change) for key, item in value.items()}
     return value
 
 
@@ -291,3 +348,57 @@ def test_no_page_of_the_dashboard_shows_a_value(tmp_path: Path) -> None:
     assert shown["/"].status_code == shown[f"/run/{names[0]}"].status_code == 200
     assert {place: leaks(reply.text) for place, reply in shown.items() if leaks(reply.text)} == {}
     assert "[redacted]" in shown["/runs"].text
+
+
+@pytest.mark.parametrize(
+    "change", [with_values, lambda _text: WORDS, lambda text: text or SHORT, lambda _text: f"a-{SHORT}"]
+)
+def test_no_trace_has_a_value_whatever_an_event_says(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]
+) -> None:
+    events = [CycleStarted(*["a"] * 5), *EVENTS, CycleEnded({"outcome": "proposed", "error": "a"})]
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.root)
+        told: list[str] = []
+        tracing = Tracing("here", PLANTED, ManualClock(), told.append)
+        for api_url in ("", f"http://{WORDS}.example/{SHORT}?key={quote(MARKS)}"):
+            spans = tracing.follow(api_url)
+            for event in events:
+                spans(filled(event, change))
+                spans(SubagentEvent(WORDS, filled(event, change)))
+        tracing.close()
+    sent = [body.decode("utf-8", "replace") for body in collector.bodies]
+    assert sum(map(len, sent)) > 1_000
+    assert [leaks(text) for text in (*sent, *told) if leaks(text)] == []
+
+
+async def test_no_page_of_health_shows_a_value() -> None:
+    clock = ManualClock(datetime(2026, 11, 23, 14, 0, tzinfo=UTC))
+    schedule = make_schedule("1h", None, "UTC", clock.now())
+    assert schedule is not None
+    members = [
+        Member(name, _no_runner, name, schedule, NextStepChooser(clock, random.Random(1)))  # noqa: S311  no secret
+        for name in (IN_ONE, WORDS, f"ada/{SHORT}", f"long {'x' * 190}{MARKS}")
+    ]
+    members[0].halted = f"{'y' * 290}{WORDS} {MARKS}"
+    members[1].begin_pause(
+        Pause(clock.now() + timedelta(hours=1), f"{'z' * 195}{SHORT} {IN_ONE}"), clock.now()
+    )
+    health = Health(members, clock, Redactor(VALUES).redact)
+    for stuck in (False, True):
+        if stuck:
+            members[2].running = True
+            clock.advance(10 * SILENT_SECONDS)
+        async with serving_health(health, "127.0.0.1", 0) as port:
+            for path in ("/healthz", "/metrics", f"/{WORDS}", f"/healthz?{quote(MARKS)}"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                writer.write_eof()
+                answer = (await reader.read()).decode()
+                writer.close()
+                assert answer.startswith("HTTP/1.1 "), path
+                assert leaks(answer) == [], (path, stuck)
+
+
+def _no_runner() -> Any:
+    raise AssertionError("nothing runs here")

@@ -369,8 +369,9 @@ class CycleSpans:
         self._root = None if talks else self.invocation("", None)
         self._main = _SessionSpans(self, self._root)
         host, _, name = repository_key(event.repository).partition("/")
-        if self._root and host and OWNER_AND_NAME.fullmatch(name):
-            self._root.set_attribute("vcs.repository.url.full", f"https://{host}/{name}")
+        place = self.tracing.word(f"{host}/{name}")
+        if self._root and host and OWNER_AND_NAME.fullmatch(name) and place != _OTHER:
+            self._root.set_attribute("vcs.repository.url.full", f"https://{place}")
         if event.contract:
             self._set("pullwright.contract", self.tracing.word(event.contract))
 
@@ -402,7 +403,7 @@ class CycleSpans:
             first = provider is self._first_provider
             parts = urlsplit(self._api_url if first else OFFICIAL_URLS.get(provider, ""))
             if parts.hostname:
-                found["server.address"] = parts.hostname
+                found["server.address"] = self.tracing.word(parts.hostname)
                 found["server.port"] = parts.port or SCHEME_PORTS.get(parts.scheme, 0)
         return found
 
