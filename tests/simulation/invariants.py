@@ -72,7 +72,9 @@ class Watch:
         number = _task_of(move.ref)
         if number is None:
             return
-        if (gone := self.world.taken_off) and move.new and gone in self.world.server.history(move.new):
+        gone = self.world.taken_off
+        by_us = move.by != "ada" and move.new is not None
+        if gone and by_us and gone in self.world.server.history(move.new or ""):
             self.world.came_back.append((move.ref, self.world.now()))
         now = self.world.steps_on_refs(number)
         now |= self.world.steps_of(number, self.world.server.refs["refs/heads/main"])
