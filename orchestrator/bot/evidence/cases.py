@@ -171,6 +171,17 @@ class UnfitTestsError(Exception):
     """The tests of a real change cannot judge other changes. The message says why."""
 
 
+class _MachineFailedError(UnfitTestsError):
+    """This machine could not run the tests this time: a set-up or a limit of time or memory ended them."""
+
+
+_MOST_TRIES = 2
+"""How often the tests of a change are tried if this machine fails."""
+_MACHINE_FAILED = ("the set-up command ", "its tests cannot be run on the code before it: did not end within ",
+                   "its tests cannot be run on the code before it: was stopped: ")  # fmt: skip
+"""How records of older versions begin that kept a failure of the machine."""
+
+
 async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
     """Run the tests of the real change on the code before it and with it, three times each.
 
@@ -183,14 +194,16 @@ async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
         try:
             made = await runs.kept(change, repeat=True)
         except ToolError as error:
-            raise UnfitTestsError(str(error)) from error
+            raise _MachineFailedError(str(error)) from error
     before, kept = made.before, made.kept
     if before is None or kept is None:
         raise AssertionError("`kept` makes both runs or raises an error")
     if before.problem:
-        raise UnfitTestsError(f"its tests cannot be run on the code before it: {before.problem}")
+        kind = _MachineFailedError if before.was_stopped else UnfitTestsError
+        raise kind(f"its tests cannot be run on the code before it: {before.problem}")
     if kept.problem:
-        raise UnfitTestsError(f"the real change does not pass: {kept.problem}")
+        kind = _MachineFailedError if kept.was_stopped else UnfitTestsError
+        raise kind(f"the real change does not pass: {kept.problem}")
     if not kept.cases:
         last_line = (kept.output.strip().splitlines() or ["no output"])[-1]
         raise UnfitTestsError(
@@ -201,6 +214,19 @@ async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
         why = "all of them are flaky" if found.unstable else "none fails without it and passes with it"
         raise UnfitTestsError(f"its tests cannot judge other changes: {why}")
     return found
+
+
+async def _learn(case: Case, open_runs: OpenRuns) -> HiddenTests | UnfitTestsError:
+    """Return the tests of a real change or why they are unfit. What may be a failure of this machine is tried again."""
+    unfit = UnfitTestsError("nothing was tried")
+    for _ in range(_MOST_TRIES):
+        try:
+            return await learn_tests(case, open_runs)
+        except _MachineFailedError as error:
+            unfit = error
+        except UnfitTestsError as error:
+            return error
+    return unfit
 
 
 def _compare(before: RunResult, kept: RunResult) -> HiddenTests:
@@ -375,6 +401,8 @@ class CaseSearch:
             return UnfitChange(change.id, change.title, tests)
         key = digest_of(asdict(change), asdict(tests.options))
         known = self._known.get(key)
+        if known is not None and str(known.get("unfit") or "").startswith(_MACHINE_FAILED):
+            known = None
         if known is not None and known.get("unfit"):
             return UnfitChange(change.id, change.title, str(known["unfit"]))
         store = self._folder / "cases" / f"{change.id}-{key}"
@@ -385,11 +413,11 @@ class CaseSearch:
         if known is not None:
             lists = {name: tuple(known["hidden"][name]) for name in ("must_pass", "must_still_pass")}
             return ReadyCase(case, HiddenTests(**{**known["hidden"], **lists}))
-        try:
-            learned = await learn_tests(case, tests.open_runs)
-        except UnfitTestsError as error:
-            self._save(key, change, unfit=str(error))
-            return UnfitChange(change.id, change.title, str(error))
+        learned = await _learn(case, tests.open_runs)
+        if isinstance(learned, UnfitTestsError):
+            if not isinstance(learned, _MachineFailedError):  # else the next start tries again
+                self._save(key, change, unfit=str(learned))
+            return UnfitChange(change.id, change.title, str(learned))
         self._save(key, change, hidden=asdict(learned))
         return ReadyCase(case, learned)
 

@@ -87,6 +87,7 @@ class RunResult:
         cached: whether the result is that of an earlier cycle on the same commit.
         counted: number of tests that ran, as the command printed it; None if it printed none. Code under test can
             print any number, so this only ever lowers what a run proves.
+        was_stopped: whether a limit of time or memory ended the command, so that another run may end otherwise.
     """
 
     kind: RunKind
@@ -100,6 +101,7 @@ class RunResult:
     flaky: frozenset[str] = frozenset()
     cached: bool = False
     counted: int | None = None
+    was_stopped: bool = False
 
     @property
     def ran(self) -> int | None:
@@ -220,6 +222,11 @@ _HOSTS_BY_INSTALLER = (
     ),
     (r"bundle|gem", "rubygems.org index.rubygems.org"),
     (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
+    (r"mix", "hex.pm repo.hex.pm builds.hex.pm"),
+    (r"dotnet", "api.nuget.org"),
+    (r"swift", "github.com"),
+    (r"deno", "jsr.io deno.land registry.npmjs.org"),
+    (r"stack|cabal", "hackage.haskell.org casa.stackage.org s3.amazonaws.com raw.githubusercontent.com"),
 )
 """Installers with their default hosts."""
 

@@ -110,6 +110,7 @@ def run_result(
         digest=f"sha256:{digest}" if digest else "",
         output=ran.output[-_OUTPUT_CHARS:],
         counted=counted,
+        was_stopped=bool(why_stopped(ran, minutes)),
     )
     return result, control_failed
 

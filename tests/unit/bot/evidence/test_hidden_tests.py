@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.evidence.cases import HiddenTests, Judged, UnfitTestsError, judge, learn_tests
+from orchestrator.bot.evidence.cases import (
+    CaseSearch,
+    HiddenTests,
+    Judged,
+    TestsOfChange,
+    UnfitTestsError,
+    judge,
+    learn_tests,
+)
 from orchestrator.bot.evidence.past_changes import Case, PastChange, copy_proposal, take_out
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.bot.verification.base import RunOptions
@@ -38,7 +46,7 @@ RED = {
 WAYS = [case for case in cases(f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable}") if case.name in RED]
 
 
-def opener(home: Path, command: str = PYTEST) -> OpenRuns:
+def opener(home: Path, command: str = PYTEST, setup: str = "") -> OpenRuns:
     """Runs without a sandbox."""
 
     @asynccontextmanager
@@ -46,7 +54,7 @@ def opener(home: Path, command: str = PYTEST) -> OpenRuns:
         made = HostRuns(
             trees,
             base,
-            RunOptions(command, minutes=2),
+            RunOptions(command, setup, minutes=2),
             home=home,
             environment=lambda folder: LocalEnvironment(folder, sandbox="off", own_repository=True),
             source=random.Random(7),  # noqa: S311  no secret
@@ -152,3 +160,26 @@ def test_a_change_of_tests_alone_or_of_a_submodule_is_no_case(tmp_path: Path) ->
 
     assert "submodule" in why(1)
     assert "only tests, settings and scripts" in why(2)
+
+
+@pytest.mark.parametrize(("failures", "ready"), [(1, [True]), (3, [False, True])])
+async def test_a_set_up_that_failed_is_tried_again_now_and_at_the_next_start(
+    tmp_path: Path, failures: int, ready: list[bool]
+) -> None:
+    """As where a server of packages did not answer."""
+    count = tmp_path / "count"
+    setup = f"echo >> {count}; test $(wc -l < {count}) -gt {failures}"
+    repository = make_repository(tmp_path / "r", {"shop.py": BUG, "tests/test_discount.py": DISCOUNT})
+    add_commit(repository, {"shop.py": PERCENT, "tests/test_discount.py": NEW_DISCOUNT}, TITLE)
+    head = git(repository, "rev-parse", "HEAD")
+    change = PastChange("commit-1", f"{head}^", head, TITLE, "", "", commits=(head,))
+    options = RunOptions(PYTEST, setup, minutes=2)
+    tests = TestsOfChange(options, TestFiles(), opener(tmp_path / "home", PYTEST, setup))
+    ended = []
+    for _ in ready:
+        history = LocalRepository(repository).history()
+        search = CaseSearch(history, tmp_path / "cases", lambda _change: tests, lambda _change, _found: None)
+        found = await search.find(iter([change]), 1, 1, lambda: False)
+        ended.append(bool(found.ready))
+        assert bool(found.unfit) is not bool(found.ready)
+    assert ended == ready
