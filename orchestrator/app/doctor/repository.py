@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +25,13 @@ from orchestrator.app.options import AUTO
 from orchestrator.app.wiring.guards import (
     allowing,
     as_flags,
-    choose_sandbox,
-    host_runs,
     missing_hosts,
+    not_installed,
     proposals,
+    run_in_words,
     run_options,
     sandbox_options,
+    try_tests,
 )
 from orchestrator.app.wiring.repository import make_decisions, new_nonce, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.saved_work import list_wip
@@ -41,9 +41,9 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, NOT_ATOMIC, push_error
-from orchestrator.bot.verification.base import CaseStatus, hosts_of, names_each_test
+from orchestrator.bot.verification.base import hosts_of, names_each_test
+from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.bot.worker.task_states import TaskStatus
-from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.verification.base import RunOptions, RunResult
-    from orchestrator.bot.verification.suggest import SuggestedCommand
+    from orchestrator.bot.verification.base import RunOptions
 
 
 REF = f"{HIDDEN}doctor"
@@ -304,6 +303,9 @@ class TestProbes:
         if settings.test_command not in {None, AUTO}:
             self._known = run_options(settings, None, None)
             is_own = settings.test_command == self._context.settings.test_command
+            lacking = not_installed(settings.setup_command or "", settings.test_command or "")
+            if lacking:
+                return warned(f"{settings.test_command}: {lacking}", "install it, or name another command")
             return ok(f"{settings.test_command}{'' if is_own else f', as its {LOCAL_FILE} says'}")
         self._found = self._proposed()
         if not self._found:
@@ -314,6 +316,8 @@ class TestProbes:
         self._known = run_options(settings, best, None)
         source = f"from {best.source}{_COPIED if best.copied else ''}"
         source += "".join(f"; or {one.command}" for one in others[:_MOST_OTHERS])
+        if lacking := not_installed(best.setup, best.command):
+            source += f"; {lacking}"
         if settings.test_command == AUTO:
             return ok(f"auto takes {best.command}, {source}")
         required = "; require_tests only reports removed tests" if settings.require_tests else ""
@@ -383,27 +387,22 @@ class TestProbes:
         if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
             found = "not run: the command is taken from the repository's own text"
             return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
+        options = self._options()
+        typed = SuggestedCommand(options.command, "", Confidence.NAMED, options.setup, options.report)
+        # What is copied runs only if a person names it, or `auto` takes it as the best one.
+        others = [one for one in self._found[1:] if not one.copied]
         with self._clone() as clone:
-            run = event_loop.run(self._base_run(clone))
-        passed, left = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
-        failures = len(run.failures)
-        counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""
-        counts += f"exit code {run.exit}, {run.seconds:.1f} s"
+            candidates = [typed, *others] if self._found else [typed]
+            one, run = try_tests(self._site, self._context, self._settings, clone, candidates)
+        words = run_in_words(run)
         if run.problem:
             return failed(
-                f"it proves nothing: {run.problem}; {counts}", "correct the command, or name another one"
+                f"it proves nothing: {run.problem}; {words}", "correct the command, or name another one"
             )
+        if one.command != typed.command:
+            return warned(f"{typed.command} ran no test", f"take {one.command}: {words}", as_flags(one, ()))
+        if not run.ran:
+            return warned(f"nothing shows that a test ran: {words}", "name a report with --test-report")
         if not run.is_green:
-            return warned(f"some fail on the default branch already: {counts}", "fix them first, if you can")
-        return ok(f"{counts}{', known from before' if run.cached else ''}")
-
-    async def _base_run(self, clone: Clone) -> RunResult:
-        options, context = self._options(), self._context
-        settings = self._settings.model_copy(update={"test_command": options.command})
-        sandbox = choose_sandbox(settings)
-        options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
-        runs = host_runs(self._site, context, sandbox, options, clone)
-        try:
-            return await runs.before()
-        finally:
-            await runs.close()
+            return warned(f"some fail on the default branch already: {words}", "fix them first, if you can")
+        return ok(f"{words}{', known from before' if run.cached else ''}")

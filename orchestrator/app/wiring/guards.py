@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
+from orchestrator.app.words import counted
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.git.folders import address_key
@@ -22,8 +24,11 @@ from orchestrator.bot.policy.hidden_characters import show_hidden
 from orchestrator.bot.policy.incoming import clean_name, clean_words
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.verification.base import RunOptions
+from orchestrator.bot.verification.base import CaseStatus, RunOptions
+from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, programs_of
 from orchestrator.bot.worker.task_rules import VisibleText
+from orchestrator.core import event_loop
+from orchestrator.core.errors import ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line
 from orchestrator.engine.environments.base import SandboxOptions
@@ -41,8 +46,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.hidden_characters import Cleaned
+    from orchestrator.bot.verification.base import RunResult
     from orchestrator.bot.verification.runs import HostRuns
-    from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.policy.secrets import Redactor
@@ -330,6 +335,72 @@ class TestPlace:
             redact=self.context.redactor.redact,
             note=lambda line: self.context.emit(Warned(line)),
         )
+
+
+_MOST_TRIED = 3
+
+
+def try_tests(
+    site: Site, context: BuildContext, settings: Settings, clone: Clone, found: Sequence[SuggestedCommand]
+) -> tuple[SuggestedCommand, RunResult]:
+    """Run proposals on the base until one is seen to run tests, and return it with its run.
+
+    Args:
+        found: the proposals, the best first; at least one.
+
+    Returns:
+        The first proposal that ran tests, which is sure then; or the first one with its run.
+
+    Raises:
+        ToolError: the set-up of every proposal failed, or nothing can be run; the message is about the first.
+        SandboxMissingError: this machine has no sandbox.
+    """
+    tried: list[tuple[SuggestedCommand, RunResult]] = []
+    problem: ToolError | None = None
+    for one in found[:_MOST_TRIED]:
+        try:
+            run = event_loop.run(_base_run(site, context, settings, clone, one))
+        except ToolError as error:
+            problem = problem or error
+            continue
+        if run.ran and not run.problem:
+            return dataclasses.replace(one, confidence=Confidence.SURE), run
+        tried.append((one, run))
+    if tried:
+        return tried[0]
+    raise problem or ToolError("nothing is known about the tests")
+
+
+async def _base_run(
+    site: Site, context: BuildContext, settings: Settings, clone: Clone, one: SuggestedCommand
+) -> RunResult:
+    """Run a proposal's tests on the base, once."""
+    chosen = settings.model_copy(update={"test_command": one.command})
+    sandbox = choose_sandbox(chosen)
+    options = run_options(chosen, one, sandbox)
+    if options is None:
+        raise AssertionError("a proposal has a command")
+    setup, report = settings.setup_command or one.setup, settings.test_report or one.report
+    options = dataclasses.replace(options, setup=setup, report=report)
+    runs = host_runs(site, context, sandbox, options, clone)
+    try:
+        return await runs.before()
+    finally:
+        await runs.close()
+
+
+def run_in_words(run: RunResult) -> str:
+    """Return how many tests a run ran, and how they ended."""
+    number = "no count of tests was seen" if run.ran is None else f"{counted(run.ran, 'test')} ran"
+    passed, skipped = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
+    counts = f": {passed} passed, {len(run.failures)} failed, {skipped} skipped" if run.cases else ""
+    return f"{number}{counts}, exit code {run.exit}, {run.seconds:.1f} s"
+
+
+def not_installed(*commands: str) -> str:
+    """Return which programs of these commands this machine lacks, as words; empty if it has all of them."""
+    lacking = [name for name in programs_of(*commands) if shutil.which(name) is None]
+    return f"not installed on this machine: {', '.join(lacking)}" if lacking else ""
 
 
 def proposals(clone: Clone) -> list[SuggestedCommand]:

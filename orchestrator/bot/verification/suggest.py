@@ -7,10 +7,13 @@ in instructions, which is copied as one plain line; such a suggestion is marked.
 from __future__ import annotations
 
 import configparser
+import itertools
 import json
 import re
+import shlex
 import tomllib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,8 +39,10 @@ class Confidence(IntEnum):
     """The command was only mentioned, or is often right for such files."""
     LIKELY = 2
     """The repository names the command or its tool; whether it runs here is unknown."""
-    SURE = 3
+    NAMED = 3
     """The repository has the runner's settings, or names the command as its test."""
+    SURE = 4
+    """It was run here, and was seen to run tests. No file alone can show this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,74 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Sug
         read: returns a file's text; None if it is missing or not text.
     """
     files = _Files(paths, read)
-    found = [(one, files.tests_in(ends)) for suggester, ends in _SUGGESTERS for one in suggester(files)]
+    found = [*_ranked(files), *_in_folders(files)]
     found.sort(key=lambda pair: (pair[0].confidence, pair[1]), reverse=True)
     best: dict[str, SuggestedCommand] = {}
     for suggestion, _ in found:
         best.setdefault(suggestion.command, suggestion)
     return list(best.values())
+
+
+def _ranked(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
+    """Yield the suggestions for one project, each with its number of tests.
+
+    What belongs to a language that is a small part of the project, as a tool or a binding, is only a guess.
+    """
+    for suggester, ends in _SUGGESTERS:
+        is_small = bool(ends) and files.share_of(ends) < _SMALL_SHARE
+        for one in suggester(files):
+            confidence = min(one.confidence, Confidence.GUESS) if is_small else one.confidence
+            yield replace(one, confidence=confidence), files.tests_in(ends)
+
+
+_SMALL_SHARE = 0.1
+"""A language with a smaller share of the files with code is not the one that the tests are of."""
+_MOST_FOLDERS = 4
+_MANIFESTS = {
+    **dict.fromkeys(("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt"), "python"),
+    **dict.fromkeys(("pom.xml", "build.gradle", "build.gradle.kts"), "java"),
+    **dict.fromkeys(("deno.json", "deno.jsonc"), "deno"),
+    "package.json": "node", "Cargo.toml": "rust", "go.mod": "go", "Gemfile": "ruby", "composer.json": "php",
+    "mix.exs": "elixir", "Package.swift": "swift", "build.zig": "zig", "CMakeLists.txt": "c", "meson.build": "c",
+}  # fmt: skip
+"""The files that make a folder a project, and the kind of it."""
+_NO_PROJECT = re.compile(
+    r"(?i:^\.|^(?:node_modules|vendor|third[-_]?party|external|deps|examples?|samples?|demos?|docs?|fixtures?|testdata|templates?|tests?)$)"
+)
+_PLAIN_FOLDER = re.compile(r"[\w-][\w.-]{0,60}(?:/[\w-][\w.-]{0,60}){0,3}")
+
+
+def _in_folders(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
+    """Yield the suggestions for projects in folders, of kinds that the root is no project of.
+
+    A command begins with `cd`, and the folder is part of its report.
+    """
+    kinds = {kind for name, kind in _MANIFESTS.items() if name in files.paths}
+    folders: dict[str, set[str]] = {}
+    for path in files.paths:
+        folder, _, name = path.rpartition("/")
+        parts = folder.split("/")
+        kind = _MANIFESTS.get(name, "")
+        if not folder or not kind or kind in kinds or len(parts) > 2 or any(map(_NO_PROJECT.search, parts)):  # noqa: PLR2004
+            continue
+        if _PLAIN_FOLDER.fullmatch(folder):
+            folders.setdefault(folder, set()).add(kind)
+    inner = [(folder, files.below(folder)) for folder in folders]
+    inner.sort(key=lambda pair: (-len(pair[1].tests), pair[0]))
+    for folder, own in inner[:_MOST_FOLDERS]:
+        for one, count in _ranked(own):
+            if not one.copied:
+                report = f"{folder}/{one.report}" if one.report else ""
+                setup = f"cd {folder} && {one.setup}" if one.setup else ""
+                moved = replace(
+                    one,
+                    command=f"cd {folder} && {one.command}",
+                    source=f"{one.source} in {folder}",
+                    setup=setup,
+                    report=report,
+                    confidence=min(one.confidence, Confidence.LIKELY),
+                )
+                yield moved, count
 
 
 class _Files:
@@ -124,6 +191,30 @@ class _Files:
         """The paths that belong to the tests."""
         return [path for path in self.paths if is_test_path(path)]
 
+    def below(self, folder: str) -> _Files:
+        """Return the files of a folder, as if it were the repository."""
+        start = f"{folder}/"
+        inside = (path.removeprefix(start) for path in self.paths if path.startswith(start))
+        return _Files(inside, lambda path: self.text(f"{start}{path}") or None)
+
+    def share_of(self, suffixes: tuple[str, ...]) -> float:
+        """Return the share of the files with code that have one of these suffixes; 1 if no file has code."""
+        total = sum(self._code.values())
+        return sum(self._code[one] for one in suffixes) / total if total else 1.0
+
+    @cached_property
+    def _code(self) -> Counter[str]:
+        """The number of files with code, by suffix."""
+        known = {one for _, ends in _SUGGESTERS for one in ends} | _OTHER_CODE
+        ends = (path.rpartition("/")[2].rpartition(".")[2] for path in self.paths)
+        return Counter(end for end in ends if end in known)
+
+    def mention(self, name: str, pattern: re.Pattern[str]) -> str:
+        """Return the first file of this name, in any folder, with a match; empty if there is none."""
+        named = (path for path in self.paths if path.rpartition("/")[2] == name)
+        first = sorted(named, key=lambda path: (path.count("/"), path))[:_MOST_TESTS_READ]
+        return next((path for path in first if pattern.search(self.text(path))), "")
+
     def tests_in(self, suffixes: tuple[str, ...]) -> int:
         """Count the test files with one of these suffixes."""
         return sum(path.rpartition(".")[2] in suffixes for path in self.tests)
@@ -139,7 +230,10 @@ def _table(values: object, *keys: str) -> dict[str, Any]:
 # Python.
 
 _TEST_GROUPS = ("test", "tests", "testing", "dev", "develop", "development")
-"""Names of extras and groups that may be copied into a command."""
+"""The usual names of extras and groups for tests. Others count if they name pytest."""
+_PLAIN_NAME = re.compile(r"[A-Za-z][\w.-]{0,40}")
+"""The names that may be copied into a command."""
+_MOST_OTHER_GROUPS = 2
 _TEST_REQUIREMENTS = (
     "requirements-test.txt", "requirements-tests.txt", "requirements-dev.txt", "requirements_test.txt",
     "requirements_dev.txt", "test-requirements.txt", "dev-requirements.txt", "requirements/test.txt",
@@ -180,12 +274,14 @@ class _Python:
 
     def _test_extras(self, table: dict[str, Any]) -> dict[str, str]:
         """Return extras or groups for tests, with their requirements."""
-        lists = ((name, table.get(name)) for name in _TEST_GROUPS)
-        return {
+        lists = {
             name: "\n".join(item for item in listed if isinstance(item, str))
-            for name, listed in lists
-            if isinstance(listed, list)
+            for name, listed in table.items()
+            if isinstance(listed, list) and _PLAIN_NAME.fullmatch(name)
         }
+        named = [name for name in _TEST_GROUPS if name in lists]
+        others = [name for name, text in lists.items() if name not in named and _NAMES_PYTEST.search(text)]
+        return {name: lists[name] for name in (*named, *others[:_MOST_OTHER_GROUPS])}
 
     def pytest_source(self) -> str:
         """Return the evidence that pytest runs the tests; empty if there is none."""
@@ -220,12 +316,21 @@ class _Python:
             words = " ".join(filter(None, (".tools/bin/uv sync -q --frozen", chosen, extras)))
             return f"{_TOOLS} uv && {words}", "uv.lock"
         if files.has("poetry.lock") or "poetry" in self.tool:
-            groups = [name for name in _TEST_GROUPS if name in _table(self.tool, "poetry", "group")]
+            tables = _table(self.tool, "poetry", "group")
+            groups = [name for name in _TEST_GROUPS if name in tables]
+            groups += [
+                name
+                for name in tables
+                if name not in groups
+                and _PLAIN_NAME.fullmatch(name)
+                and "pytest" in _table(tables, name, "dependencies")
+            ]
             with_groups = f" --with {','.join(groups)}" if groups else ""
             install = "POETRY_VIRTUALENVS_IN_PROJECT=true .tools/bin/poetry install -q --no-interaction"
             return f"{_TOOLS} poetry && {install}{with_groups}", files.has("poetry.lock") or "[tool.poetry]"
         if files.has("pdm.lock") or "pdm" in self.tool:
-            named = " ".join(f"-G {name}" for name in (*self.groups, *self.extras))
+            older = self._test_extras(_table(self.tool, "pdm", "dev-dependencies"))
+            named = " ".join(f"-G {name}" for name in (*self.groups, *self.extras, *older))
             words = " ".join(filter(None, (".tools/bin/pdm install -q", named)))
             return f"{_TOOLS} pdm && {words}", files.has("pdm.lock") or "[tool.pdm]"
         if files.has("Pipfile.lock"):
@@ -255,11 +360,28 @@ class _Python:
 def _python(files: _Files) -> Iterator[SuggestedCommand]:
     if not files.tests_in(("py",)):
         return
+    own = (
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "tox.ini",
+        "pytest.ini",
+        "conftest.py",
+        "noxfile.py",
+        "Pipfile",
+    )
+    inner = re.compile(r"[^/]+/(?:[^/]+/)?(?:pyproject\.toml|setup\.py|requirements\.txt)")
+    if not files.has(*own, *_TEST_REQUIREMENTS, "requirements.txt") and any(
+        map(inner.fullmatch, files.paths)
+    ):
+        return  # the projects are in folders
     python = _Python(files)
     source = python.pytest_source()
     if setup_by_tool := python.setup_by_tool():
         setup, tool = setup_by_tool
-        confidence = Confidence.SURE if source else Confidence.LIKELY
+        confidence = Confidence.NAMED if source else Confidence.LIKELY
+        if not source and not _has_unittest(files):
+            return
         yield SuggestedCommand(_PYTEST, f"{tool}, {source or 'test files'}", confidence, setup)
         return
     if not source:
@@ -268,7 +390,7 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
     declared = python.extras or python.groups or python.requirements
     if not declared:
         yield from _environment_tools(files, python)
-    confidence = Confidence.SURE if declared else Confidence.LIKELY
+    confidence = Confidence.NAMED if declared else Confidence.LIKELY
     yield SuggestedCommand(_PYTEST, source, confidence, python.setup_by_pip("pytest"))
 
 
@@ -282,22 +404,30 @@ def _environment_tools(files: _Files, python: _Python) -> Iterator[SuggestedComm
         setup_command = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
         where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
         command = ".tox/py/bin/python -m pytest"
-        yield SuggestedCommand(command, f"tox in {where}", Confidence.SURE, setup_command)
+        yield SuggestedCommand(command, f"tox in {where}", Confidence.NAMED, setup_command)
     if session := _NOX_SESSION.search(files.text("noxfile.py")):
         program = f".nox/{session[1]}/bin/python -m"
         editable = f" && {program} pip install -q -e ." if python.is_installable else ""
         setup_command = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{editable}"
-        yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.SURE, setup_command)
+        yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.NAMED, setup_command)
     if environments := _table(python.tool, "hatch", "envs"):
         hatch, source = "HATCH_DATA_DIR=.hatch .tools/bin/hatch", "[tool.hatch.envs] in pyproject.toml"
         has_script = "test" in _table(environments, "default", "scripts")
         run, create = ("run test", "run python -V") if has_script else ("test", "test -- --version")
         setup_command = f"{_TOOLS} hatch && {hatch} {create}"
-        yield SuggestedCommand(f"{hatch} {run}", source, Confidence.SURE, setup_command)
+        yield SuggestedCommand(f"{hatch} {run}", source, Confidence.NAMED, setup_command)
+
+
+def _has_unittest(files: _Files) -> bool:
+    """Return whether a Python file among the tests is one of unittest. Others may be there for another language."""
+    tests = [path for path in files.tests if path.endswith(".py")][:_MOST_TESTS_READ]
+    return any(re.search(r"\bunittest\b|\bTestCase\b", files.text(path)) for path in tests)
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
     """Suggest unittest, and pytest, which runs such tests too and reports each result."""
+    if not _has_unittest(files):
+        return
     setup = python.setup_by_pip()
     program = ".venv/bin/python" if setup else "python3"
     names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
@@ -359,31 +489,94 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
         setup = "yarn install --immutable"
     if not needed and not found:
         setup = ""
-    script = _table(package, "scripts").get("test")
-    if isinstance(script, str) and script.strip() and _NO_TEST not in script:
-        command, report = _script_call(manager, script.strip())
-        yield SuggestedCommand(command, "the script test in package.json", Confidence.SURE, setup, report)
+    scripts = {
+        name: text.strip()
+        for name, text in _table(package, "scripts").items()
+        if isinstance(text, str) and text.strip() and len(text) <= _MOST_SCRIPT_CHARS and _NO_TEST not in text
+    }
+    found_script = next(
+        (name for name in _TEST_SCRIPTS if name in scripts and not _watches(scripts[name])), ""
+    )
+    if found_script:
+        command, report = _script_call(manager, found_script, scripts[found_script])
+        confidence = Confidence.NAMED if found_script == "test" else Confidence.LIKELY
+        source = f"the script {found_script} in package.json"
+        yield SuggestedCommand(command, source, confidence, setup, report)
+        return
+    if call := _workspaces_call(files, package, manager):
+        yield SuggestedCommand(call, "the workspaces in package.json", Confidence.LIKELY, setup)
         return
     runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
     if runner:
         options, report = _NODE_REPORTS[runner]
         command = f"{_EXEC_PREFIXES[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
         yield SuggestedCommand(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
-    elif files.tests_in(("js", "mjs", "cjs")):
+    elif files.tests_in(("js", "mjs", "cjs")) and "test" not in scripts:
         options, report = _NODE_REPORTS["node"]
         yield SuggestedCommand(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
 
 
-def _script_call(manager: str, script: str) -> tuple[str, str]:
+_TEST_SCRIPTS = ("test", "test:ci", "test:run", "test:once", "ci:test", "test:unit", "tests", "unit")
+"""Scripts that may run the tests, the first that does not watch files."""
+_WATCH_WORDS = {
+    "-w",
+    "--watch",
+    "--watchAll",
+    "--watch-all",
+    "--watch=true",
+    "--watchAll=true",
+    "--ui",
+    "nodemon",
+    "chokidar",
+}
+_WATCH_CALLS = {("vitest", "watch"), ("vitest", "dev"), ("karma", "start"), ("ng", "test")}
+_ENDS_BY_ITSELF = {
+    "--watch=false",
+    "--no-watch",
+    "--watchAll=false",
+    "--single-run",
+    "--run",
+    "--no-watchAll",
+}
+
+
+def _watches(script: str) -> bool:
+    """Return whether a script waits for changes of files, and so never ends."""
+    words = script.replace("&&", " ").replace(";", " ").split()
+    if not _ENDS_BY_ITSELF.isdisjoint(words):
+        return False
+    return not _WATCH_WORDS.isdisjoint(words) or not _WATCH_CALLS.isdisjoint(itertools.pairwise(words))
+
+
+def _workspaces_call(files: _Files, package: dict[str, Any], manager: str) -> str:
+    """Return the command that runs the script `test` of every workspace; empty if there are none."""
+    has_workspaces = bool(package.get("workspaces")) or bool(files.has("pnpm-workspace.yaml"))
+    inner = (path for path in files.paths if path.endswith("/package.json") and path.count("/") <= 3)  # noqa: PLR2004
+    tested = (isinstance(_table(files.json(path), "scripts").get("test"), str) for path in inner)
+    if not has_workspaces or not any(itertools.islice(tested, _MOST_TESTS_READ * 5)):
+        return ""
+    return {
+        "npm": "npm run test --workspaces --if-present",
+        "pnpm": "pnpm -r --if-present run test",
+        "yarn": "yarn workspaces foreach -A run test"
+        if files.has(".yarnrc.yml")
+        else "yarn workspaces run test",
+        "bun": "bun run --filter '*' test",
+    }[manager]
+
+
+def _script_call(manager: str, name: str, script: str) -> tuple[str, str]:
     """Return the call of a package's script, with options that make a known runner write a report."""
-    call = f"{manager} run test"
-    match = _RUNNER_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
+    call = f"{manager} run {name}"
+    match = _RUNNER_CALL.fullmatch(script)
     runner = next(filter(None, match.group("runner", "scripts", "node", "bun")), "") if match else ""
-    if not match or "--watch" in match["rest"]:
+    if not match:
         return call, ""
     options, report = _NODE_REPORTS[runner]
     if runner == "node":  # its options precede the names of files
         return f'NODE_OPTIONS="{options}" {call}', report
+    if runner == "vitest" and not {"run", "--run"} & set(match["rest"].split()):
+        options = f"--run {options}"
     before = "CI=true " if runner == "react-scripts" else ""
     return f"{before}{call} {'-- ' if manager == 'npm' else ''}{options}", report
 
@@ -403,10 +596,10 @@ def _rust(files: _Files) -> Iterator[SuggestedCommand]:
         command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
         setup = f"{cargo} nextest run{locked} --no-run"
         report = f"target/nextest/{profile}/{path}"
-        yield SuggestedCommand(command, ".config/nextest.toml", Confidence.SURE, setup, report)
+        yield SuggestedCommand(command, ".config/nextest.toml", Confidence.NAMED, setup, report)
         return
     command = f"{cargo} test{locked} --offline --no-fail-fast"
-    yield SuggestedCommand(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run")
+    yield SuggestedCommand(command, "Cargo.toml", Confidence.NAMED, f"{cargo} test{locked} --no-run")
 
 
 def _go(files: _Files) -> Iterator[SuggestedCommand]:
@@ -417,7 +610,7 @@ def _go(files: _Files) -> Iterator[SuggestedCommand]:
     fetch = f"{go} mod download && " if needs and not files.has("vendor/modules.txt") else ""
     command = f"{go} test -count=1 -json ./... > {_REPORT_JSON}"
     setup = f"{fetch}{go} test -count=1 -run=^none$ ./..."  # builds what the tests need
-    yield SuggestedCommand(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON)
+    yield SuggestedCommand(command, "go.mod", Confidence.NAMED, setup, _REPORT_JSON)
 
 
 def _java(files: _Files) -> Iterator[SuggestedCommand]:
@@ -426,16 +619,17 @@ def _java(files: _Files) -> Iterator[SuggestedCommand]:
         maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
         setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # running tests fetches the runner
         report = "**/target/surefire-reports/TEST-*.xml"
-        yield SuggestedCommand(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
+        yield SuggestedCommand(f"{maven} -o test", "pom.xml", Confidence.NAMED, setup, report)
     if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
         program = "./gradlew" if files.has("gradlew") else "gradle"
         gradle = f'GRADLE_USER_HOME="$PWD/.gradle-home" {program} --no-daemon -q'
         report = "**/build/test-results/*/TEST-*.xml"
         command = f"{gradle} --offline --continue test"
-        yield SuggestedCommand(command, path, Confidence.SURE, f"{gradle} testClasses", report)
+        yield SuggestedCommand(command, path, Confidence.NAMED, f"{gradle} testClasses", report)
 
 
 def _ruby(files: _Files) -> Iterator[SuggestedCommand]:
+    yield from _minitest(files)
     specs = any(path.startswith("spec/") and path.endswith("_spec.rb") for path in files.paths)
     if not (specs or files.has(".rspec")):
         return
@@ -443,20 +637,125 @@ def _ruby(files: _Files) -> Iterator[SuggestedCommand]:
     if files.has("Gemfile"):
         setup = "BUNDLE_PATH=.bundle/gems bundle install --quiet"
         command = f"BUNDLE_PATH=.bundle/gems bundle exec rspec {options}"
-        yield SuggestedCommand(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON)
+        yield SuggestedCommand(command, "Gemfile, spec", Confidence.NAMED, setup, _REPORT_JSON)
     else:
         yield SuggestedCommand(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
+
+
+def _minitest(files: _Files) -> Iterator[SuggestedCommand]:
+    tests = [
+        path
+        for path in files.paths
+        if re.fullmatch(r"test/(?:[^/]+/){0,9}(?:test_[^/]+|[^/]+_test)\.rb", path)
+    ]
+    if not tests:
+        return
+    bundle, setup = (
+        ("BUNDLE_PATH=.bundle/gems bundle", "install --quiet") if files.has("Gemfile") else ("", "")
+    )
+    before = f"{bundle} exec " if bundle else ""
+    if files.has("bin/rails"):
+        command, source = f"{before}rails test", "bin/rails, test"
+    elif re.search(r"\bTestTask\b|task[ (]+:test\b", files.text("Rakefile")):
+        command, source = f"{before}rake test", "Rakefile, test"
+    else:
+        every = 'Dir.glob("test/**/*test*.rb") { |file| require "./#{file}" if file.match?(/(^|_)test[_.]/) }'
+        command, source = f"{before}ruby -Ilib -Itest -e '{every}'", "test"
+    yield SuggestedCommand(command, source, Confidence.NAMED, f"{bundle} {setup}".strip())
 
 
 def _php(files: _Files) -> Iterator[SuggestedCommand]:
     path = files.has("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml")
     package = files.json("composer.json")
-    if not path and "phpunit/phpunit" not in _table(package, "require-dev"):
+    needed = _table(package, "require-dev")
+    is_pest = "pestphp/pest" in needed or bool(files.has("tests/Pest.php"))
+    if not path and not is_pest and "phpunit/phpunit" not in needed:
         return
     setup = "COMPOSER_HOME=.composer composer install -q --no-interaction --no-progress" if package else ""
-    program = "vendor/bin/phpunit" if package else "phpunit"
+    program = f"vendor/bin/{'pest' if is_pest else 'phpunit'}" if package else "phpunit"
     command = f"{program} --log-junit {_REPORT_XML}"
-    yield SuggestedCommand(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML)
+    yield SuggestedCommand(command, path or "composer.json", Confidence.NAMED, setup, _REPORT_XML)
+
+
+def _c(files: _Files) -> Iterator[SuggestedCommand]:
+    """Suggest CTest and Meson. The change is compiled in each run, in the folder that the set-up filled."""
+    has_tests = re.compile(
+        r"\b(?:enable_testing|add_test|gtest_discover_tests|catch_discover_tests|doctest_discover_tests)\b|\(CTest\)"
+    )
+    if files.has("CMakeLists.txt") and (path := files.mention("CMakeLists.txt", has_tests)):
+        build = "cmake -S . -B build && cmake --build build -j 2"
+        run = (
+            f'ctest --test-dir build --output-on-failure --no-tests=error --output-junit "$PWD/{_REPORT_XML}"'
+        )
+        yield SuggestedCommand(f"{build} && {run}", path, Confidence.NAMED, build, _REPORT_XML)
+    if files.has("meson.build") and (
+        path := files.mention("meson.build", re.compile(r"^\s{0,40}test\(", re.MULTILINE))
+    ):
+        report = "build/meson-logs/testlog.junit.xml"
+        yield SuggestedCommand(
+            "meson test -C build --print-errorlogs",
+            path,
+            Confidence.NAMED,
+            "meson setup build && meson compile -C build",
+            report,
+        )
+
+
+def _compiled(files: _Files) -> Iterator[SuggestedCommand]:
+    """Suggest the one way in which tests are run for Elixir, .NET, Swift and Zig."""
+    if files.has("mix.exs"):
+        mix = 'MIX_HOME="$PWD/.mix" HEX_HOME="$PWD/.hex" mix'
+        setup = f"{mix} local.hex --force --if-missing && {mix} deps.get && MIX_ENV=test {mix} compile"
+        yield SuggestedCommand(f"{mix} test", "mix.exs", Confidence.NAMED, setup)
+    projects = [path for path in files.paths if path.endswith((".csproj", ".fsproj", ".vbproj"))]
+    if tested := next((path for path in projects if "Microsoft.NET.Test.Sdk" in files.text(path)), ""):
+        dotnet = 'DOTNET_CLI_HOME="$PWD/.dotnet-home" NUGET_PACKAGES="$PWD/.nuget" dotnet'
+        where = (
+            ""
+            if any(re.fullmatch(r"[^/]+\.slnx?", path) for path in files.paths)
+            else f" {shlex.quote(tested)}"
+        )
+        yield SuggestedCommand(f"{dotnet} test{where}", tested, Confidence.NAMED, f"{dotnet} restore{where}")
+    if files.has("Package.swift") and any(path.startswith("Tests/") for path in files.paths):
+        run = f"swift test --xunit-output {_REPORT_XML}"
+        yield SuggestedCommand(
+            run, "Package.swift", Confidence.NAMED, "swift build --build-tests", _REPORT_XML
+        )
+    if re.search(r"\baddTest\b", files.text("build.zig")):
+        zig = 'ZIG_GLOBAL_CACHE_DIR="$PWD/.zig-global" zig build test --summary all'
+        yield SuggestedCommand(zig, "build.zig", Confidence.NAMED)
+
+
+def _scripted(files: _Files) -> Iterator[SuggestedCommand]:
+    """Suggest the one way in which tests are run for Deno, Haskell, R and the shell."""
+    if path := files.has("deno.json", "deno.jsonc"):
+        deno = 'DENO_DIR="$PWD/.deno" deno'
+        has_task = '"test"' in files.text(path)
+        run = f"{deno} task test" if has_task else f"{deno} test -A --junit-path={_REPORT_XML}"
+        yield SuggestedCommand(
+            run, path, Confidence.NAMED, f"{deno} install", "" if has_task else _REPORT_XML
+        )
+    suite = re.compile(r"^test-suite\b|^tests:", re.MULTILINE)
+    cabal = [path for path in files.paths if "/" not in path and path.endswith(".cabal")]
+    if any(suite.search(files.text(path)) for path in ("package.yaml", *cabal)):
+        if files.has("stack.yaml"):
+            stack = 'STACK_ROOT="$PWD/.stack" stack'
+            setup = f"{stack} build --test --no-run-tests"
+            yield SuggestedCommand(f"{stack} test", "stack.yaml", Confidence.NAMED, setup)
+        else:
+            setup = 'CABAL_DIR="$PWD/.cabal" cabal update && CABAL_DIR="$PWD/.cabal" cabal build all --enable-tests'
+            run = 'CABAL_DIR="$PWD/.cabal" cabal test all --test-show-details=direct'
+            yield SuggestedCommand(run, (cabal or ["package.yaml"])[0], Confidence.NAMED, setup)
+    if re.search(r"^Package:", files.text("DESCRIPTION"), re.MULTILINE) and any(
+        path.startswith("tests/testthat/") for path in files.paths
+    ):
+        run = """Rscript -e 'testthat::test_local(reporter = "summary", stop_on_failure = TRUE)'"""
+        yield SuggestedCommand(run, "tests/testthat", Confidence.NAMED)
+    if bats := [path for path in files.paths if path.endswith(".bats")]:
+        folders = {path.partition("/")[0] for path in bats if "/" in path}
+        where = next((name for name in ("test", "tests") if name in folders), min(folders, default="."))
+        if _PLAIN_FOLDER.fullmatch(where) or where == ".":
+            yield SuggestedCommand(f"bats -r {where}", bats[0], Confidence.NAMED)
 
 
 def _make(files: _Files) -> Iterator[SuggestedCommand]:
@@ -466,6 +765,10 @@ def _make(files: _Files) -> Iterator[SuggestedCommand]:
         if targets:
             target = min(targets, key=("test", "tests", "check").index)
             yield SuggestedCommand(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
+            return
+    for path in ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml"):
+        if re.search(r"^ {2,4}test: *$", files.text(path), re.MULTILINE):
+            yield SuggestedCommand("task test", f"test in {path}", Confidence.LIKELY)
             return
 
 
@@ -500,32 +803,105 @@ def _copied(files: _Files) -> Iterator[SuggestedCommand]:
     """Suggest the test command of the first instructions that have one, and that of the first workflow."""
     for path in _INSTRUCTIONS:
         # The shortest one: longer commands run only some of the tests, or print more.
-        if command := min(_test_commands(_code_lines(files.text(path))), key=len, default=""):
+        lines = (line for line in _test_commands(_code_lines(files.text(path))) if _exists(files, line))
+        if command := min(lines, key=len, default=""):
             yield SuggestedCommand(command, path, Confidence.LIKELY, copied=True)
             break
     workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
+    workflows = [
+        path for path in workflows if not _OTHER_JOB.search(path.rpartition("/")[2].rpartition(".")[0])
+    ]
     workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
     for path in workflows[:_MOST_WORKFLOWS]:
-        if found := _command_in_workflow(files.text(path)):
+        if found := _command_in_workflow(files, files.text(path)):
             command, steps = found
-            if any("pip" in step for step in steps):
-                # A workflow installs into the runner's Python, which a sandbox cannot write to.
-                pip = r"^(?:python3? -m )?pip3?\b"
-                steps = [_VENV, *(re.sub(pip, ".venv/bin/python -m pip", step) for step in steps)]
-                command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
-            setup = " && ".join(steps[:_MOST_STEPS])
-            yield SuggestedCommand(command, path, Confidence.LIKELY, setup, copied=True)
+            yield SuggestedCommand(command, path, Confidence.LIKELY, " && ".join(steps), copied=True)
             break
 
 
-def _command_in_workflow(text: str) -> tuple[str, list[str]] | None:
-    """Return the first test command in a workflow's steps, and the job's earlier install commands; None without one."""
-    for job in _run_steps_by_job(text):
-        for number, line in enumerate(job):
-            if commands := _test_commands([line]):
-                setup = [step for step in job[:number] if _is_plain(step) and _SETUP_COMMAND.fullmatch(step)]
-                return commands[0], setup
+_OTHER_JOB = re.compile(
+    r"(?i:(?:^|[-_. ])(?:lint\w{0,4}|types?|typing|typecheck\w{0,3}|mypy|pyright|format\w{0,4}|fmt|docs?|release\w{0,2}"
+    r"|publish\w{0,3}|deploy\w{0,4}|bench\w{0,6}|codeql|stale|audit|spell\w{0,4})(?:$|[-_. ]))"
+)
+"""The names of jobs, workflows and environments that are no tests, whatever they call."""
+
+
+def _command_in_workflow(files: _Files, text: str) -> tuple[str, list[str]] | None:
+    """Return the first test command in a workflow's steps, and the job's earlier install commands; None without one.
+
+    Each runs in the folder of its step.
+    """
+    for name, job in _run_steps_by_job(text):
+        if _OTHER_JOB.search(name):
+            continue
+        for number, (line, folder) in enumerate(job):
+            commands = _test_commands([line]) if _is_folder(files, folder) else []
+            if commands and _exists(files, commands[0], folder):
+                before = [
+                    (step, where)
+                    for step, where in job[:number]
+                    if _is_plain(step) and _SETUP_COMMAND.fullmatch(step) and _is_folder(files, where)
+                ]
+                return _with_environment((commands[0], folder), before[:_MOST_STEPS])
     return None
+
+
+def _with_environment(test: tuple[str, str], steps: list[tuple[str, str]]) -> tuple[str, list[str]]:
+    """Return a test command and its set-up with their folders, and with an environment for pip.
+
+    A workflow installs into the runner's Python, which a sandbox cannot write to.
+    """
+    needs_venv = any("pip" in step.split(" uv ")[0] for step, _ in steps)
+
+    def placed(line: str, folder: str, pattern: str, word: str) -> str:
+        if needs_venv:
+            program = f"{'../' * (folder.count('/') + 1) if folder else ''}.venv/bin/python -m {word}"
+            line = re.sub(pattern, program, line)
+        return f"cd {folder} && {line}" if folder else line
+
+    command = placed(*test, r"^(?:python3? -m )?(?=pytest|unittest)", "")
+    pip = r"^(?:python3? -m )?pip3?\b"
+    placed_steps = [placed(step, where, pip, "pip") for step, where in steps[: _MOST_STEPS - needs_venv]]
+    placed_steps = [
+        f"({step})" if step.startswith("cd ") and len(placed_steps) > 1 else step for step in placed_steps
+    ]
+    return command, [*([_VENV] if needs_venv else []), *placed_steps]
+
+
+def _is_folder(files: _Files, folder: str) -> bool:
+    """Return whether a step's folder is the root, or one of the repository with a plain name."""
+    if not folder:
+        return True
+    return _PLAIN_FOLDER.fullmatch(folder) is not None and any(
+        path.startswith(f"{folder}/") for path in files.paths
+    )
+
+
+_SCRIPT_OF = re.compile(
+    r"(npm|pnpm|yarn|bun|deno|composer|make|just|task)(?: run| task)? (test|tests|check|t)\b"
+)
+
+
+def _exists(files: _Files, command: str, folder: str = "") -> bool:
+    """Return whether the script or target that a copied command names is there."""
+    named = _SCRIPT_OF.match(command)
+    if named is None:
+        return True
+    program, script = named[1], "test" if named[2] == "t" else named[2]
+    own = files.below(folder) if folder else files
+    if program in {"npm", "pnpm", "yarn", "composer"} or (program == "bun" and " run " in command):
+        manifest = own.json("composer.json" if program == "composer" else "package.json")
+        text = _table(manifest, "scripts").get(script)
+        if isinstance(text, list):  # of Composer
+            return True
+        return isinstance(text, str) and _NO_TEST not in text and not _watches(text)
+    if program == "make":
+        makefiles = [path for path in ("GNUmakefile", "makefile", "Makefile") if path in own.paths]
+        target = re.compile(rf"^(?:\S+ )*{script}(?: [^:=\n]*)?:", re.MULTILINE)
+        return not makefiles or any(
+            target.search(own.text(path)) or "include" in own.text(path) for path in makefiles
+        )
+    return True
 
 
 def _test_commands(lines: Iterable[str]) -> list[str]:
@@ -534,13 +910,23 @@ def _test_commands(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in plain
-        if _is_plain(line) and _TEST_COMMAND.fullmatch(line) and not _EXAMPLE.search(line)
+        if _is_plain(line)
+        and _TEST_COMMAND.fullmatch(line)
+        and not _EXAMPLE.search(line)
+        and not _is_other_environment(line)
     ]
+
+
+def _is_other_environment(line: str) -> bool:
+    """Return whether a command selects an environment of tox, nox or hatch that runs no tests."""
+    if re.search(r"\b(?:tox|nox|hatch)\b", line) is None:
+        return False
+    return any(map(_OTHER_JOB.fullmatch, re.split(r"[\s,:='\"]+", line)))
 
 
 def _is_plain(line: str) -> bool:
     """Return whether a line is short and printable, so that a person sees everything that it does."""
-    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
+    return len(line) <= _MOST_COPIED_CHARS and line.isprintable() and "${{" not in line
 
 
 def _code_lines(text: str) -> Iterator[str]:
@@ -556,36 +942,109 @@ def _code_lines(text: str) -> Iterator[str]:
 
 
 _STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)")
-_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
+_FOLDER = re.compile(r"^ *(?:- +)?working-directory: *(.*)")
+_KEY = re.compile(r"^( *)([\w-]+): *$")
+_NO_ITEM = 1_000
 
 
-def _run_steps_by_job(text: str) -> Iterator[list[str]]:
-    """Yield the lines of the `run` steps of each job of a workflow.
+def _run_steps_by_job(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the name of each job of a workflow, and the lines of its `run` steps with the folder of each.
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. Steps in
     an unusual layout are skipped.
     """
-    commands: list[str] = []
+    everywhere, job, jobs_indent = "", _WorkflowJob(), -1
     block_indent = -1  # how far the `run` of a block is indented
     for line in text.replace("\\\n", " ").splitlines():
         indent = len(line) - len(line.lstrip(" "))
         if block_indent >= 0 and (not line.strip() or indent > block_indent):
-            commands.append(" ".join(line.split()))
+            job.commands.append(" ".join(line.split()))
             continue
         block_indent = -1
-        if step := _STEP.match(line):
+        key = _KEY.match(line)
+        if key and key[2] == "jobs" and not indent:
+            everywhere, job, jobs_indent = job.folder, _WorkflowJob(), 0
+        elif key and jobs_indent >= 0 and indent and indent == (jobs_indent or indent):
+            yield job.name, job.all_steps(everywhere)
+            job, jobs_indent = _WorkflowJob(key[2]), indent
+        elif key and key[2] == "steps":
+            job.indent_of_items = _NO_ITEM
+        else:
+            block_indent = job.read(line, indent)
+    yield job.name, job.all_steps(everywhere)
+
+
+class _WorkflowJob:
+    """What was read of one job.
+
+    Attributes:
+        folder: in which its steps run that name no other.
+        commands: the lines of the present step.
+        indent_of_items: how far its steps are indented.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name, self.folder, self.commands = name, "", list[str]()
+        self.indent_of_items = _NO_ITEM
+        self._step_folder = ""
+        self._steps: list[tuple[str, str]] = []
+
+    def read(self, line: str, indent: int) -> int:
+        """Read a line. Return how far the key `run` is indented if a block of commands follows, else -1."""
+        is_item = line.startswith("- ", indent) and indent <= self.indent_of_items
+        if is_item:
+            self._end_step()
+            self.indent_of_items = indent
+        if folder := _FOLDER.match(line):
+            where = _unquoted(folder[1].strip()).removeprefix("./").rstrip("/")
+            where = "" if where == "." else where
+            if is_item or self.indent_of_items < indent:
+                self._step_folder = where
+            else:
+                self.folder = where
+        elif step := _STEP.match(line):
             rest = step["rest"].strip()
             if re.fullmatch(r"[|>][-+0-9]*", rest):
-                block_indent = line.index("run:")
-            else:
-                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
-                commands.append("".join(quoted.groups("")) if quoted else rest)
-        elif _JOB.match(line) and commands:
-            yield commands
-            commands = []
-    yield commands
+                return line.index("run:")
+            self.commands.append(_unquoted(rest))
+        return -1
+
+    def _end_step(self) -> None:
+        self._steps += [(line, self._step_folder) for line in self.commands]
+        self.commands, self._step_folder = [], ""
+
+    def all_steps(self, everywhere: str) -> list[tuple[str, str]]:
+        """Return the lines of all steps, with their folders. `everywhere` is that of the whole workflow."""
+        self._end_step()
+        return [(line, folder or self.folder or everywhere) for line, folder in self._steps]
 
 
+def _unquoted(text: str) -> str:
+    quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", text)
+    return "".join(quoted.groups("")) if quoted else text
+
+
+_NO_PROGRAM = {"cd", "exec", "export", "env", "test", "true", "."}
+
+
+def programs_of(*commands: str) -> list[str]:
+    """Return the programs that commands need from the machine: not those in folders, which a set-up creates."""
+    found: dict[str, None] = {}
+    for part in re.split(r"&&|\|\||[;|()]", " && ".join(commands)):
+        try:
+            words = shlex.split(part)
+        except ValueError:
+            continue
+        program = next((word for word in words if not re.match(r"\w+=", word)), "")
+        if program and "/" not in program and program not in _NO_PROGRAM:
+            found[program] = None
+    return list(found)
+
+
+_OTHER_CODE = frozenset(
+    ("c", "h", "cc", "cpp", "cxx", "hpp", "sh", "pl", "pm", "m", "lua", "tcl", "asm", "s", "f90", "jl")
+)
+"""Suffixes of code of which no suggestion counts the tests."""
 _SUGGESTERS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, ...]], ...] = (
     (_python, ("py",)),
     (_node, ("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts")),
@@ -594,6 +1053,9 @@ _SUGGESTERS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[s
     (_java, ("java", "kt", "kts", "groovy", "scala")),
     (_ruby, ("rb",)),
     (_php, ("php",)),
+    (_c, ("c", "h", "cc", "cpp", "cxx", "hpp")),
+    (_compiled, ()),
+    (_scripted, ()),
     (_copied, ()),
     (_make, ()),
 )

@@ -116,7 +116,7 @@ def test_whoever_asks_sees_the_tests_run_once_and_the_result_is_kept(tmp_path: P
         tmp_path / "calc", files={"tests/__init__.py": "", "tests/test_a.py": UNITTEST}
     )
     seen = probe(tmp_path, str(repository), runs=True)
-    assert (seen["a run"].state, seen["a run"].found.partition(",")[0]) == (ProbeState.OK, "exit code 0")
+    assert (seen["a run"].state, seen["a run"].found.partition(",")[0]) == (ProbeState.OK, "1 test ran")
     assert probe(tmp_path, str(repository), runs=True, test_command="auto")["a run"].found.endswith(
         "known from before"
     )
@@ -135,7 +135,7 @@ def test_a_command_that_is_copied_runs_only_where_a_person_says_so(tmp_path: Pat
     assert "name it with --test-command, or type --test-command auto" in run.found
     for command in ("auto", "make test"):
         seen = probe(tmp_path, str(repository), runs=True, test_command=command)["a run"]
-        assert seen.found.startswith("exit code 0")
+        assert seen.found.startswith("nothing shows that a test ran: no count of tests was seen, exit code 0")
 
 
 def test_nothing_of_the_repository_runs(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Case:
     setup: str = ""
     report: str = ""
     source: str = ""
-    confidence: Confidence = Confidence.SURE
+    confidence: Confidence = Confidence.NAMED
     hosts: tuple[str, ...] = ()
     copied: bool = False
 

@@ -1,0 +1,126 @@
+"""Small projects of many kinds, each as people have them, and how its tests are run."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from orchestrator.bot.verification.suggest import Confidence, programs_of, suggest
+from tests.tables import table
+
+A_TEST = "import pytest\n\n\ndef test_a():\n    assert True\n"
+PYTEST = ".venv/bin/python -m pytest"
+PIP = ".venv/bin/python -m pip install -q"
+JEST = "--json --outputFile=test-report.json"
+VITEST = "--reporter=json --outputFile=test-report.json"
+MOCHA = "--reporter xunit --reporter-option output=test-report.xml"
+INSTALL = "npm install --no-audit --no-fund"
+
+
+class Project(NamedTuple):
+    """Files, the command that is proposed first (empty for none), and a part of its set-up and its report."""
+
+    name: str
+    files: dict[str, str]
+    command: str
+    setup: str = ""
+    report: str = ""
+
+
+def node(needs: str = "", **scripts: str) -> str:
+    return json.dumps({"scripts": scripts, "devDependencies": dict.fromkeys(needs.split(), "1")})
+
+
+def workflow(steps: str, job: str = "unit", more: str = "") -> str:
+    return f"on:\n  push:\n    branches:\n      - main\njobs:\n  {job}:\n    runs-on: ubuntu-latest\n{more}    steps:\n{steps}"
+
+
+LINES_OF_C = {f"src/{number}.c": "" for number in range(30)}
+PROJECTS = (
+    # Scripts that wait for changes of files.
+    Project("vitest watch", {"package.json": node("vitest", test="vitest watch")}, f"npx --no vitest run {VITEST}", INSTALL, "test-report.json"),
+    Project("vitest dev", {"package.json": node("vitest", test="vitest dev")}, f"npx --no vitest run {VITEST}", INSTALL, "test-report.json"),
+    Project("mocha -w", {"package.json": node("mocha", test="mocha -w test")}, f"npx --no mocha {MOCHA}", INSTALL, "test-report.xml"),
+    Project("jest --watchAll", {"package.json": node("jest", test="jest --watchAll")}, f"npx --no jest {JEST}", INSTALL, "test-report.json"),
+    Project("a watching script beside one for CI", {"package.json": node("jest", **{"test": "jest --watch", "test:ci": "jest --ci"})}, f"npm run test:ci -- {JEST}", INSTALL, "test-report.json"),
+    Project("vitest, which watches on a terminal", {"package.json": node("vitest", test="vitest")}, f"npm run test -- --run {VITEST}", INSTALL, "test-report.json"),
+    Project("karma that does not end", {"package.json": node("karma", test="karma start")}, ""),
+    Project("node that watches", {"package.json": node(test="node --test --watch"), "test/a.test.js": ""}, ""),
+    # The folder of a step.
+    Project(
+        "a step in a folder",
+        {"web/package.json": node("tap", test="tap"), ".github/workflows/ci.yml": workflow("      - run: npm ci\n        working-directory: web\n      - working-directory: ./web\n        run: npm test\n")},
+        "cd web && npm test", "cd web && npm ci",
+    ),
+    Project(
+        "a job in a folder",
+        {"api/reqs.txt": "", "api/check.py": "", ".github/workflows/ci.yml": workflow("      - run: pip install -r reqs.txt\n      - run: pytest -q\n", more="    defaults:\n      run:\n        working-directory: api\n")},
+        f"cd api && ../{PYTEST} -q", "python3 -m venv .venv && cd api && ../.venv/bin/python -m pip install -r reqs.txt",
+    ),
+    Project("a folder from the matrix", {"a/x.py": "", ".github/workflows/ci.yml": workflow("      - run: pytest -q\n        working-directory: ${{ matrix.dir }}\n")}, ""),
+    # What is copied.
+    Project("a script that package.json lacks", {"package.json": node(build="tsc"), "AGENTS.md": "Run `npm test`.\n"}, ""),
+    Project("a target that the Makefile lacks", {"Makefile": "all:\n\tcc a.c\n", "CONTRIBUTING.md": "Run `make check`.\n"}, ""),
+    Project("values of the workflow", {".github/workflows/ci.yml": workflow("      - run: pytest '${{ matrix.args }}'\n      - run: ctest\n")}, "ctest"),
+    Project("a typing job first", {".github/workflows/ci.yml": workflow("      - run: tox -e py\n", job="typing") + "  unit:\n    steps:\n      - run: tox -e unit\n"}, "tox -e unit"),
+    Project("an environment for types", {"CONTRIBUTING.md": "Run `tox -e typing`, then `tox -e py312-django42`.\n"}, "tox -e py312-django42"),
+    Project("a release workflow alone", {".github/workflows/release.yml": workflow("      - run: pytest -q\n")}, ""),
+    # Languages.
+    Project("Pest", {"composer.json": '{"require-dev": {"pestphp/pest": "^2"}}', "phpunit.xml": "", "tests/Pest.php": ""}, "vendor/bin/pest --log-junit test-report.xml", "composer install", "test-report.xml"),
+    Project("dev dependencies in a group of another name", {"tests/test_a.py": A_TEST, "pyproject.toml": "[project]\nname='a'\n[dependency-groups]\nunit = ['pytest>=8']\ndocs = ['mkdocs']\n"}, PYTEST, f"{PIP} -e . --group unit"),
+    Project("an extra of another name", {"tests/test_a.py": A_TEST, "pyproject.toml": "[project]\nname='a'\n[project.optional-dependencies]\nci = ['pytest']\n"}, PYTEST, f'{PIP} -e ".[ci]"'),
+    Project("a group of Poetry of another name", {"tests/test_a.py": A_TEST, "poetry.lock": "", "pyproject.toml": "[tool.poetry.group.quality.dependencies]\npytest = '*'\n"}, PYTEST, "--with quality"),
+    Project("git, with a crate", {**LINES_OF_C, "Cargo.toml": "[package]", "src/lib.rs": "", "Makefile": "test:\n\t$(MAKE) -C t\n"}, "make test"),
+    Project("C with a vendored file of Python below its tests", {**LINES_OF_C, "tests/vendored/gen.py": "print(1)\n"}, ""),
+    Project("CMake", {"CMakeLists.txt": "enable_testing()\n", "a.c": ""}, 'cmake -S . -B build && cmake --build build -j 2 && ctest --test-dir build --output-on-failure --no-tests=error --output-junit "$PWD/test-report.xml"', "cmake -S . -B build", "test-report.xml"),
+    Project("CMake without tests", {"CMakeLists.txt": "project(a)\n", "a.c": ""}, ""),
+    Project("Meson", {"meson.build": "project('a', 'c')\ntest('a', exe)\n", "a.c": ""}, "meson test -C build --print-errorlogs", "meson setup build", "build/meson-logs/testlog.junit.xml"),
+    Project("minitest", {"Gemfile": "", "Rakefile": "Minitest::TestTask.create\n", "test/test_a.rb": ""}, "BUNDLE_PATH=.bundle/gems bundle exec rake test", "bundle install"),
+    Project("Rails", {"Gemfile": "", "bin/rails": "", "test/models/user_test.rb": ""}, "BUNDLE_PATH=.bundle/gems bundle exec rails test", "bundle install"),
+    Project("Elixir", {"mix.exs": "", "test/a_test.exs": ""}, 'MIX_HOME="$PWD/.mix" HEX_HOME="$PWD/.hex" mix test', "deps.get"),
+    Project(".NET", {"a.sln": "", "A.Tests/A.Tests.csproj": '<PackageReference Include="Microsoft.NET.Test.Sdk"/>'}, 'DOTNET_CLI_HOME="$PWD/.dotnet-home" NUGET_PACKAGES="$PWD/.nuget" dotnet test', "dotnet restore"),
+    Project("Swift", {"Package.swift": "", "Tests/ATests/a.swift": ""}, "swift test --xunit-output test-report.xml", "swift build --build-tests", "test-report.xml"),
+    Project("Zig", {"build.zig": "const t = b.addTest(.{});\n"}, 'ZIG_GLOBAL_CACHE_DIR="$PWD/.zig-global" zig build test --summary all'),
+    Project("Deno", {"deno.json": "{}", "a_test.ts": ""}, 'DENO_DIR="$PWD/.deno" deno test -A --junit-path=test-report.xml', "deno install", "test-report.xml"),
+    Project("a task of Deno", {"deno.json": '{"tasks": {"test": "deno test -A"}}'}, 'DENO_DIR="$PWD/.deno" deno task test', "deno install"),
+    Project("Haskell by cabal", {"a.cabal": "test-suite spec\n  type: exitcode-stdio-1.0\n"}, 'CABAL_DIR="$PWD/.cabal" cabal test all --test-show-details=direct', "--enable-tests"),
+    Project("Haskell by Stack", {"stack.yaml": "", "package.yaml": "tests:\n  spec: {}\n"}, 'STACK_ROOT="$PWD/.stack" stack test', "--no-run-tests"),
+    Project("R", {"DESCRIPTION": "Package: a\n", "tests/testthat/test-a.R": ""}, """Rscript -e 'testthat::test_local(reporter = "summary", stop_on_failure = TRUE)'"""),
+    Project("bats", {"test/a.bats": "", "a.sh": ""}, "bats -r test"),
+    Project("Taskfile", {"Taskfile.yml": "version: '3'\ntasks:\n  test:\n    cmds:\n      - ./t.sh\n"}, "task test"),
+    # Several projects in one repository.
+    Project("workspaces of pnpm", {"package.json": node(), "pnpm-workspace.yaml": "", "pnpm-lock.yaml": "", "packages/a/package.json": node(test="vitest run")}, "pnpm -r --if-present run test", "pnpm install"),
+    Project("workspaces of npm", {"package.json": '{"workspaces": ["p/*"]}', "package-lock.json": "", "p/a/package.json": node(test="node --test")}, "npm run test --workspaces --if-present", "npm ci"),
+    Project("a backend in a folder", {"backend/pyproject.toml": "[project]\nname='a'\n[project.optional-dependencies]\ntest=['pytest']\n", "backend/tests/test_a.py": A_TEST}, f"cd backend && {PYTEST}", "cd backend && python3 -m venv .venv"),
+    Project("a frontend in a folder", {"web/package.json": node("jest", test="jest"), "README.md": ""}, f"cd web && npm run test -- {JEST}", "cd web && npm install", "web/test-report.json"),
+    Project("an example is no project", {"examples/a/package.json": node("jest", test="jest")}, ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=[one.name for one in PROJECTS])
+def test_what_is_proposed_first_for_a_project(project: Project) -> None:
+    found = suggest(project.files, project.files.get)
+    first = found[0] if found else None
+    assert (first.command if first else "") == project.command
+    if first is not None:
+        assert project.setup in first.setup
+        assert first.report == project.report
+        assert first.confidence < Confidence.SURE, "no file shows that tests run"
+        assert "${{" not in f"{first.command}{first.setup}"
+
+
+@table(
+    "command, programs",
+    [
+        ('A=1 cmake -S . -B build && ctest -j "$PWD"', ["cmake", "ctest"]),
+        (".venv/bin/python -m pytest", []),
+        ("cd web && npm run test -- --json", ["npm"]),
+        ("python3 -m venv .venv && (cd a && poetry install)", ["python3", "poetry"]),
+        ("vendor/bin/pest; make test | tee log", ["make", "tee"]),
+        ("echo 'it", []),
+    ],
+)
+def test_the_programs_that_a_command_needs(command: str, programs: list[str]) -> None:
+    assert programs_of(command) == programs
