@@ -68,6 +68,26 @@ def test_without_a_terminal_the_proposed_test_command_is_written(stage: Stage, f
     assert stage.command("config").code == 0
 
 
+CASE = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        pass\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"tests/__init__.py": "", "tests/test_a.py": CASE}, "python3 -m unittest discover -s tests -t .: 1 test ran, exit code 0"),
+        ({"mix.exs": "", "test/a_test.exs": ""}, "not tried: not installed on this machine: mix"),
+        (TESTED, "not tried, as its set-up needs the network"),
+    ],
+)  # fmt: skip
+def test_a_proposal_is_tried_in_the_sandbox_and_what_it_ran_is_said(
+    stage: Stage, tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    folder = make_repository(tmp_path / "tried", {**FILES, **files})
+    done = stage.command("init", "--repo", str(folder))
+    assert done.code == 0, done.err
+    assert said in f"{done.out}{done.err}"
+
+
 def test_a_vendors_model_gets_a_cap_in_dollars_and_a_second_call_changes_nothing(
     stage: Stage, folder: Path
 ) -> None:

@@ -36,7 +36,13 @@ from orchestrator.app.onboarding.files import (
 )
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
-from orchestrator.app.wiring.guards import missing_hosts, proposals
+from orchestrator.app.wiring.guards import (
+    missing_hosts,
+    not_installed,
+    proposals,
+    run_in_words,
+    try_tests,
+)
 from orchestrator.app.wiring.repository import (
     OnDisk,
     OnGitHub,
@@ -48,7 +54,7 @@ from orchestrator.app.wiring.repository import (
 from orchestrator.app.words import YES, clean, counted, short_line
 from orchestrator.bot.verification.base import hosts_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
-from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.errors import ConfigurationError, PullwrightError, SandboxMissingError, ToolError
 from orchestrator.core.messages import Usage
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
@@ -174,7 +180,7 @@ class _Setup:
     def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
         """Examine the repository and the machine, and ask for what they do not show."""
         model = self._model(present)
-        test = self._tests(proposals(clone), present)
+        test = self._tests(clone, proposals(clone), present)
         actions = self._actions()
         usd = self._cap(model, present, actions=actions)
         values = self._caps(model, usd)
@@ -235,7 +241,9 @@ class _Setup:
             if getattr(self._context.keys, key):
                 yield _Model(name)
 
-    def _tests(self, found: Sequence[SuggestedCommand], present: dict[str, Any]) -> SuggestedCommand | None:
+    def _tests(
+        self, clone: Clone, found: Sequence[SuggestedCommand], present: dict[str, Any]
+    ) -> SuggestedCommand | None:
         if "test_command" in self._typed:
             if str(self._typed["test_command"]).lower() in _NO:
                 return None
@@ -252,7 +260,35 @@ class _Setup:
         answer = self._ask("How are the tests run? A command, or none", usual, "--test-command names one")
         if answer.lower() in _NO:
             return None
-        return next((one for one in found if one.command == answer), None) or _as_typed(answer)
+        chosen = next((one for one in found if one.command == answer), None)
+        if chosen is None:
+            return self._tried(clone, [_as_typed(answer)])
+        return self._tried(clone, [chosen, *(one for one in found if one is not chosen and not one.copied)])
+
+    def _tried(self, clone: Clone, found: Sequence[SuggestedCommand]) -> SuggestedCommand:
+        """Try the first command in the sandbox, and others if it runs no test. Return the one to write.
+
+        Without a person who agreed to the set-up, it is tried only if it reaches no host.
+        """
+        chosen, settings = found[0], self._context.settings
+        hosts = missing_hosts(settings, hosts_of(chosen.setup))
+        if lacking := not_installed(chosen.setup, chosen.command):
+            self._say(f"  not tried: {lacking}")
+            return chosen
+        if not self._asks and (hosts or settings.sandbox == "off"):
+            why = "its set-up needs the network" if hosts else "there is no sandbox"
+            self._say(f"  not tried, as {why}: {PROGRAM} doctor --run-tests tries it")
+            return chosen
+        reached = f", which may reach {', '.join(hosts)}" if hosts else ""
+        self._say(f"Trying it in the sandbox{reached} ...")
+        allowed = settings.model_copy(update={"allow_host": (*settings.allow_host, *hosts)})
+        try:
+            one, run = try_tests(self._site, self._context, allowed, clone, found)
+        except (ToolError, SandboxMissingError) as error:
+            self._say(f"  it does not run here: {error}")
+            return chosen
+        self._say(f"  {one.command}: {run.problem or run_in_words(run)}")
+        return one
 
     def _actions(self) -> bool:
         if self._options.actions is not None:
@@ -420,7 +456,7 @@ class _Setup:
 
 
 def _as_typed(command: str, setup: str = "", report: str = "") -> SuggestedCommand:
-    return SuggestedCommand(command, "", Confidence.SURE, setup, report)
+    return SuggestedCommand(command, "", Confidence.NAMED, setup, report)
 
 
 def _has_price(model: str) -> bool:

@@ -138,6 +138,29 @@ def test_a_command_that_is_copied_runs_only_where_a_person_says_so(tmp_path: Pat
         assert seen.found.startswith("nothing shows that a test ran: no count of tests was seen, exit code 0")
 
 
+def test_a_proposal_that_runs_no_test_gives_way_to_one_that_does(tmp_path: Path) -> None:
+    files = {
+        **{f"src/{number}.c": "" for number in range(30)},
+        "Makefile": "test:\n\t@echo 'No tests were found!!!'\n",
+        "tests/__init__.py": "",
+        "tests/test_a.py": UNITTEST,
+    }
+    repository = make_repository(tmp_path / "calc", files=files)
+    run = probe(tmp_path, str(repository), runs=True)["a run"]
+    assert run.state is ProbeState.WARNING, run
+    assert run.found == "make test ran no test"
+    assert "take python3 -m unittest discover -s tests -t .: 1 test ran" in run.fix
+
+
+def test_a_program_that_is_not_installed_is_said(tmp_path: Path) -> None:
+    assert "not installed on this machine: mix" in found(tmp_path, {"mix.exs": ""})["command"].fix
+    typed = found(tmp_path / "2", {"a.txt": ""}, test_command="no-such-runner --all")["command"]
+    assert (typed.state, typed.found) == (
+        ProbeState.WARNING,
+        "no-such-runner --all: not installed on this machine: no-such-runner",
+    )
+
+
 def test_nothing_of_the_repository_runs(tmp_path: Path) -> None:
     trap = "import pathlib\npathlib.Path('ran').touch()\n"
     files = {
