@@ -287,7 +287,7 @@ class Bench:
 
 @slow
 @pytest.mark.parametrize(
-    ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (1, 1), (2, 2), (130, 130)]
+    ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (6, 0), (1, 1), (2, 2), (130, 130)]
 )
 def test_which_exit_status_fails_the_job(bench: Bench, status: int, job_status: int) -> None:
     bench.says(f"exit {status}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 OUTCOMES = (
     *("proposed", "planned", "no_task", "question", "limit", "paused", "failed", "interrupted"),
-    *("withdrawn", "superseded", "conflict"),
+    *("withdrawn", "superseded", "conflict", "tests_fail"),
 )
 
 
