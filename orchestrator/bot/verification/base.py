@@ -302,6 +302,10 @@ class IndexedRun:
         return found
 
 
+_CODE_FILE = re.compile(r"(?:[\w.-]+/)*[A-Za-z]\w+\.[A-Za-z]{1,5}")
+_TEST_AFFIX = re.compile(r"^(?i:tests?)_|(?:_(?i:tests?|spec)|Tests?|Spec)$")
+
+
 class NamedTests:
     """The tests that a task names: by id, by file, or by a function or class with an uncommon name."""
 
@@ -309,7 +313,18 @@ class NamedTests:
         words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
         self._ids = {word.replace("#", "::") for word in words if "::" in word or "#" in word}
         self._words = {word for word in words if "::" not in word and "#" not in word}
+        self._code = {
+            word.rpartition("/")[2].partition(".")[0].lower()
+            for word in self._words
+            if _CODE_FILE.fullmatch(word) and not is_test_path(word)
+        }
         self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
+
+    def names_code_of(self, case: CaseResult) -> bool:
+        """Return whether the task names a file of code that the test's file is about, as `gcd.py` and `test_gcd.py`."""
+        container = (case.file or case.id.partition("::")[0]).replace("\\", "/").rpartition("/")[2]
+        name = container.partition(".")[0] if "." in container else container.rpartition(".")[2]
+        return _TEST_AFFIX.sub("", name).lower() in self._code
 
     def names(self, case: CaseResult) -> bool:
         """Return whether the task names the test, or its class, file or package."""

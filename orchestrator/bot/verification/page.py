@@ -269,7 +269,7 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
         "setup": runs.setup[:COMMAND_CHARS],
         "sandbox": runs.sandbox,
     }
-    named = verdict.of(FindingKind.NAMED)
+    named = verdict.of(FindingKind.NAMED, FindingKind.UNREPAIRED)
     base = {"gitCommit": runs.base, **({"gitTree": runs.before.tree} if runs.before else {})}
     return {
         "_type": _STATEMENT,

@@ -60,6 +60,8 @@ class FindingKind(StrEnum):
     """Did not exist before, or was skipped, and fails now."""
     NAMED = "named"
     """The task names it, and it fails as it did before."""
+    UNREPAIRED = "unrepaired"
+    """It is of a file of code that the task names, fails as it did before, and so do all others of such files."""
     KEPT_INVALID = "kept_invalid"
     """The run with the base's tests and settings is invalid, so the change's effect on them is unknown."""
     ONLY_AS_CHANGED = "only_as_changed"
@@ -99,6 +101,7 @@ _RED = frozenset(
         FindingKind.NEWLY_FLAKY,
         FindingKind.NEW_FAILS,
         FindingKind.NAMED,
+        FindingKind.UNREPAIRED,
     }
 )
 _DOUBTFUL = frozenset(
@@ -339,6 +342,7 @@ class _Judge:
         self._removed = [item.path for item in change.files if item.new is None]
         self._changed_by_place: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
+        self._repairs_code = False
         self.repairs_named = False
         """Whether a test that the task names failed before and passes now."""
         self._cases: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
@@ -353,6 +357,12 @@ class _Judge:
         if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
             self._cases[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
         self._judge_removed_tests()
+        if not self._repairs_code:
+            unrepaired = [
+                case for case in self._cases[FindingKind.AS_BEFORE] if self._named.names_code_of(case)
+            ]
+            kept_as = [case for case in self._cases[FindingKind.AS_BEFORE] if case not in unrepaired]
+            self._cases[FindingKind.UNREPAIRED], self._cases[FindingKind.AS_BEFORE] = unrepaired, kept_as
         return tuple(self._finding(kind) for kind in FindingKind if self._cases[kind])
 
     def _add(
@@ -438,6 +448,7 @@ class _Judge:
         else:
             kind = FindingKind.SKIPPED if after.status is CaseStatus.SKIPPED else FindingKind.FIXED
         self.repairs_named |= kind is FindingKind.FIXED and self._named.names(case)
+        self._repairs_code |= kind is FindingKind.FIXED and self._named.names_code_of(case)
         self._add(kind, name, shown, case)
 
     def _judge_new_tests(self) -> None:
@@ -544,6 +555,7 @@ _PHRASES = {
     FindingKind.NEWLY_FLAKY: "passed before in each run and fails now in some",
     FindingKind.NEW_FAILS: "is new and fails",
     FindingKind.NAMED: "is named by the task and still fails",
+    FindingKind.UNREPAIRED: "belongs to code that the task names and still fails, as all of them do",
     FindingKind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
     FindingKind.HIDDEN: "passed before, fails in the base's version, and is no longer run",
     FindingKind.LOOSENED: "passed before, fails in the base's version, and passes in its changed version even on the base's code",
@@ -594,6 +606,7 @@ _PLURALS = {
     "was": "were",
     "fails": "fail",
     "passes": "pass",
+    "belongs": "belong",
     "exists": "exist",
     "does": "do",
     "it": "they",

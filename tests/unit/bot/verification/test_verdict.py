@@ -156,6 +156,48 @@ def test_table(row: list[str]) -> None:
     assert not kinds(verdict, OTHER)
 
 
+GCD = "tests/test_gcd.py::test_small"
+LARGE = "tests/test_gcd.py::test_large"
+
+
+@table(
+    ("task", "large", "kind"),
+    [
+        ("Fix the bug in gcd.py.", "A A A .", FindingKind.UNREPAIRED),
+        ("Fix the bug in `src/gcd.py`", "A A A .", FindingKind.UNREPAIRED),
+        ("Fix the bug in gcd.py.", "A P P .", FindingKind.AS_BEFORE),
+        ("Fix the bug in lcm.py.", "A A A .", FindingKind.AS_BEFORE),
+        ("Fix gcd", "A A A .", FindingKind.AS_BEFORE),
+        ("test_gcd.py fails, see gcd.py", "A A A .", FindingKind.NAMED),
+    ],
+)
+def test_of_the_tests_of_code_that_the_task_names_one_has_to_be_repaired(
+    task: str, large: str, kind: FindingKind
+) -> None:
+    verdict = judged({GCD: "A A A .", LARGE: large}, "code", task=task)
+    assert kinds(verdict, GCD) == {kind}
+    assert verdict.breaks is (kind is not FindingKind.AS_BEFORE)
+    assert verdict.is_red is verdict.breaks
+
+
+@table(
+    ("ends", "breaks"),
+    [
+        ("P A A .", True),
+        ("- - A A", True),
+        ("A A A .", True),
+        ("A P P .", False),
+        ("P P P P", False),
+    ],
+)
+def test_what_breaks_a_test_or_repairs_none_that_the_task_names_is_kept_back(
+    ends: str, *, breaks: bool
+) -> None:
+    assert judged({TEST: ends}, task=f"{TEST} fails").breaks is breaks
+    partly = judged({TEST: "A A A .", "tests/test_a.py::test_b": "A P P ."}, task="tests/test_a.py fails")
+    assert (partly.is_red, partly.breaks) == (True, False)
+
+
 def test_another_test_of_the_file_may_take_the_place_of_one_that_is_gone() -> None:
     verdict = judged({TEST: "P A - .", "tests/test_a.py::test_new": "- - P A"})
     assert kinds(verdict) == {FindingKind.GONE}
