@@ -111,7 +111,6 @@ MADE: dict[tuple[str, str], Examples] = {
         rf"\b(?:{names})\b" for names, _ in verification._HOSTS_BY_INSTALLER
     ],
     ("bot.verification.suggest", "f'\\\\b{package}\\\\b'"): lambda: [r"\bpytest\b"],
-    ("bot.verification.suggest", "pip"): lambda: [r"^(?:python3? -m )?pip3?\b"],
     (
         "bot.verification.trees",
         "f'(?<![\\\\w./-])(?:\\\\./)?{re.escape(path)}(?![\\\\w/-]|\\\\.\\\\w)'",

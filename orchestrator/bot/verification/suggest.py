@@ -851,21 +851,18 @@ def _with_environment(test: tuple[str, str], steps: list[tuple[str, str]]) -> tu
 
     A workflow installs into the runner's Python, which a sandbox cannot write to.
     """
-    needs_venv = any("pip" in step.split(" uv ")[0] for step, _ in steps)
+    needs_venv = any("pip" in step for step, _ in steps)
 
-    def placed(line: str, folder: str, pattern: str, word: str) -> str:
+    def placed(line: str, folder: str) -> str:
         if needs_venv:
-            program = f"{'../' * (folder.count('/') + 1) if folder else ''}.venv/bin/python -m {word}"
-            line = re.sub(pattern, program, line)
+            program = f"{'../' * (folder.count('/') + 1) if folder else ''}.venv/bin/python -m "
+            line = re.sub(r"^(?:python3? -m )?pip3?\b", f"{program}pip", line)
+            line = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", program, line)
         return f"cd {folder} && {line}" if folder else line
 
-    command = placed(*test, r"^(?:python3? -m )?(?=pytest|unittest)", "")
-    pip = r"^(?:python3? -m )?pip3?\b"
-    placed_steps = [placed(step, where, pip, "pip") for step, where in steps[: _MOST_STEPS - needs_venv]]
-    placed_steps = [
-        f"({step})" if step.startswith("cd ") and len(placed_steps) > 1 else step for step in placed_steps
-    ]
-    return command, [*([_VENV] if needs_venv else []), *placed_steps]
+    made = [placed(*step) for step in steps[: _MOST_STEPS - needs_venv]]
+    made = [f"({step})" if step.startswith("cd ") and len(made) > 1 else step for step in made]
+    return placed(*test), [*([_VENV] if needs_venv else []), *made]
 
 
 def _is_folder(files: _Files, folder: str) -> bool:
@@ -896,11 +893,11 @@ def _exists(files: _Files, command: str, folder: str = "") -> bool:
             return True
         return isinstance(text, str) and _NO_TEST not in text and not _watches(text)
     if program == "make":
-        makefiles = [path for path in ("GNUmakefile", "makefile", "Makefile") if path in own.paths]
-        target = re.compile(rf"^(?:\S+ )*{script}(?: [^:=\n]*)?:", re.MULTILINE)
-        return not makefiles or any(
-            target.search(own.text(path)) or "include" in own.text(path) for path in makefiles
-        )
+        texts = [own.text(path) for path in ("GNUmakefile", "makefile", "Makefile") if path in own.paths]
+        generated = own.has("configure", "configure.ac", "Makefile.am", "Makefile.in", "CMakeLists.txt")
+        lines = (line for text in texts for line in text.splitlines() if not line.startswith("\t"))
+        targets = {word for line in lines if ":" in line for word in line.partition(":")[0].split()}
+        return script in targets or bool(generated and not texts) or any("include" in text for text in texts)
     return True
 
 
