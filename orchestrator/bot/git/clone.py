@@ -36,7 +36,7 @@ from orchestrator.bot.git.objects import (
     write_blob,
     write_tree,
 )
-from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
+from orchestrator.bot.git.staging import COMMITTING, IN_LFS, Screening, Stager, binary_patch, diff, held_paths
 from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
@@ -212,6 +212,10 @@ class Clone:
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
+        if outcome.refused is None and self._stager.in_lfs:
+            outcome = replace(
+                outcome, refused=f"{name_paths(self._stager.in_lfs, _MOST_SHOWN_PATHS)}: {IN_LFS}"
+            )
         if outcome.refused is None and (left := self._unresolved(found.tree)):
             # A held path is as the head has it: with the markers, if the head is a merge.
             outcome = replace(outcome, refused=f"a person has to resolve the conflict in {left}")

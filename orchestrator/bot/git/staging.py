@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
-from orchestrator.bot.git.hostgit import storage_errors
+from orchestrator.bot.git.hostgit import decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.objects import (
     DIFFERENCES,
     Contents,
@@ -43,9 +43,10 @@ _MOST_PATCH_BYTES = 10_000_000
 _MOST_NEW_FILES = 500
 
 
+IN_LFS = "its content belongs into Git LFS, which is not written here: add the file by hand, with git lfs"
 IN_SUBMODULE = "inside the submodule "
 A_SUBMODULE = "a submodule with files in it, which belong to its own repository"
-"""Why something is left out: the first is followed by the submodule's path."""
+"""Why something is left out: `IN_SUBMODULE` is followed by the submodule's path."""
 
 
 @dataclass(slots=True)
@@ -263,12 +264,14 @@ class Stager:
         links: the links of the index that was staged into last, with their objects.
         taken: the paths in the index that was staged into last.
         admits: returns whether a path is taken although an ignore rule names it.
+        in_lfs: touched paths that were left out last because their content belongs into Git LFS.
     """
 
     def __init__(self, git: HostGit, files: WorkingTree) -> None:
         self.links: Mapping[str, str] = {}
         self.taken: set[str] = set()
         self.admits: Callable[[str], bool] = lambda _path: False
+        self.in_lfs: list[str] = []
         self._git = git
         self._files = files
 
@@ -288,10 +291,35 @@ class Stager:
         stored = self._files.store([path for path in selection.add if path not in ignored], index)
         removed = [Difference(path, tracked[path], None) for path in selection.remove]
         change_index(self._git, index, removed, doing=COMMITTING)
-        refused = {**stored.refused, **self._add(index, stored.entries)}
+        in_lfs = self._in_lfs(index, tracked, stored.entries)
+        entries = {path: entry for path, entry in stored.entries.items() if path not in in_lfs}
+        refused = {**stored.refused, **self._add(index, entries), **in_lfs}
+        self.in_lfs = sorted(touched & in_lfs.keys())
         self.taken = {*tracked, *stored.entries} - {*selection.remove, *refused}
         left_out = [LeftOut(path, reason) for path, reason in refused.items()]
         return sorted(selection.left_out + left_out, key=lambda item: item.path)
+
+    def _in_lfs(
+        self, index: Path, tracked: Mapping[str, TreeEntry], new: Mapping[str, TreeEntry]
+    ) -> dict[str, str]:
+        """Return the paths whose content belongs into Git LFS, with reasons: neither it nor a pointer is an ordinary file.
+
+        A pointer that the index has already, under any name, is taken: the file was moved.
+        """
+        if not any(path.rpartition("/")[2] == ".gitattributes" for path in (*tracked, *new)):
+            return {}
+        rules = {path: entry for path, entry in new.items() if path.endswith(".gitattributes")}
+        self._add(index, rules)
+        known = {entry.object_id for entry in tracked.values()}
+        asked = [path for path, entry in new.items() if entry.object_id not in known and path not in rules]
+        if not asked:
+            return {}
+        words = ("check-attr", "--cached", "-z", "--stdin", "filter")
+        said = self._git.run(*words, doing=COMMITTING, stdin=encode_paths(asked), index=index)
+        fields = decode_paths(said)
+        # Three fields each: the path, the attribute, its value.
+        found = [path for path, value in zip(fields[::3], fields[2::3], strict=True) if value == "lfs"]
+        return dict.fromkeys(found, IN_LFS)
 
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
         """Reset each difference in the index to its old entry.

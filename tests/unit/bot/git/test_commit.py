@@ -14,6 +14,7 @@ from tests.unit.bot.coordination.records_rig import logged_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from orchestrator.bot.git.base import CommitOutcome
@@ -267,6 +268,55 @@ def test_an_ignored_file_is_named_unless_the_owner_lets_it_in(tmp_path: Path) ->
         outcome = commit_touched(opened, {"a.gen", "c.gen"}, "m", include_commands=False, screen=screen)
     assert outcome.files == ["a.gen"]
     assert outcome.left_out == [LeftOut("c.gen", "ignored by .gitignore", may_be_allowed=True)]
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 3\n"
+
+
+@pytest.fixture
+def with_lfs(tmp_path: Path) -> Iterator[Clone]:
+    files = {
+        ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+        "a.bin": POINTER.format("a" * 64),
+        "b": "b",
+    }
+    source = make_source(tmp_path / "source", files)
+    with clone(source, tmp_path / "runs") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"new.bin": "content"},
+        {"a.bin": POINTER.format("b" * 64)},
+        {"a.bin": "content"},
+        {"sub/.gitattributes": "*.dat filter=lfs\n", "sub/x.dat": "content"},
+    ],
+    ids=["new content", "an edited pointer", "content in place of a pointer", "a rule of the change itself"],
+)
+def test_what_belongs_into_lfs_is_refused(with_lfs: Clone, files: dict[str, str]) -> None:
+    write(with_lfs.tree, {**files, "b": "changed"})
+    staged = with_lfs.stage({*files, "b"}, include_commands=False)
+    path = list(files)[-1]
+    why = "its content belongs into Git LFS, which is not written here: add the file by hand, with git lfs"
+    assert staged.outcome.refused == f"{path}: {why}"
+    assert not staged.is_new
+
+
+def test_what_commands_made_below_an_lfs_rule_is_left_out(with_lfs: Clone) -> None:
+    write(with_lfs.tree, {"built.bin": "content", "b": "changed"})
+    outcome = commit_touched(with_lfs, {"b"}, "m", include_commands=True)
+    assert outcome.files == ["b"]
+    assert list(reasons(outcome)) == ["built.bin"]
+
+
+def test_a_pointer_that_is_moved_or_removed_stays_one(with_lfs: Clone) -> None:
+    write(with_lfs.tree, {"moved.bin": POINTER.format("a" * 64)})
+    (with_lfs.tree / "a.bin").unlink()
+    outcome = commit_touched(with_lfs, {"a.bin", "moved.bin"}, "m", include_commands=False)
+    assert outcome.files == ["a.bin", "moved.bin"]
+    assert outcome.left_out == []
 
 
 def test_a_file_becomes_a_folder_and_back(safe: Clone) -> None:
