@@ -158,7 +158,10 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
 _TEMPLATE_FOLDERS = ("", ".github", "docs")
 _TEMPLATE_NAMES = ("pull_request_template.md", "pull_request_template.txt", "pull_request_template")
 _HEADING = re.compile(r"#{1,6}[ \t]++(?P<title>\S.*)")
-_COMMENT = re.compile(r"<!--.*?(?:(?P<end>-->)\s*|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?(?:(?P<end>-->)|\Z)", re.DOTALL)
+_LEFT = "\ufdd0"
+"""Stands for a comment while it is decided whether its line goes too; a character that no text has."""
+_CHECKBOX = re.compile(r"^[ \t]*[-*+][ \t]\[[ xX]\]", re.MULTILINE)
 _DESCRIPTIVE = re.compile(r"descri|summary|what|change|overview|purpose", re.IGNORECASE)
 
 
@@ -177,15 +180,27 @@ def fill_template(template: str, body: str) -> str:
 
     A body with all headings of the template is returned unchanged. Comments, which instruct authors, are dropped.
     """
-    plain = _COMMENT.sub(lambda found: "" if found["end"] else found[0], template).strip()
+    plain = _without_comments(template)
     headings = list(_headings(plain))
-    if not headings:
-        return f"{body}\n\n{plain}".strip()
     written = {title.lower() for title, _ in _headings(body)}
-    if all(title.lower() in written for title, _ in headings):
+    if headings and all(title.lower() in written for title, _ in headings):
         return body
-    _, end = next((heading for heading in headings if _DESCRIPTIVE.search(heading[0])), headings[0])
-    return f"{plain[:end]}\n\n{body}\n{plain[end:]}".strip()
+    found = next((end for title, end in headings if _DESCRIPTIVE.search(title)), None)
+    if found is None:  # no heading asks for a description: the first one that stands above every checklist
+        box = _CHECKBOX.search(plain)
+        ends = [end for _, end in headings[1:]] + [len(plain)]
+        sections = zip((end for _, end in headings), ends, strict=False)
+        found = next((end for end, later in sections if box is None or later <= box.start()), None)
+    if found is None:
+        return f"{body}\n\n{plain}".strip()
+    return f"{plain[:found]}\n\n{body}\n{plain[found:]}".strip()
+
+
+def _without_comments(template: str) -> str:
+    """Return a template without its comments. A line goes with its comment if nothing else is in it."""
+    marked = _COMMENT.sub(lambda found: _LEFT if found["end"] else found[0], template.replace(_LEFT, ""))
+    lines = [line for line in marked.split("\n") if _LEFT not in line or line.replace(_LEFT, "").strip()]
+    return "\n".join(line.replace(_LEFT, "").rstrip() if _LEFT in line else line for line in lines).strip()
 
 
 def _headings(text: str) -> Iterator[tuple[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -168,26 +169,113 @@ def issue_of(key: str) -> int | None:
 
 
 def checklist(file: str, text: str) -> Iterator[Task]:
-    """Yield the unticked items of a Markdown checklist, in order. Nested lines belong to the item above.
+    """Yield the open items of a Markdown checklist, in order. Nested lines belong to the item above.
 
     The format is GitHub's task list: https://github.github.com/gfm/#task-list-items-extension-
-    Items inside fenced code blocks are not tasks.
+    An item inside a fenced code block, below a heading such as "Done" or "Won't do", struck through or marked as done
+    is no task. Equal items at different places are different tasks.
     """
-    lines, items, fence = text.splitlines(), [], ""
+    found = list(_items(text))
+    times = Counter(_one_line(item.text) for item in found)
+    seen: Counter[str] = Counter()
+    for item in found:
+        place = "\0".join((*item.headings, item.words))
+        seen[place] += 1
+        if not item.is_open:
+            continue
+        # An item that the file has once keeps its key wherever it is moved.
+        name = item.text if times[_one_line(item.text)] == 1 else f"{place}\0{seen[place]}"
+        yield Task(f"item-{_digest(name)}", _first_line(item.words), item.body, file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An item of a checklist.
+
+    Attributes:
+        text: its first line; `words` are all lines of its first paragraph, on one line.
+        headings: the titles above it, the outermost first.
+    """
+
+    text: str
+    words: str
+    body: str
+    headings: tuple[str, ...]
+    is_open: bool
+
+
+_TITLE = re.compile(r"(?P<marks>#{1,6})[ \t]+(?P<title>\S[^\n]*)")
+_NO_TASKS = re.compile(
+    r"(?:already )?(?:done|completed?|finished|closed|shipped|released|resolved|fixed|archived?|rejected|declined|cancell?ed"
+    r"|abandoned|obsolete|won['\u2019]?t ?(?:do|fix)|will not do|not planned|out of scope|non-?goals?|not doing)",
+    re.IGNORECASE,
+)
+"""Titles whose items nobody asks for, or nobody any more."""
+_AROUND_TITLE = " \t#*_`:.!\u2705\u2714\ufe0f\u274c"
+_STRUCK = re.compile(r"~~(?:[^~]|~(?!~))+~~[.!]?")
+_MARKED_DONE = re.compile(
+    r"(?:\u2705|\u2714|\[done\]|\(done\)|done:)[^\n]*|[^\n]*(?:\u2705|\u2714\ufe0f?|\[done\]|\(done\)|\u2013 done|- done)",
+    re.IGNORECASE,
+)
+_LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+
+
+def _items(text: str) -> Iterator[_Item]:
+    """Yield all items that are not within another open one."""
+    lines, plain, fence = text.splitlines(), [], ""
     for line in lines:
         before, fence = fence, fence_after(line.lstrip(), fence)
-        items.append(None if before or fence else _ITEM.match(line))
+        plain.append(not (before or fence))
+    headings: list[tuple[int, str]] = []
     at = 0
     while at < len(lines):
-        item = items[at]
+        line, is_plain = lines[at], plain[at]
         at += 1
-        if item is None or item["mark"] != " ":
+        if not is_plain:
             continue
-        body = [item["text"].strip()]
-        while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > _indent(item[0])):
-            body.append(lines[at])
+        if title := _TITLE.match(line):
+            depth = len(title["marks"])
+            headings = [one for one in headings if one[0] < depth] + [
+                (depth, title["title"].strip(_AROUND_TITLE))
+            ]
+        if (item := _ITEM.match(line)) is None:
+            continue
+        words, start = [item["text"].strip()], at
+        while at < len(lines) and _continues(
+            lines[at], plain[at], item[0], is_paragraph=at - start < len(words)
+        ):
+            if (
+                at - start == len(words) - 1
+                and _is_words(lines[at], plain[at])
+                and _is_wrapped(words[-1], lines[at])
+            ):
+                words.append(lines[at].strip())
             at += 1
-        yield Task(f"item-{_digest(item['text'])}", _first_line(item["text"]), "\n".join(body).strip(), file)
+        whole = " ".join(words)
+        is_over = any(_NO_TASKS.fullmatch(one) for _, one in headings)
+        is_open = item["mark"] == " " and not (
+            is_over or _STRUCK.fullmatch(whole) or _MARKED_DONE.fullmatch(whole)
+        )
+        body = "\n".join([item["text"].strip(), *lines[start:at]]).strip()
+        yield _Item(item["text"], whole, body, tuple(one for _, one in headings), is_open)
+        if item["mark"] != " ":
+            at = start  # open items within a done one are tasks
+
+
+def _is_words(line: str, is_plain: bool) -> bool:  # noqa: FBT001  two facts of a line
+    return is_plain and bool(line.strip()) and not _LIST_ITEM.match(line) and not _TITLE.match(line)
+
+
+def _is_wrapped(before: str, line: str) -> bool:
+    """Return whether a line goes on with the sentence of the line before it, which was too long for one line."""
+    return not before.endswith((".", "!", "?", ":")) and not line.strip()[0].isupper()
+
+
+def _continues(line: str, is_plain: bool, item: str, *, is_paragraph: bool) -> bool:  # noqa: FBT001
+    """Return whether a line belongs to an item: it is further in, or goes on with the item's first paragraph."""
+    if not line.strip():
+        return True
+    return _indent(line) > _indent(item) or (is_paragraph and _is_words(line, is_plain))
 
 
 def _indent(line: str) -> int:

@@ -176,3 +176,23 @@ def test_a_heading_in_a_block_of_code_is_none() -> None:
     template = "```\n```x\n# What\n```\n\n## Why\n"
     assert fill_template(template, "It adds.").endswith("## Why\n\nIt adds.")
     assert fill_template("## Why\n", "~~~\n## Why\n~~~") == "## Why\n\n~~~\n## Why\n~~~"
+
+
+TEMPLATES = {
+    "- [ ] tests <!-- which? -->\n- [ ] docs\n": "It adds.\n\n- [ ] tests\n- [ ] docs",
+    "- [ ] tests\n<!-- which? -->\n- [ ] docs\n": "It adds.\n\n- [ ] tests\n- [ ] docs",
+    "- one\n<!--\nlong\n-->\n- two\n": "It adds.\n\n- one\n- two",
+    "## Checklist\n\n- [ ] tests\n": "It adds.\n\n## Checklist\n\n- [ ] tests",
+    "- [ ] I read the guide\n\n## Why\n": "It adds.\n\n- [ ] I read the guide\n\n## Why",
+    "## Checklist\n\n- [ ] tests\n\n## Notes\n": "It adds.\n\n## Checklist\n\n- [ ] tests\n\n## Notes",
+    "## Summary <!-- in one line -->\n\n## Checklist\n- [ ] tests\n": (
+        "## Summary\n\nIt adds.\n\n\n## Checklist\n- [ ] tests"
+    ),
+    "Thanks!\n\n## Why\n\n## Checklist\n- [ ] tests\n": (
+        "Thanks!\n\n## Why\n\nIt adds.\n\n\n## Checklist\n- [ ] tests"
+    ),
+}
+
+
+def test_a_body_stands_above_every_checklist_and_a_comment_joins_no_lines() -> None:
+    assert {template: fill_template(template, "It adds.") for template in TEMPLATES} == TEMPLATES

@@ -117,3 +117,57 @@ def test_the_title_of_an_issue_is_in_the_branch_and_not_in_the_key() -> None:
     assert old.key == new.key
     assert old.branch == "pullwright/issue-7-fix-it"
     assert new.branch.startswith(old.branch_prefix)
+
+
+def titles(text: str) -> list[str]:
+    return [task.title for task in checklist("TODO.md", text)]
+
+
+def test_equal_items_at_two_places_are_two_tasks() -> None:
+    text = "# Parser\n- [ ] Add tests\n# Printer\n- [ ] Add tests\n- [ ] Add tests\n"
+    first, second, third = checklist("TODO.md", text)
+    assert len({first.key, second.key, third.key}) == 3
+    again = [task.key for task in checklist("TODO.md", text.replace("[ ]", "[x]", 1))]
+    assert again == [second.key, third.key]
+
+
+def test_an_item_that_is_there_once_keeps_its_key_wherever_it_stands() -> None:
+    (one,) = checklist("TODO.md", "- [ ] Fix it\n")
+    (moved,) = checklist("TODO.md", "# Soon\n\ntext\n\n## Next\n- [ ] Fix it\n")
+    assert one.key == moved.key == "item-" + one.key[-8:]
+
+
+NO_TASKS = (
+    "# Done\n- [ ] old\n",
+    "# Plan\n## Won't do\n- [ ] never\n### Because\n- [ ] of that\n",
+    "## ✅ Completed\n- [ ] old\n",
+    "## **Out of scope**\n- [ ] never\n",
+    "- [ ] ~~Fix it~~\n",
+    "- [ ] ~~Fix it~~.\n",
+    "- [ ] ✅ Fix it\n",
+    "- [ ] Fix it (done)\n",
+    "- [ ] DONE: fix it\n",
+    "- [x] Fix it\n",
+)
+TASKS = {
+    "# Done\n- [ ] old\n# Next\n- [ ] new\n": ["new"],
+    "# Done\n## Soon\n- [ ] old\n": [],
+    "# What is done when a file is missing\n- [ ] Say it\n": ["Say it"],
+    "- [ ] Strike ~~this~~ out of the text\n": ["Strike ~~this~~ out of the text"],
+    "- [ ] Write what is done: a list\n": ["Write what is done: a list"],
+    "- [ ] Let the parser accept an empty file, and\n  tell what it lacks\n": [
+        "Let the parser accept an empty file, and tell what it lacks"
+    ],
+    "- [ ] Let the parser accept an empty file and\ntell what it lacks\n\nA paragraph.\n": [
+        "Let the parser accept an empty file and tell what it lacks"
+    ],
+    "- [ ] Fix it\n  It fails on Mondays.\n": ["Fix it"],
+    "- [x] Old\n  - [ ] New part\n": ["New part"],
+    "- [ ] One\n  - [ ] its part\n- [ ] Two\n": ["One", "Two"],
+    "```\n# Done\n```\n- [ ] new\n": ["new"],
+}
+
+
+def test_what_is_done_or_not_wanted_is_no_task() -> None:
+    assert [text for text in NO_TASKS if titles(text)] == []
+    assert {text: titles(text) for text in TASKS} == TASKS
