@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.cycle.briefing import FirstMessage, skills_of_cycle
+from orchestrator.bot.cycle.briefing import FirstMessage, document_links, skills_of_cycle
 from orchestrator.bot.cycle.earlier import (
     BegunProposal,
     RestoredWork,
@@ -224,6 +224,7 @@ class CycleSession:
             lambda path, most: self._environment.read_file(path, max_bytes=most),
             parts.options,
             parts.model.name,
+            await asyncio.to_thread(document_links, self.clone, self._files),
         )
         if rules.forbids and parts.options.respects_ai_policy:
             refusal = f"the repository refuses changes by a machine: {rules.forbids}"

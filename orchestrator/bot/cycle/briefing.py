@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from orchestrator.bot.cycle.relevance import (
     NAMES,
@@ -23,21 +25,22 @@ from orchestrator.core.changes import is_test_path
 from orchestrator.core.errors import ForgeError, ToolError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.messages import Image, Message, Role, Text
-from orchestrator.core.prompts import fenced, one_line, render
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
+from orchestrator.core.prompts import fence_after, fenced, one_line, render, shown_path
+from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT
 from orchestrator.engine.skills import REPOSITORY_FOLDERS, SkillOrigin, Skills, find_skills
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.files import MAX_IMAGE_BYTES
 from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from orchestrator.bot.cycle.earlier import Earlier, RestoredWork
     from orchestrator.bot.cycle.parts import Attempt, Sanitizer
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import AttachmentPlace, Forge
     from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
@@ -65,6 +68,7 @@ class Briefing:
         subject_block: its content, in a fenced block.
         task: the part about the task.
         instructions: the project's instructions.
+        unread: instruction files that cannot be shown.
     """
 
     text: str
@@ -73,6 +77,7 @@ class Briefing:
     task: str
     instructions: str
     subject_block: str = ""
+    unread: tuple[str, ...] = ()
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -86,6 +91,7 @@ async def first_message(  # noqa: PLR0913  all by name
     visible: Callable[[str, str], str] = lambda _path, text: text,
     looks_only: bool = False,
     restored: Sequence[str] = (),
+    links: Mapping[str, str] | None = None,
     conflicts: Sequence[str] = (),
     tests: str = "",
     brief: bool = False,
@@ -105,6 +111,7 @@ async def first_message(  # noqa: PLR0913  all by name
         looks_only: whether no tool can change files.
         restored: files that an earlier cycle on this task already changed. They never count as instructions,
             because a model wrote them.
+        links: see `Library`.
         brief: for a small model, which is easily distracted: no commits, no map if every file is shown, and
             at most 12,000 characters of file text.
         whole_file: the reply has to be a changed file, so only the files of the task are shown. Tests are not
@@ -112,10 +119,10 @@ async def first_message(  # noqa: PLR0913  all by name
         attached: files attached to the task.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
-    library = Library(files, read, documents, visible, restored)
+    library = Library(files, read, documents, visible, restored, links)
     everything = library.fits(budget) and not whole_file
     pages = await _pages(task, library, budget, everything=everything, whole_file=whole_file)
-    instructions, whole, cut_at = await _instructions(library, pages, min(INSTRUCTIONS_BYTES, budget))
+    instructions, whole, cut_at, unread = await _instructions(library, pages, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
     about: dict[str, Any] = {
@@ -151,7 +158,8 @@ async def first_message(  # noqa: PLR0913  all by name
     about_task += f"\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     shown = {page.path for page in pages} | whole | empty
-    return Briefing(text, shown, subject, about_task, rules, pages[0].block if subject else "")
+    block = pages[0].block if subject else ""
+    return Briefing(text, shown, subject, about_task, rules, block, tuple(unread))
 
 
 async def _pages(
@@ -193,33 +201,94 @@ def _folders_above(path: str) -> list[str]:
     return ["".join(f"{step}/" for step in steps[:depth]) for depth in range(len(steps) + 1)]
 
 
-async def _instructions(
-    library: Library, shown: Sequence[ShownFile], limit_bytes: int
-) -> tuple[list[ShownFile], set[str], str]:
-    """Return the instruction files of the folders above shown files, the root's first, up to a limit.
+UNREAD = "it is too large, generated, or in an encoding that is not sure"
+_MOST_HOPS = 5
 
-    Returns:
-        The pages, the files that are complete, and the limit in words if something was cut.
+
+def document_links(clone: Clone, files: Sequence[TrackedFile]) -> dict[str, str]:
+    """Return the links of the base with the name of an instruction file, each with the file of it that it leads to."""
+    names = {name.rpartition("/")[2] for name in (UNIVERSAL_DOCUMENT, *OTHER_DOCUMENTS)}
+    kinds = {file.path: file.kind for file in files}
+    found = {}
+    for link in (path for path, kind in kinds.items() if kind == "link" and path.rpartition("/")[2] in names):
+        place = link
+        for _ in range(_MOST_HOPS):
+            if kinds.get(place) != "link":
+                break
+            target = clone.trees.link_target(clone.base_commit, place)
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+        if kinds.get(place) == "file":
+            found[link] = place
+    return found
+
+
+class _Instructions(NamedTuple):
+    """Instruction files as they are shown.
+
+    Attributes:
+        whole: the files that are complete.
+        cut_at: the limit in words if something was cut.
+        unread: those that cannot be shown.
     """
+
+    pages: list[ShownFile]
+    whole: set[str]
+    cut_at: str
+    unread: list[str]
+
+
+async def _instructions(library: Library, shown: Sequence[ShownFile], limit_bytes: int) -> _Instructions:
+    """Return the instruction files of the folders above shown files with what they import, the root's first."""
     pages: list[ShownFile] = []
     whole: set[str] = set()
     left = limit_bytes
     folders = {"", *(folder for page in shown for folder in _folders_above(page.path))}
     ordered = sorted(folders, key=lambda folder: (folder.count("/"), folder))
-    documents = [folder + name for folder in ordered for name in library.documents]
-    for path in (path for path in documents if path in library.instructions):
+    places = [folder + name for folder in ordered for name in library.documents]
+    waiting = deque((library.instructions[place], 0) for place in places if place in library.instructions)
+    unread: list[str] = []
+    seen: set[str] = set()
+    while waiting:
+        path, depth = waiting.popleft()
+        if path in seen:
+            continue
+        seen.add(path)
         text = await library.page(path)
         if text is None:
+            unread.append(path)
             continue
+        if depth < _MOST_IMPORTS_DEEP:
+            waiting.extendleft((one, depth + 1) for one in reversed(imports_of(path, text, library.known)))
         content = text.encode()
         kept = content[:left].decode(errors="ignore")
         if kept:
             pages.append(ShownFile(path, fenced(kept)))
         if len(content) > left:
-            return pages, whole, "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
+            limit = "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
+            return _Instructions(pages, whole, limit, unread)
         whole.add(path)
         left -= len(content)
-    return pages, whole, ""
+    return _Instructions(pages, whole, "", unread)
+
+
+_MOST_IMPORTS_DEEP = 5
+_IMPORT = re.compile(r"(?<![\w@/.-])@((?:\.{1,2}/)*+[\w][\w./-]*+)")
+_INLINE_CODE = re.compile(r"`[^`\n]*`")
+
+
+def imports_of(path: str, text: str, known: Collection[str]) -> list[str]:
+    """Return the files that an instruction file imports by `@path`, outside of code, relative to its folder or the top."""
+    found: dict[str, None] = {}
+    fence = ""
+    for line in text.split("\n"):
+        before, fence = fence, fence_after(line.lstrip(), fence)
+        for name in () if before or fence else _IMPORT.findall(_INLINE_CODE.sub("", line)):
+            for folder in dict.fromkeys((posixpath.dirname(path), "")):
+                target = posixpath.normpath(posixpath.join(folder, name.rstrip(".")))
+                if target in known:
+                    found[target] = None
+                    break
+    return list(found)
 
 
 def _task_text(task: Task, limit: int) -> str:
@@ -402,12 +471,15 @@ class FirstMessage:
                 for tool in profile.tools
             ),
             restored=restored.paths,
+            links=await asyncio.to_thread(document_links, self.attempt.clone, self.files),
             conflicts=restored.conflicts,
             tests=tests,
             brief=profile.is_brief,
             whole_file=whole_file,
             attached=attached,
         )
+        for path in briefing.unread:
+            self.attempt.emit(Warned(f"{shown_path(path)} is not shown to the model: {UNREAD}"))
         text = briefing.text
         if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"

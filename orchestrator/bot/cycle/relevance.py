@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fenced, shown_path
+from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, counting_documents
 from orchestrator.engine.tools.textfile import decode_text
 
 if TYPE_CHECKING:
@@ -236,21 +237,33 @@ class Library:
 
     Args:
         restored: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
+        links: links of the repository, each with the file of it that it leads to.
+
+    Attributes:
+        instructions: the instruction files, by the names that they have in their folders.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  what there is, and how it is read
         self,
         files: Sequence[TrackedFile],
         read: Callable[[str, int], Awaitable[bytes]],
         documents: Sequence[str],
         visible: Callable[[str, str], str],
         restored: Collection[str] = (),
+        links: Mapping[str, str] | None = None,
     ) -> None:
+        links = links or {}
         shown = _plainly_named([file for file in files if may_show(file)], visible)
-        suffixes = tuple(f"/{name}" for name in documents)
-        self.documents = documents
-        instructing = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
-        self.instructions = instructing.difference(restored)
+        self.documents = (*documents, *OTHER_DOCUMENTS) if documents else ()
+        self.known = {file.path for file in files if file.kind == "file"}.difference(restored)
+        here = {path: path for path in self.known} | {
+            link: to for link, to in links.items() if to in self.known
+        }
+        counting = counting_documents(
+            [file.path for file in files if file.kind == "file"] + [*links], documents
+        )
+        self.instructions = {name: here[name] for name in counting if name in here}
+        instructing = {*counting, *self.instructions.values()}
         self.files = {file.path: file for file in shown if file.path not in instructing}
         self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fence_after
 from orchestrator.engine.environments.patterns import path_test
+from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.bot.cycle.parts import CycleOptions
     from orchestrator.bot.forge.base import Forge
@@ -92,10 +94,34 @@ class Etiquette:
         return tuple(lines)
 
 
+_READMES = ("readme.md", "readme.rst", "readme.txt", "readme")
+
+
 def texts_to_read(paths: Iterable[str]) -> list[str]:
-    """Return the files of the repository that contain its rules."""
+    """Return the files of the repository that contain its rules: guides, instruction files at the top, the README."""
     wanted = {f"{folder}{name}" for folder in _FOLDERS for name in _NAMES}
+    wanted |= {name.lower() for name in (UNIVERSAL_DOCUMENT, *OTHER_DOCUMENTS)}
+    wanted |= {f"{folder}{name}" for folder in _FOLDERS for name in _READMES}
     return sorted(path for path in paths if path.lower() in wanted)
+
+
+def _is_readme(path: str) -> bool:
+    return path.lower().rpartition("/")[2] in _READMES
+
+
+_NAMED_FILE = re.compile(r"[\w][\w./-]*+")
+_MOST_NAMED_FILES = 10
+
+
+def named_in(path: str, text: str, paths: Collection[str]) -> list[str]:
+    """Return the text files of the repository that an instruction file names, by link, import or words."""
+    found: dict[str, None] = {}
+    for name in _NAMED_FILE.findall(text):
+        for folder in dict.fromkeys((posixpath.dirname(path), "")):
+            target = posixpath.normpath(posixpath.join(folder, name.rstrip(".")))
+            if target in paths and target.lower().endswith((".md", ".rst", ".txt")) and target != path:
+                found[target] = None
+    return list(found)[:_MOST_NAMED_FILES]
 
 
 def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
@@ -104,7 +130,7 @@ def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
     Args:
         texts: the text of the files of `texts_to_read`, by path.
     """
-    everything = "\n\n".join(texts.values())
+    everything = "\n\n".join(text for path, text in texts.items() if not _is_readme(path))
     return Etiquette(
         forbids=next(_bans(texts), None),
         sign_off=_SIGN_OFF.search(everything) is not None
@@ -242,8 +268,17 @@ class RepositoryRules:
         return owners_of(self.codeowners, paths)[:_MOST_OWNERS]
 
 
+def _is_document(path: str, links: Mapping[str, str]) -> bool:
+    names = {UNIVERSAL_DOCUMENT.lower(), *(name.lower() for name in OTHER_DOCUMENTS)}
+    return path.lower() in names or path in links.values()
+
+
 async def read_repository_rules(
-    paths: Sequence[str], read: Callable[[str, int], Awaitable[bytes]], options: CycleOptions, model: str
+    paths: Sequence[str],
+    read: Callable[[str, int], Awaitable[bytes]],
+    options: CycleOptions,
+    model: str,
+    links: Mapping[str, str] | None = None,
 ) -> RepositoryRules:
     """Read the rules. A file that cannot be read contains none.
 
@@ -252,6 +287,7 @@ async def read_repository_rules(
         read: returns at most so many bytes of a file; raises `ToolError`.
         options: the user's decisions.
         model: the model's name.
+        links: links with the name of an instruction file, each with the file that it leads to.
     """
 
     async def text(path: str | None) -> str | None:
@@ -262,7 +298,14 @@ async def read_repository_rules(
         except ToolError:
             return None
 
-    texts = {path: found for path in texts_to_read(paths) if (found := await text(path)) is not None}
+    there = links or {}
+    wanted = [there.get(path, path) for path in texts_to_read([*paths, *there])]
+    texts = {path: found for path in wanted if (found := await text(path)) is not None}
+    documents = {path: texts[path] for path in wanted if path in texts and _is_document(path, there)}
+    for path, found in documents.items():
+        for named in named_in(path, found, frozenset(paths)):
+            if named not in texts and (words := await text(named)) is not None:
+                texts[named] = words
     etiquette = read_etiquette(paths, texts).chosen(options.signoff, options.trailer)
     owners = next((path for path in _OWNERS if path in paths), None)
     return RepositoryRules(

@@ -443,6 +443,12 @@ class Trees:
         except UnicodeDecodeError:
             return None
 
+    def link_target(self, tree: str, path: str) -> str:
+        """Return the target of a symbolic link in a tree, as it is written; empty if there is no link."""
+        if self.entries(tree).get(path) != LINK_MODE:
+            return ""
+        return os.fsdecode(self._git.run("cat-file", "blob", f"{tree}:{path}", doing=_DOING))
+
     def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
         """Return all differences between two commits or trees, with both contents."""
         found = differences(self._git, old, new)

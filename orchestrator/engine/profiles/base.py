@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
+OTHER_DOCUMENTS = ("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md")
+"""Instruction files of other programs: the first of them counts in a folder that has none of the profile's own."""
 
 SKILL_BYTES = 20_480
 """Size of a skill: about the 5,000 tokens that the specification of skills recommends."""
@@ -227,6 +229,25 @@ class Orientation:
     documents_cut: bool = False
 
 
+def counting_documents(paths: Iterable[str], documents: Sequence[str]) -> set[str]:
+    """Return which of these paths are instruction files that count; none without names of documents.
+
+    In each folder these are the files with the given names, or else the first one of `OTHER_DOCUMENTS`.
+    """
+    names = dict.fromkeys((*documents, *OTHER_DOCUMENTS))
+    ends = {name.rpartition("/")[2] for name in names}
+    by_folder: dict[str, dict[str, str]] = {}
+    for path in (path for path in paths if path.rpartition("/")[2] in ends):
+        for name in names:
+            if f"/{path}".endswith(f"/{name}"):
+                by_folder.setdefault(path[: len(path) - len(name)], {})[name] = path
+    found: set[str] = set()
+    for there in by_folder.values() if documents else ():
+        own = [there[name] for name in documents if name in there]
+        found.update(own or [there[name] for name in OTHER_DOCUMENTS if name in there][:1])
+    return found
+
+
 async def orient(  # noqa: PLR0913  keyword-only
     environment: ExecutionEnvironment,
     *,
@@ -248,14 +269,14 @@ async def orient(  # noqa: PLR0913  keyword-only
         model_name: the model's name in the prompt.
     """
     view = environment.host_view() if isinstance(environment, HasHostView) else None
-    lines = await _printed(
-        environment, view, _command(documents if view is None else (), from_root=from_root)
-    )
+    names = tuple(dict.fromkeys((*documents, *OTHER_DOCUMENTS))) if documents else ()
+    lines = await _printed(environment, view, _command(names if view is None else (), from_root=from_root))
     if view is None:
         found = _documents_in(lines)
     else:
-        found = await view.documents(documents, from_root=from_root, most_bytes=_MOST_READ_BYTES)
-    shown, cut = within_budget(found)
+        found = await view.documents(names, from_root=from_root, most_bytes=_MOST_READ_BYTES)
+    counting = counting_documents([path for path, _ in found], documents)
+    shown, cut = within_budget([(path, content) for path, content in found if path in counting])
     return Orientation(
         working_directory=environment.working_directory(),
         platform=environment.platform(),
