@@ -90,6 +90,7 @@ _REST_SECONDS = 300.0
 _LONG_REST_SECONDS = 2700.0  # longer than a claim whose holder is dead, with what clocks may differ
 _QUIET_STARTS = 2
 _OTHER_RUNS = 250
+_QUIET_MINUTES = 15.0  # a review is a task only after some minutes
 
 
 _SAID = {Act.COMMENT: "Please keep it short.", Act.ANSWER: "Do it as you like."}
@@ -327,7 +328,8 @@ class World:
     def _work_at(self, number: int, thread: Thread) -> None:
         """Start the program again and again, until nothing has changed for a while."""
         idle = 0
-        last = max((deed.minutes for deed in self.plan.deeds), default=0.0) * 60.0
+        quiet = {Act.REVIEW: _QUIET_MINUTES}
+        last = max((deed.minutes + quiet.get(deed.act, 0.0) for deed in self.plan.deeds), default=0.0) * 60.0
         thread.sleep(self.pace.uniform(0.0, 60.0))
         while (
             idle < (_QUIET_STARTS if self._is_claimed() else 1)
