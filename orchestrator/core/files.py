@@ -107,13 +107,45 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
+def sync_folder(folder: Path) -> None:
+    """Write the names of a folder's entries to the disk, so that a power cut does not lose them.
+
+    Raises:
+        OSError: it cannot be opened, or the disk fails. A file system without that is no error.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.EBADF}:
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Create a folder and those above it, and write their names to the disk. An existing one is left as it is.
+
+    Args:
+        mode: permissions of the folder itself.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(mode, parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
+def replace_file(path: Path, content: bytes, mode: int | None = None, *, is_durable: bool = True) -> None:
     """Replace a file atomically: a reader, or a start after a crash, finds the old content or the new one.
 
     Args:
         path: the file; its folder exists.
         content: the whole new content.
         mode: permissions of the file; by default those of the file it replaces, or 0600 for a new one.
+        is_durable: whether a power cut after the return must not lose the new content.
 
     Raises:
         OSError: the file cannot be written. The old one is unchanged, and nothing else is left in the folder.
@@ -126,13 +158,16 @@ def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                os.fsync(file.fileno())
         if mode is not None:
             temporary.chmod(mode)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if is_durable:
+        sync_folder(path.parent)
 
 
 def detects_mapped_writes(probe: Path) -> bool:

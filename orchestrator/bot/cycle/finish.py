@@ -41,6 +41,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.files import sync_folder
 from orchestrator.core.prompts import one_line, render
 from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
@@ -615,6 +616,9 @@ def write_private(target: Path, patch: bytes) -> None:
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as stream:
         stream.write(patch)
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync_folder(target.parent)
 
 
 def _leave_clone(session: CycleSession, why: str, emit: Emit) -> None:

@@ -167,6 +167,7 @@ def make_engine(url: str) -> sa.Engine:
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")  # some builds have another default
 
     return engine
 

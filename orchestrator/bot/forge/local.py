@@ -32,7 +32,7 @@ from orchestrator.core.errors import (
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.files import LONGEST_WAIT_SECONDS, is_full, lock_file, replace_file
+from orchestrator.core.files import LONGEST_WAIT_SECONDS, is_full, lock_file, make_folder, replace_file
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _read_all(root: Path, form: type[R]) -> list[R]:
 def take_number(folder: Path) -> int:
     """Reserve the next free number by creating its file, which fails in every other process."""
     with _file_errors("write", folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         numbers = (int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
         for number in itertools.count(max(numbers, default=0) + 1):
             with suppress(FileExistsError):
@@ -146,7 +146,7 @@ def save_record(path: Path, record: BaseModel) -> None:
     """Replace a file atomically: a reader sees the old text or the new one."""
     text = record.model_dump_json(indent=2) + "\n"
     with _file_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         replace_file(path, text.encode(), 0o600)
 
 
@@ -481,7 +481,7 @@ class LocalForge:
             ForgeUnavailableError: another process held it for ten minutes.
         """
         with _file_errors("write", self._root):
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_folder(self._root)
             try:
                 handle = lock_file(self._root / "lock", LONGEST_WAIT_SECONDS)
             except BlockingIOError as error:

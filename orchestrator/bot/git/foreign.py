@@ -36,6 +36,9 @@ _SHARED = ("objects", "refs", "packed-refs", "reftable", "logs", "shallow", "wor
 
 _OURS = {
     "core.hooksPath": os.devnull,
+    # A push into a repository on this machine promises that its branch is there after a power cut. By default git syncs
+    # neither refs nor the objects of a small push.
+    "core.fsync": "objects,pack-metadata,reference",
     # A program that names refs of repositories that lend objects; this one names none.
     "core.alternateRefsCommand": "true",
     "gc.auto": "0",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import RunSummary, last_looks, summarise
 from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.core.files import is_full
+from orchestrator.core.files import is_full, make_folder, sync_folder
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key, same_repository
 
@@ -56,13 +56,15 @@ def note_decision(home: Home, decision: PersonDecision) -> None:
     path = home.root / DECISIONS_FILE
     line = json.dumps(asdict(decision), default=datetime.isoformat)
     try:
-        home.root.mkdir(parents=True, exist_ok=True)
+        make_folder(home.root)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
         try:
             # One write to a file that is open for appending: lines of two processes do not mix.
             os.write(file, f"{line}\n".encode("ascii"))
+            os.fsync(file)
         finally:
             os.close(file)
+        sync_folder(home.root)
     except OSError as error:
         kind = DiskFullError if is_full(error) else JournalError
         raise kind(f"cannot write {path}: {error.strerror or error}") from error

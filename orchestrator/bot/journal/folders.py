@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
-from orchestrator.core.files import is_full, replace_file
+from orchestrator.core.files import is_full, make_folder, replace_file
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def create_run_folder(home: Home, run: str) -> Path:
     """
     folder = home.runs / run
     try:
-        home.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        home.runs.mkdir(mode=_PRIVATE, exist_ok=True)
+        make_folder(home.root, _PRIVATE)
+        make_folder(home.runs, _PRIVATE)
         folder.mkdir(mode=_PRIVATE)
     except OSError as error:
         if is_full(error):
@@ -166,7 +166,7 @@ class KeptWork:
             for name, content in files.items():
                 archive.writestr(name, content)
         try:
-            self.folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            make_folder(self.folder, _PRIVATE)
             replace_file(target, zipped.getvalue(), _PRIVATE_FILE)
         except OSError as error:
             kind = DiskFullError if is_full(error) else JournalError

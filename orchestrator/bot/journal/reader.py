@@ -644,7 +644,7 @@ def _write_index(home: Home, names: Sequence[str], found: Sequence[str]) -> None
     """Write the index. If it cannot be written, each call looks at more runs than it had to."""
     data = {"last": names[-1], "open": found, "digest": _digest_of(names, found)}
     with suppress(OSError):
-        replace_file(home.root / OPEN_RUNS_FILE, json.dumps(data).encode("ascii"), _PRIVATE)
+        replace_file(home.root / OPEN_RUNS_FILE, json.dumps(data).encode("ascii"), _PRIVATE, is_durable=False)
 
 
 def _digest_of(names: Iterable[str], found: Iterable[str]) -> str:

@@ -22,13 +22,16 @@ from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.core import events, messages, todos
 from orchestrator.core.cycle_events import (
+    Claimed,
     CycleEnded,
     CycleStarted,
     ForgeUsed,
     PhaseEntered,
     Proposed,
     Proposing,
+    QuestionAsked,
     Reserved,
+    WorkSaved,
 )
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
@@ -44,7 +47,7 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.core.files import is_full
+from orchestrator.core.files import is_full, sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,10 +247,11 @@ HEADER_TYPE = "Journal"
 # An input is recorded with the message that carries it to the model.
 _PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
 _UNWRITTEN = (*_PIECES, InputReceived)
-# These report what was paid for, or what others may have seen: they must survive a crash of the machine.
-_FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
+# These report what was paid for or saved, or what others may have seen: they must survive a crash of the machine.
+_FLUSHED = (Claimed, TurnStarted, ReplyReceived, Proposing, Proposed, QuestionAsked, WorkSaved, CycleEnded)
 # What a run writes that looks for a task and finds none.
 _OF_LOOKS = (CycleStarted, PhaseEntered, Guarded, Warned, WaitStarted, Reserved, ForgeUsed, CycleEnded)
+_LEVELS = 4  # the folders that have the names of the journal, its run, the runs, and the home
 _PRIVATE = 0o600
 
 
@@ -271,6 +275,7 @@ class JournalWriter:
     def __init__(self, folder: Path, redactor: Redactor, clock: Clock) -> None:
         self.path = folder / JOURNAL_FILE
         self.only_looked = True
+        self._is_named = False
         self._redactor = redactor
         self._clock = clock
         self._seq = 0
@@ -322,11 +327,18 @@ class JournalWriter:
             try:
                 _write_whole(self._file, line)
                 if flush:
-                    os.fsync(self._file)
+                    self._sync(self._file)
             except OSError as error:
                 self._close()
                 raise _failure(self.path, error) from error
             self._seq += 1
+
+    def _sync(self, file: int) -> None:
+        os.fsync(file)
+        if not self._is_named:  # once, with the first record that promises something
+            for folder in tuple(self.path.parents)[:_LEVELS]:
+                sync_folder(folder)
+            self._is_named = True
 
     def _close(self) -> None:
         if self._file is not None:
