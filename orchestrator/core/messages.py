@@ -115,6 +115,10 @@ class ToolDefinition:
     parameters: JsonObject
 
 
+def _sum(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else one + other
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one or more requests.
@@ -125,6 +129,9 @@ class Usage:
         cached_input_tokens: the part of the input that the provider read from its cache.
         cache_write_tokens: the part of the input that the provider wrote into its cache.
         reasoning_tokens: the part of the output that is reasoning.
+        hour_write_tokens: the part of `cache_write_tokens` that stays in the cache for an hour.
+        charged_usd: what the server says that it charges, in USD; None if it says nothing.
+        answered_by: the model's name in the reply, by which the price is found; empty for several replies.
     """
 
     input_tokens: int = 0
@@ -132,6 +139,9 @@ class Usage:
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    hour_write_tokens: int = 0
+    charged_usd: float | None = None
+    answered_by: str = field(default="", compare=False)
 
     @property
     def total_tokens(self) -> int:
@@ -145,6 +155,8 @@ class Usage:
             self.cached_input_tokens + other.cached_input_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.hour_write_tokens + other.hour_write_tokens,
+            _sum(self.charged_usd, other.charged_usd),
         )
 
 

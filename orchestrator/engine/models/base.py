@@ -291,6 +291,7 @@ def counted_or_estimated(
         0 if misses_input else usage.cached_input_tokens,
         0 if misses_input else usage.cache_write_tokens,
         usage.reasoning_tokens,
+        0 if misses_input else usage.hour_write_tokens,
     ), False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -207,10 +207,38 @@ def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = No
 
     Args:
         where: the address of the requests, or a `Provider` for its official address.
-        model: the provider's name of the model.
+        model: the provider's name of the requested model; it counts if the price of `Usage.answered_by` is unknown.
         usage: tokens of any number of requests.
         now: the time of the requests, because some prices change over the day; None is the present.
     """
+    answered = usage.answered_by
+    price = _list_price(where, answered, usage, now) if answered else None
+    return _list_price(where, model, usage, now) if price is None else price
+
+
+_HOUR_WRITE = 2.0
+_WRITE = 1.25
+"""Prices of writing into Anthropic's cache for an hour and for five minutes, as multiples of the price of input.
+
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
+"""
+
+
+def _list_price(where: str, model: str, usage: Usage, now: datetime | None) -> float | None:
+    hour = min(usage.hour_write_tokens, usage.cache_write_tokens)
+    price = _price_without_hours(where, model, usage, now)
+    if not hour or price is None:
+        return price
+    plain = _price_without_hours(
+        where, model, replace(usage, cache_write_tokens=usage.cache_write_tokens - hour), now
+    )
+    if plain is None:
+        return price
+    input_price = (price - plain) / (_WRITE - 1.0)  # of these tokens
+    return plain + input_price * (_HOUR_WRITE - 1.0)
+
+
+def _price_without_hours(where: str, model: str, usage: Usage, now: datetime | None) -> float | None:
     found = _find(where, model)
     if found is None:
         return None

@@ -141,6 +141,7 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     made = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
     cached = count_of(read, "cached_tokens") or max(count_of(usage, name) for name in _CACHED)
     written = count_of(read, "cache_write_tokens") or count_of(usage, "cache_creation_input_tokens")
+    hour = count_of(usage.get("cache_creation"), "ephemeral_1h_input_tokens")
     reasoning = count_of(made, "reasoning_tokens") or count_of(usage, "reasoning_tokens")
     rest = max(count_of(usage, "total_tokens") - prompt - completion, 0)
     more_read, more_made = _uncounted_tokens((prompt, cached, written), (completion, reasoning), rest)
@@ -158,6 +159,7 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
         cached_input_tokens=cached,
         cache_write_tokens=min(written, whole - cached),
         reasoning_tokens=reasoning,
+        hour_write_tokens=min(hour, written, whole - cached),
     )
 
 

@@ -576,7 +576,10 @@ class _Exchange:
             # Some servers answer a request for a stream with a JSON document or a web page.
             if not self._stream or media_type.endswith(("json", "html")):
                 body = await self._attempts.within(_read_document(response, self._host))
-                return self._wire.decoder(self._request).read(without_bytes(body, key))
+                decoder = self._wire.decoder(self._request)
+                decoder.take_headers(response.headers)
+                return decoder.read(without_bytes(body, key))
+            self._decoder.take_headers(response.headers)
             bounded = cast("httpx2.Response", _BoundedText(response, self._host))
             source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
             self._events = cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))

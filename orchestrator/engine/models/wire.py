@@ -11,14 +11,14 @@ import json
 import re
 import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
-from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response, counted_or_estimated
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response, count_of, counted_or_estimated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,6 +146,7 @@ class ReplyDecoder(ABC):
         self._where = where
         self._model = model
         self._id: str | None = None
+        self._charged_usd: float | None = None
 
     def feed(self, event: str, data: str) -> list[Piece]:
         """Decode one server-sent event; return what it adds to the reply. Unknown events add nothing.
@@ -160,7 +161,10 @@ class ReplyDecoder(ABC):
             self.done = True
             return []
         value = read_event(data, self._where)
-        return self._take_event(event, value) if isinstance(value, dict) else []
+        if not isinstance(value, dict):
+            return []
+        self._take_charge(value)
+        return self._take_event(event, value)
 
     def read(self, body: bytes) -> Response:
         """Decode a whole reply (a body with status 200).
@@ -168,8 +172,19 @@ class ReplyDecoder(ABC):
         Raises:
             ModelError: the body is an error, or is not a reply.
         """
-        self._take_document(_read_reply(body, self._where))
+        value = _read_reply(body, self._where)
+        self._take_charge(value)
+        self._take_document(value)
         return self._finish_document()
+
+    def take_headers(self, headers: Mapping[str, str]) -> None:
+        """Take the charge that a gateway tells in a header; one in the body counts more."""
+        found = (charge_in(headers.get(name, "").upper().removesuffix("USD")) for name in _CHARGE_HEADERS)
+        self._charged_usd = next((charge for charge in found if charge is not None), None)
+
+    def _take_charge(self, value: Mapping[str, Any]) -> None:
+        charged = charged_usd(value)
+        self._charged_usd = self._charged_usd if charged is None else charged
 
     def _finish_document(self) -> Response:
         self.done = True
@@ -206,7 +221,67 @@ class ReplyDecoder(ABC):
     ) -> Response:
         message = Message(Role.ASSISTANT, tuple(parts))
         usage, is_counted = counted_or_estimated(counted, self._request, message, may_be_free=may_be_free)
+        usage = replace(usage, charged_usd=self._charged_usd, answered_by=self._model)
         return Response(message, finish, usage, self._model, self._id, is_counted)
+
+
+_TICKS_PER_USD = 10**10
+"""https://docs.x.ai/docs/key-information/consumption-and-rate-limits"""
+_CHARGE_HEADERS = ("x-litellm-response-cost", "pydantic-ai-gateway-price-estimate")
+_CHARGES = (
+    ("cost",),  # OpenRouter, Requesty, Vercel; Perplexity as an object
+    ("cost", "total_cost"),
+    ("total_cost",),
+    ("estimated_cost",),  # DeepInfra
+    ("pydantic_ai_gateway", "cost_estimate"),
+    ("provider_metadata", "gateway", "cost"),
+    ("providerMetadata", "gateway", "cost"),
+    ("x_nanogpt_pricing", "cost"),
+)
+"""Where gateways tell the charge of a reply in USD."""
+
+
+def charge_in(value: object) -> float | None:
+    """Return an amount of money that is written as a number or as a text; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        amount = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return amount if 0 <= amount <= _MOST_USD else None
+
+
+_MOST_USD = 1e6
+"""No reply costs more, so a higher amount is no charge in USD."""
+
+
+def charged_usd(value: Mapping[str, Any]) -> float | None:
+    """Return what a server says that it charges for a reply, in USD; None if it says nothing.
+
+    For a user's own key at a vendor, OpenRouter tells its fee and the vendor's price apart:
+    https://openrouter.ai/docs/guides/guides/usage-accounting
+    """
+    usages = [as_object(one.get(key)) for one in _replies(value) for key in ("usage", "usageMetadata")]
+    for usage in usages:
+        if ticks := count_of(usage, "cost_in_usd_ticks"):
+            return ticks / _TICKS_PER_USD
+    for place in (*usages, *_replies(value)):
+        for path in _CHARGES:
+            found: object = place
+            for key in path:
+                found = as_object(found).get(key)
+            if (charge := charge_in(found)) is not None:
+                own_key = as_object(place.get("cost_details")).get("upstream_inference_cost")
+                return charge + ((charge_in(own_key) or 0.0) if place.get("is_byok") is True else 0.0)
+    return None
+
+
+def _replies(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the objects of a body or of an event in which a reply's usage may be."""
+    choices = [as_object(choice) for choice in dicts(value.get("choices"))[:1]]
+    inner = [as_object(one.get(key)) for one in choices for key in ("message", "delta")]
+    return [value, as_object(value.get("response")), as_object(value.get("message")), *choices, *inner]
 
 
 def merge_options(head: dict[str, Any], options: Mapping[str, Any]) -> None:

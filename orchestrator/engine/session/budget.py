@@ -388,6 +388,18 @@ class NoRoomError(Exception):
     """An attempt failed, and the budget has no room for another. This error does not leave the session."""
 
 
+def cost_of(usage: Usage, price: ReplyPrice) -> tuple[float | None, float | None]:
+    """Return the cost of a reply, and the higher amount that counts against caps, in USD; None if unknown.
+
+    The cost is what the server says that it charges, else the price of the list. A gateway's charge may be less
+    than the bill of a vendor behind it, so the higher of both counts against caps.
+    """
+    listed, charged = price(usage), usage.charged_usd
+    if charged is None:
+        return listed, listed
+    return charged, max(charged, listed or 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class SidePayments:
     """Pays for requests outside of the conversation from a session's budget; see `models.base.Payer`."""
@@ -403,8 +415,8 @@ class SidePayments:
             raise ModelError(f"the budget has no room for a request to {model}: {room.limit.detail}")
 
         def count(usage: Usage) -> None:
-            usd = price(usage)
-            room.settle(usage, usd)
+            usd, most = cost_of(usage, price)
+            room.settle(usage, most)
             event = ReplyReceived(Message.assistant(""), FinishReason.STOP, usage, usd, model)
             self.emit(SubagentEvent(EMBEDDING_AGENT, event))
 

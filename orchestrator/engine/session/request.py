@@ -30,7 +30,7 @@ from orchestrator.engine.models.base import (
     next_name,
 )
 from orchestrator.engine.profiles.base import orient, system_prompt
-from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation
+from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation, cost_of
 from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes
 from orchestrator.engine.tools.registry import ToolRegistry
@@ -289,9 +289,9 @@ class SentRequest:
             self.emit(TurnStarted(budget.rounds, worst.tokens, worst.usd, self.asked))
             reservation.is_sent = True
             response = await (self._in_pieces(request) if self.next.stream else self._in_one(request))
-            usd = self.next.price(response.usage)
+            usd, most_usd = cost_of(response.usage, self.next.price)
             lost_its_count = not response.is_counted and meter.has_count_of(self.asked)
-            reservation.settle(response.usage, usd, is_known=not lost_its_count)
+            reservation.settle(response.usage, most_usd, is_known=not lost_its_count)
         budget.wrapped_up = budget.wrapping_up is not None
         turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
         self.history.add(turn)

@@ -156,7 +156,7 @@ class MessagesDecoder(ReplyDecoder):
             if isinstance(value, int | float):
                 known = 0 if name == "output_tokens" else self._usage.get(name, 0)
                 self._usage[name] = count_of(usage, name) or known
-            elif name == "output_tokens_details":
+            elif name in {"output_tokens_details", "cache_creation"}:
                 self._count(value)
             elif name == "iterations":
                 self._iterations = dicts(value)
@@ -256,18 +256,20 @@ class MessagesDecoder(ReplyDecoder):
         usage = _usage(self._usage)
         for iteration in self._iterations:
             if iteration.get("type") == "compaction":  # billed, but not in the totals
-                usage += _usage(iteration)
+                usage += _usage({**as_object(iteration.get("cache_creation")), **iteration})
         return usage if usage.total_tokens else None
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
     """Return the vendor's counts, whose `input_tokens` exclude cached ones."""
     read = count_of(counts, "cache_read_input_tokens")
-    written = count_of(counts, "cache_creation_input_tokens")
+    hour, minutes = (count_of(counts, f"ephemeral_{time}_input_tokens") for time in ("1h", "5m"))
+    written = max(count_of(counts, "cache_creation_input_tokens"), hour + minutes)
     return Usage(
         input_tokens=count_of(counts, "input_tokens") + read + written,
         output_tokens=count_of(counts, "output_tokens"),
         cached_input_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=count_of(counts, "thinking_tokens"),
+        hour_write_tokens=hour,
     )
