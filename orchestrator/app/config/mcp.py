@@ -45,11 +45,25 @@ if TYPE_CHECKING:
 TABLE = "mcp"
 _MOST_SERVERS = 50
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*+)(\}|:-)")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*+)(\}|:-)")
+"""A variable, also as Cursor and VS Code write it: `${env:NAME}`."""
+_INPUT = re.compile(r"\$\{input:([^{}]{1,100})\}")
+_WORKSPACE = "workspaceFolder"
 _END = re.compile(r"\$\{|\}")
 _MOST_NESTED = 10
 _IGNORED_KEYS = frozenset(
-    {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
+    {
+        "autoApprove",
+        "alwaysAllow",
+        "trust",
+        "description",
+        "gallery",
+        "cwd",
+        "timeout",
+        "envFile",
+        "dev",
+        "version",
+    }
 )
 """Keys of the common form that are ignored: `allow` alone decides what a tool may do."""
 
@@ -127,9 +141,8 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         entries[name] = entry, users
     if settings.mcp_config is not None:
         path = Path(settings.mcp_config).expanduser()
-        for name, entry in _servers_of(
-            read_json_file(path, flag="--mcp-config"), path, "mcpServers", ""
-        ).items():
+        listed = _common_form(read_json_file(path, flag="--mcp-config"))
+        for name, entry in _servers_of(listed, path, "mcpServers", "").items():
             entries[name] = entry, path
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
@@ -144,6 +157,15 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         tuple(reader.notices),
         tuple(dict.fromkeys(reader.secrets)),
     )
+
+
+def _common_form(value: Any) -> Any:
+    """Return the common form of a file as VS Code has it: `{"servers": …}`, also below `mcp` in its settings."""
+    if not isinstance(value, dict) or "mcpServers" in value:
+        return value
+    settings = value.get("mcp")
+    inner = settings if isinstance(settings, dict) else value
+    return {"mcpServers": inner["servers"]} if "servers" in inner else value
 
 
 def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, Any]:
@@ -282,6 +304,10 @@ class _Reader:
         """Return a text with its variables replaced, each as a piece. A default may hold variables itself."""
         found: list[SettingPiece] = []
         position = 0
+        if asked := _INPUT.search(text):
+            raise _MissingVariableError(
+                f"{key} needs the input {asked[1]}, which only VS Code asks for; write ${{NAME}} and set that variable"
+            )
         while match := _VARIABLE.search(text, position):
             found.append(SettingPiece(text[position : match.start()]))
             name, default, position = match[1], None, match.end()
@@ -291,7 +317,9 @@ class _Reader:
                     return [*found, SettingPiece(text[match.start() :])]
                 default, position = text[match.end() : end], end + 1
             value = self.environ.get(name)
-            if text[match.start() : position] == REPOSITORY:
+            if value and not _is_text(value):
+                raise _MissingVariableError(f"the variable {name} is not UTF-8 text")
+            if text[match.start() : position] == REPOSITORY or name == _WORKSPACE:
                 found.append(SettingPiece(REPOSITORY))
             elif value:
                 found.append(SettingPiece(value, variable=name))
@@ -307,6 +335,15 @@ class _Reader:
                     for piece in self._pieces(default, key, depth + 1)
                 ]
         return [*found, SettingPiece(text[position:])]
+
+
+def _is_text(value: str) -> bool:
+    """Return whether a variable's bytes are UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _end_of_default(text: str, start: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -447,7 +448,9 @@ def as_toml(value: Any) -> str:
 
 
 def read_json_file(path: Path, *, flag: str = "") -> Any:
-    """Read a JSON file in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
+    """Read a JSON file in UTF-8, UTF-16 or UTF-32, with or without a byte order mark; else in Windows' encoding.
+
+    Comments and commas before closing brackets are accepted, as VS Code's files have them.
 
     Args:
         flag: the flag that names the file, for error messages.
@@ -461,9 +464,30 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
     except OSError as error:
         raise ConfigurationError(f"{named} cannot be read: {error.strerror or error}") from error
     try:
-        return json.loads(data)
+        text = _decoded(data)
+        try:
+            return json.loads(text)
+        except ValueError:
+            return json.loads(_AFTER_LAST.sub(_uncommented, _COMMENT.sub(_uncommented, text)))
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{named} is not valid JSON: {str(error)[:200]}") from None
+
+
+_STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\Z)'
+_COMMENT = re.compile(rf"(?P<kept>{_STRING})|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
+_AFTER_LAST = re.compile(rf"(?P<kept>{_STRING})|,(?=\s*+[}}\]])")
+
+
+def _uncommented(match: re.Match[str]) -> str:
+    return match["kept"] or " "
+
+
+def _decoded(data: bytes) -> str:
+    encoding = json.detect_encoding(data)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data.decode("cp1252")
 
 
 def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:

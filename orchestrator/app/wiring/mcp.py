@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.wiring.guards import sandbox_options
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.prompts import one_line
 from orchestrator.core.suggestions import install_command
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
@@ -101,6 +102,12 @@ class McpMaker:
         try:
             await connection.open()
             found = connection.found
+            for tool, why in sorted(connection.left_out.items()):
+                emit(
+                    Warned(
+                        f"the tool {one_line(tool, limit=80)} of the MCP server {server.name} is not used: {why}"
+                    )
+                )
         finally:
             await connection.close()
         return TriedServer(

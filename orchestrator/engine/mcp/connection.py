@@ -15,7 +15,7 @@ from orchestrator import __version__
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.prompts import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
-from orchestrator.engine.mcp.definitions import as_definition
+from orchestrator.engine.mcp.definitions import as_definition, plain_listing
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
 from orchestrator.engine.mcp.transports import PAGE_SECONDS, ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
@@ -69,6 +69,7 @@ class McpConnection:
         ask: asks a person the server's question during a call; None refuses questions.
         clean: returns a text as a person may see it, given a description of the text and the text itself.
         found: the server's latest list of tools.
+        left_out: the tools of that list that cannot be used, by name, with the reason.
         about: the server's own name and version, and the protocol's version.
     """
 
@@ -79,6 +80,7 @@ class McpConnection:
     ask: AskPerson | None = None
     clean: Callable[[str, str], str] = lambda _what, text: text
     found: tuple[McpDefinition, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
     about: str = ""
     report: ServerReport = field(default_factory=ServerReport)
     _client: Client | None = None
@@ -190,6 +192,7 @@ class McpConnection:
 
     async def _list_tools(self, client: Client) -> tuple[McpDefinition, ...]:
         found: dict[str, McpDefinition] = {}
+        self.left_out.clear()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
@@ -228,6 +231,12 @@ class McpConnection:
             self._changed.set()
 
     def _note(self, message: object) -> None:
+        result = getattr(getattr(message, "message", None), "result", None)
+        if isinstance(result, dict) and isinstance(listed := result.get("tools"), list):
+            # The library refuses the whole list for one tool that it does not understand.
+            read = [plain_listing(tool) for tool in listed]
+            result["tools"] = [tool for tool in read if not isinstance(tool, tuple)]
+            self.left_out.update(tool for tool in read if isinstance(tool, tuple))
         for method in _requested_methods(message):
             if not (method == _ELICIT and self.ask):
                 self._refuse(method)

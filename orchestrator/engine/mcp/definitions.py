@@ -241,6 +241,25 @@ def for_model(
         return "its schema is nested too deeply"
 
 
+def plain_listing(listed: object) -> JsonObject | tuple[str, str]:
+    """Return a tool of `tools/list` with only the fields that are used; else its name, and why it cannot be used.
+
+    A schema may leave out that arguments are an object, as all arguments are.
+    """
+    tool = listed if isinstance(listed, dict) else {}
+    name, schema = tool.get("name"), tool.get("inputSchema", {})
+    if not isinstance(name, str) or not name:
+        return "without a name", "a tool needs a name"
+    if not isinstance(schema, dict):
+        return name, "its schema is no object"
+    if schema.get("type", "object") != "object":
+        return name, "its schema is not that of an object"
+    made: dict[str, Any] = {"name": name, "inputSchema": {"type": "object", **schema}}
+    if isinstance(tool.get("description"), str):
+        made["description"] = tool["description"]
+    return made
+
+
 def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
     """Return a definition from `tools/list`; None if it has no name or no schema."""
     name, schema, description = listed.get("name"), listed.get("inputSchema"), listed.get("description")

@@ -123,6 +123,10 @@ class McpTools:
         except (McpError, ConfigurationError) as error:
             self._warn(f"the MCP server {server.name} is not used: {error}")
             return None
+        for tool, why in sorted(connection.left_out.items()):
+            self._warn(
+                f"the tool {one_line(tool, limit=80)} of the MCP server {server.name} is not used: {why}"
+            )
         changes = compare(connection.found, approved, server.pin)
         if changes.waits:
             self._emit_defence(

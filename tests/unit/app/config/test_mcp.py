@@ -108,6 +108,9 @@ def test_a_server_at_an_address(files: Files) -> None:
         ("$A ${} ${1}", {"A": "x"}, "$A ${} ${1}"),
         ("${A}", {"A": "${B}", "B": "no"}, "${B}"),
         ("${REPOSITORY}/x", {"REPOSITORY": "no"}, "${REPOSITORY}/x"),
+        ("${env:A}", {"A": "x"}, "x"),
+        ("${env:A:-z}/${B}", {"B": "y"}, "z/y"),
+        ("${workspaceFolder}/x", {}, "${REPOSITORY}/x"),
     ],
 )
 def test_variables_are_filled_in(tmp_path: Path, text: str, environ: dict[str, str], filled: str) -> None:
@@ -115,6 +118,47 @@ def test_variables_are_filled_in(tmp_path: Path, text: str, environ: dict[str, s
     assert isinstance(one.place, ServerProgram)
     assert one.place.arguments == (filled,)
     assert one.place.variables == {"V": filled}
+
+
+@table(
+    "text",
+    [
+        '{"servers": {"one": {"type": "stdio", "command": "x"}}, "inputs": []}',
+        '{"mcp": {"servers": {"one": {"command": "x"}}}}',
+        '{ // mine\n "servers": {\n  /* the first */ "one": {"command": "x",},\n },\n}',
+        '{"mcpServers": {"one": {"command": "x"}}, "servers": {"two": {"command": "y"}}}',
+    ],
+)
+def test_a_file_of_vs_code_is_read_for_its_servers(tmp_path: Path, text: str) -> None:
+    files = Files(tmp_path)
+    files.json.write_text(text)
+    assert [(one.name, one.place) for one in files.load().servers] == [("one", ServerProgram("x"))]
+
+
+@table("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_a_file_in_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    files = Files(tmp_path)
+    files.json.write_bytes(
+        '{"mcpServers": {"one": {"command": "/home/Jörg//x", "args": [",]"]}}}'.encode(encoding)
+    )
+    [one] = files.load().servers
+    assert one.place == ServerProgram("/home/Jörg//x", (",]",))
+
+
+@table(
+    ("text", "environ", "why"),
+    [
+        ("${input:token}", {}, "needs the input token, which only VS Code asks for"),
+        ("${V}", {"V": "caf\udce9"}, "the variable V is not UTF-8 text"),
+    ],
+)
+def test_what_cannot_be_filled_in_costs_the_server(
+    tmp_path: Path, text: str, environ: dict[str, str], why: str
+) -> None:
+    found = Files(tmp_path).load({"command": "x", "env": {"V": text}}, **environ)
+    assert found.servers == ()
+    assert "is left out: " in found.notices[0]
+    assert why in found.notices[0]
 
 
 def test_a_missing_variable_costs_the_server_and_is_told(files: Files) -> None:

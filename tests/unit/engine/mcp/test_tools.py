@@ -162,6 +162,33 @@ async def test_a_schema_that_no_vendor_takes_costs_the_tool(session: Session) ->
     assert "has no target" in session.said(Warned)[0]
 
 
+async def test_a_tool_with_an_odd_schema_loses_only_itself(session: Session) -> None:
+    good, bare, either, none = tool("good"), tool("bare"), tool("either"), tool("none")
+    bare["inputSchema"] = {}
+    either["inputSchema"] = {
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        "properties": {"a": {}, "b": {}},
+    }
+    del none["inputSchema"]
+    none |= {"outputSchema": {"type": "string"}, "annotations": 5, "title": ["x"]}
+    text, listed, nameless = tool("text"), tool("listed"), tool("")
+    text["inputSchema"] = {"type": "string"}
+    listed["inputSchema"] = []
+    known = {name: McpDefinition(name, "", {"type": "object"}) for name in ("bare", "none")}
+    known["either"] = McpDefinition("either", "", {"type": "object", **either["inputSchema"]})
+    tools = await session.tools(
+        server(good, bare, either, none, text, listed, nameless, name="s"),
+        approved={"s": definitions(good) | known},
+    )
+    assert sorted(tools) == ["mcp_s_bare", "mcp_s_either", "mcp_s_good", "mcp_s_none"]
+    assert session.said(Warned) == [
+        "the tool listed of the MCP server s is not used: its schema is no object",
+        "the tool text of the MCP server s is not used: its schema is not that of an object",
+        "the tool without a name of the MCP server s is not used: a tool needs a name",
+    ]
+    assert isinstance(await tools["mcp_s_either"].execute({"a": 1}, session.context), Ok)
+
+
 async def test_a_replay_gives_the_recorded_answers_and_starts_nothing(session: Session) -> None:
     echo, create = tool("echo", echo=True), tool("create")
     live = await session.tools(
