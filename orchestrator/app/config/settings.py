@@ -468,18 +468,34 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
         try:
             return json.loads(text)
         except ValueError:
-            return json.loads(_AFTER_LAST.sub(_uncommented, _COMMENT.sub(_uncommented, text)))
+            return json.loads(_plain_json(text))
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{named} is not valid JSON: {str(error)[:200]}") from None
 
 
-_STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\Z)'
-_COMMENT = re.compile(rf"(?P<kept>{_STRING})|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
-_AFTER_LAST = re.compile(rf"(?P<kept>{_STRING})|,(?=\s*+[}}\]])")
+_MARK = re.compile(r'\\.|"|//|/\*|\*/|[\n,}\]]', re.DOTALL)
+_ENDS = {'"': '"', "//": "\n", "/*": "*/"}
 
 
-def _uncommented(match: re.Match[str]) -> str:
-    return match["kept"] or " "
+def _plain_json(text: str) -> str:
+    """Return a JSON text without comments, and without commas before closing brackets."""
+    kept: list[str] = []
+    start, awaited, comma = 0, "", -1
+    for match in _MARK.finditer(text):
+        mark = match[0]
+        if awaited:
+            if mark == awaited:
+                start = start if mark == '"' else match.start() if mark == "\n" else match.end()
+                awaited = ""
+            continue
+        awaited = _ENDS.get(mark, "")
+        if awaited and mark != '"':
+            kept.append(text[start : match.start()])
+        elif mark in "}]" and comma >= start and not text[comma + 1 : match.start()].strip():
+            kept.append(text[start:comma])
+            start = comma + 1
+        comma = match.start() if mark == "," else comma
+    return "".join([*kept, text[start:] if awaited in {"", '"'} else ""])
 
 
 def _decoded(data: bytes) -> str:

@@ -67,33 +67,33 @@ _FAMILIES = {
     "plugin": r"<\|(?:action_start|plugin|action_end)\|>",
     "phi": r"functools(?=\[)",
     "harmony": r"<\|start\|>assistant(?=<\|channel\|>)|<\|call\|>",
-    "code": r"```tool_code[ \t]*\n|```[ \t]*(?=\s*\Z)",
+    "code": r"```tool_code[ \t]{0,9}\n|```(?=\s{0,9}\Z)",
     "bare": r"</(?:tool_call|function_calls)>",
 }
 """The marks around the calls of each form; those of other forms are no marks there."""
-_MARKS = {name: re.compile(rf"(?:\s++|{marks})*+") for name, marks in _FAMILIES.items()}
+_MARKS = {name: re.compile(rf"(?>(?:\s{{1,99}}|{marks})*)") for name, marks in _FAMILIES.items()}
 _OPENING = re.compile(
     "|".join(
         f"(?P<{name}>{marks})" for name, marks in _FAMILIES.items() if name not in {"bare", "harmony", "code"}
     )
     + r"|(?P<harmony><\|start\|>assistant(?=<\|channel\|>)|(?=<\|channel\|>[a-z ]{0,20}to=))"
-    + r"|(?P<code>```tool_code[ \t]*\n)"
+    + r"|(?P<code>```tool_code[ \t]{0,9}\n)"
     + r"|(?P<bare>(?=<function[= ])|(?=<invoke[ >]))"
 )
-_FUNCTION = re.compile(r'<function(?:=| name=)"?([\w.-]{1,100})"?\s*>\s*')
-_INVOKE = re.compile(r'<(?:\uff5cDSML\uff5c)?invoke name="([\w.-]{1,100})"\s*>\s*')
+_FUNCTION = re.compile(r'<function(?:=| name=)"?([\w.-]{1,100})"?\s{0,9}>\s{0,9}')
+_INVOKE = re.compile(r'<(?:\uff5cDSML\uff5c)?invoke name="([\w.-]{1,100})"\s{0,9}>\s{0,9}')
 _PARAMETER = re.compile(
     r'<(?:\uff5cDSML\uff5c)?parameter(?:=([\w.-]{1,100})| name="([\w.-]{1,100})"[^<>]{0,100})>'
 )
-_END_OF_PARAMETER = re.compile(r"</(?:\uff5cDSML\uff5c)?parameter>\s*")
+_END_OF_PARAMETER = re.compile(r"</(?:\uff5cDSML\uff5c)?parameter>\s{0,9}")
 _END = re.compile(r"</(?:\uff5cDSML\uff5c)?(?:function|invoke)>")
 _NAMED = re.compile(
     r"(?:function<\uff5ctool\u2581sep\uff5c>|<\|channel\|>[a-z ]{0,20}to=)?(?:functions?\.)?([A-Za-z_][\w-]{0,99})(?::\d{1,4})?"
     r"(?:\[CALL_ID\]\w{1,40})?(?:\[ARGS\]|<\uff5ctool\u2581sep\uff5c>|<\|tool_call_argument_begin\|>"
     r"|[a-z ]{0,20}(?:<\|constrain\|>\w{1,20})?<\|message\|>)?\s{0,9}(?:```json\s{0,9})?"
 )
-_AFTER_NAMED = re.compile(r"\s*```(?=<\uff5ctool\u2581call\u2581end\uff5c>)")
-_KEY = re.compile(r"\s*<arg_key>([^<]{1,100})</arg_key>\s*<arg_value>")
+_AFTER_NAMED = re.compile(r"\s{0,9}```(?=<\uff5ctool\u2581call\u2581end\uff5c>)")
+_KEY = re.compile(r"\s{0,9}<arg_key>([^<]{1,100})</arg_key>\s{0,9}<arg_value>")
 _FENCE_LINE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _WRAPPERS = {"print", "default_api", "functions", "api"}
 
@@ -134,7 +134,7 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
 
 
 _NOISE = re.compile(
-    rf"\s++|^[ \t]*+\d++ \| |{'|'.join(marks for name, marks in _FAMILIES.items() if name != 'bare')}",
+    rf"\s|^[ \t]{{0,9}}\d{{1,9}} \| |{'|'.join(marks for name, marks in _FAMILIES.items() if name != 'bare')}",
     re.MULTILINE,
 )
 """Blanks, numbers of lines in front of them, and the marks around calls."""
