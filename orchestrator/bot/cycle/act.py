@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.history import Turn
 
 _SECONDS_A_MINUTE = 60.0
+_MOST_SAME_REPLIES = 3
 _SAID_CHARACTERS = 4_000
 TITLE_CHARS = 70
 _COMMAND_CHARACTERS = 200
@@ -458,6 +459,7 @@ class CycleSession:
     def _config(self) -> SessionConfig:
         options, limits = self._parts.options, self._parts.limits
         return SessionConfig(
+            max_same_replies=_MOST_SAME_REPLIES,
             max_turns=limits.rounds or 0,
             max_tokens=limits.tokens,
             max_usd=limits.usd,

@@ -48,6 +48,7 @@ class Limits:
         usd: cost in US dollars, if the model's price is known.
         minutes: wall time.
         denials: calls that the gate refused.
+        same_replies: equal replies in a row of which no call succeeded.
     """
 
     rounds: int | None = None
@@ -56,6 +57,7 @@ class Limits:
     minutes: float | None = None
     tool_rounds: int | None = None
     denials: int | None = None
+    same_replies: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,6 +122,7 @@ _LEAST = {
     "loop_detection_window": 2,
     "max_tokens": 0,
     "max_denials": 0,
+    "max_same_replies": 0,
     "max_output_tokens": 1,
     "reply_tokens": 1,
     "max_usd": 0,
@@ -173,6 +174,8 @@ class SessionConfig:
         max_minutes: wall time since the session was created.
         max_denials: calls that the gate may refuse in the whole session, subagents' included; the last of
             them ends it. 0 is no limit.
+        max_same_replies: equal replies in a row of which no call succeeds; the last of them ends the session. 0 is
+            no limit.
         max_output_tokens: tokens of one reply.
         reply_tokens: the model's own longest reply, used if `max_output_tokens` is None. It must fit under
             the caps on tokens and cost before a request is sent. It is not sent itself; if only a shorter
@@ -205,6 +208,7 @@ class SessionConfig:
     max_usd: float | None = None
     max_minutes: float | None = None
     max_denials: int = 3
+    max_same_replies: int = 0
     max_output_tokens: int | None = None
     reply_tokens: int | None = None
     wrap_up_share: float = 0.1
@@ -250,6 +254,7 @@ class SessionConfig:
             minutes=self.max_minutes,
             tool_rounds=self.max_tool_rounds_per_input or None,
             denials=self.max_denials or None,
+            same_replies=self.max_same_replies or None,
         )
 
     def resolved(self, profile: str) -> SessionConfig:

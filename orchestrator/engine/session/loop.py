@@ -38,11 +38,11 @@ from orchestrator.engine.session.history import Turn, TurnKind, commands_of, mes
 from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.core.messages import ToolResult
+    from orchestrator.core.messages import ToolCall, ToolResult
     from orchestrator.engine.contracts.base import ReadReply
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.budget import Budget
@@ -235,7 +235,8 @@ class Loop:
         self.inputs, self.runner, self.next_request = inputs, runner, next_request
         self.history, self.budget, self.host = inputs.history, inputs.budget, inputs.host
         self.emit = inputs.emit
-        self.rejected = self.empty = self.idle = 0
+        self.rejected = self.empty = self.idle = self.same = 0
+        self.last_failed: object = None
         self.warned_of_context = self.guessed_overflow = self.told_of_call = False
 
     async def run(self) -> SessionEnd:
@@ -353,7 +354,19 @@ class Loop:
         if ending := await self._run_calls(request, reading):
             return SessionEnd(EndKind(ending.ending), ending.text)
         self._warn_of_repetition(reading)
+        most = self.budget.limits.same_replies
+        if most is not None and self.same >= most:
+            detail = f"{self.same} replies in a row were the same, and none of their calls succeeded"
+            return self._limit(LimitReached("replies", detail))
         return None
+
+    def _count_failed(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> None:
+        """Count equal replies in a row of which no call succeeded."""
+        failed = [(call.name, dict(call.arguments)) for call in calls] if _all_failed(results) else None
+        self.same = (
+            self.same + 1 if failed is not None and failed == self.last_failed else int(failed is not None)
+        )
+        self.last_failed = failed
 
     async def _run_calls(self, request: NextRequest, reading: Actions) -> Ends | None:
         """Run the calls of the reply. The model gets a result for each call, however it ended."""
@@ -362,6 +375,7 @@ class Loop:
 
         def answer(results: tuple[ToolResult, ...]) -> None:
             note = "\n".join(filter(None, [reading.note, render("agent/cut_off") if reading.cut_off else ""]))
+            self._count_failed((*reading.calls, *reading.withheld), results)
             if self.history.turns[-1] is reply:  # else the interruption has added the results already
                 ran = commands_of((*reading.calls, *reading.withheld), results)
                 self.inputs.add_message(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)
@@ -502,6 +516,10 @@ class Loop:
     def _limit(self, limit: LimitReached) -> SessionEnd:
         self.emit(limit)
         return SessionEnd(EndKind.LIMIT, limit.detail, limit.limit)
+
+
+def _all_failed(results: Sequence[ToolResult]) -> bool:
+    return all(result.is_error for result in results)
 
 
 def is_question(text: str) -> bool:

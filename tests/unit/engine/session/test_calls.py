@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import SessionState
+from orchestrator.core.events import LimitReached, SessionState
 from orchestrator.core.messages import Image, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
@@ -161,7 +161,7 @@ async def test_an_edit_that_fails_again_is_told_the_lines_and_then_that_it_goes_
     contract: Contract, tmp_path: Path, *, detection: bool
 ) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
-    steps = [calls(contract, "edit_file", WRONG) for _ in range(4)]
+    steps = [calls(contract, "edit_file", {**WRONG, "new_string": f"{n}\n2"}) for n in range(4)]
     config = SessionConfig(enable_loop_detection=detection, max_turns=4)
     async with session_in(tmp_path, *steps, tools=[edit_string()], contract=contract, config=config) as (
         session,
@@ -218,3 +218,32 @@ async def test_a_call_that_changes_no_file_changes_nothing(tmp_path: Path, order
     ):
         await events_of(session, "Go")
     assert "exactly this answer 2 times" in told(model, 3)
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: type(contract).__name__)
+async def test_the_same_reply_of_which_no_call_succeeds_is_paid_three_times(
+    contract: Contract, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    steps = [calls(contract, "edit_file", WRONG) for _ in range(20)]
+    config = SessionConfig(max_same_replies=3)
+    async with session_in(tmp_path, *steps, tools=[edit_string()], contract=contract, config=config) as (
+        session,
+        model,
+    ):
+        events = await events_of(session, "Go")
+    assert len(model.requests) == 3
+    [limit] = [one.event for one in events if isinstance(one.event, LimitReached)]
+    assert (limit.limit, limit.detail) == (
+        "replies",
+        "3 replies in a row were the same, and none of their calls succeeded",
+    )
+
+
+async def test_the_same_reply_that_succeeds_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    steps = [says("", ("read_file", {"file_path": "a.txt"})) for _ in range(5)]
+    config = SessionConfig(max_same_replies=3)
+    async with session_in(tmp_path, *steps, says("Done."), config=config) as (session, model):
+        await session.run("Go")
+    assert len(model.requests) == 6
