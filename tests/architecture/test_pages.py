@@ -132,6 +132,16 @@ def test_every_command_that_is_shown_is_understood(page: Path) -> None:
             pytest.fail(f"{argv}: {error}")
 
 
+def test_the_messages_of_the_page_of_troubles_are_the_programs() -> None:
+    """The words in the first column occur in a message, which may go over several lines of the source."""
+    shown = text(DOCS / "troubleshooting.md")
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "orchestrator").rglob("*.py"))
+    program = re.sub(r'"\s*f?"', "", " ".join(sources))
+    messages = re.findall(r"^\| `([^`]+)`", shown, re.MULTILINE)
+    assert len(messages) > 10
+    assert [message for message in messages if message not in program] == []
+
+
 @page
 def test_every_flag_is_one(page: Path) -> None:
     named = {found for span in code(page) if (found := re.match(r"--[a-z][a-z-]+", span))}
