@@ -155,6 +155,32 @@ def _removes_no_label(parts: CycleParts) -> CycleParts:
     return replace(parts, forge=sticky)
 
 
+class _Deaf(_Over):
+    """Reads no feedback."""
+
+    def feedback(self, _number: int) -> list[Any]:
+        return []
+
+
+def _reads_no_reviews(parts: CycleParts) -> CycleParts:
+    tasks: Any = parts.tasks
+    tasks.forge = _Deaf(tasks.forge)
+    return parts
+
+
+class _Blind(_Over):
+    """Sees no check that fails."""
+
+    def checks(self, _commit: str) -> list[Any]:
+        return []
+
+
+def _reads_no_checks(parts: CycleParts) -> CycleParts:
+    tasks: Any = parts.tasks
+    tasks.forge = _Blind(tasks.forge)
+    return parts
+
+
 def _takes_all_again(parts: CycleParts) -> CycleParts:
     claimer: Any = parts.claimer
     claimer.named = True
@@ -233,6 +259,12 @@ MUTATIONS: dict[str, Mutation] = {
         invariants.SERVED,
         _broken(lambda parts: replace(parts, tasks=_First(parts.tasks))),
         Plan((Task(1), Task(1))),
+    ),
+    "no review is read": Mutation(
+        invariants.SERVED, _broken(_reads_no_reviews), Plan((Task(1),), deeds=(Deed(Act.REVIEW, 1, 10.0),))
+    ),
+    "no check is read": Mutation(
+        invariants.SERVED, _broken(_reads_no_checks), Plan((Task(1),), deeds=(Deed(Act.CHECKS, 1, 10.0),))
     ),
     "no claim is released": Mutation(invariants.RELEASED, _broken(_never_releases), Plan((Task(1),))),
     "the cap of a cycle is not looked at": Mutation(

@@ -72,6 +72,9 @@ MENDED: dict[str, Plan] = {
     "a dead run behind many newer ones": Plan(
         (Task(3),), (0,), (Incident(Kind.KILLED, "record ToolCallEnded", 2),), (Deed(Act.OTHERS, 1, 5.0),)
     ),
+    "the base is rewritten while the worker is dead": Plan(
+        (Task(1),), (0,), (Incident(Kind.KILLED, "record Cloned", 1),), (Deed(Act.REWRITE, 1, 1.1),)
+    ),
     "a push takes longer than a tool may, and the base is rewritten": Plan(
         (Task(1),), (0,), (Incident(Kind.SLOW, "git push branch", 1),), (Deed(Act.REWRITE, 1, 2.9),)
     ),

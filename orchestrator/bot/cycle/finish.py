@@ -567,10 +567,9 @@ class _Saving:
     def _push(self, pages: Mapping[str, bytes], replaces: str | None, files: Snapshot | None) -> bool:
         """Push the work. Return whether no change was left out."""
         session, parts = self.session, self._parts
-        moved = session.clone.moved_base() if files is None else None
-        if moved is not None and moved.is_rewritten:  # what was taken off the base stays off the remote
-            touched, by_commands = set(session.ledger.touched), session.ledger.shell_used
-            session.clone.put_onto(moved, touched, include_commands=by_commands)
+        if files is None:
+            by_commands = session.ledger.shell_used
+            session.clone.leave_rewritten_base(set(session.ledger.touched), include_commands=by_commands)
         saved = save_wip(
             session.clone,
             self._key,

@@ -530,6 +530,19 @@ class Clone:
         """
         return self._branches.moved_base()
 
+    def leave_rewritten_base(self, touched: set[str], *, include_commands: bool) -> None:
+        """Put all changes onto the base branch's present head if its history was rewritten since the clone.
+
+        What was taken off the base then stays off the remote. The arguments are those of `put_onto`.
+
+        Raises:
+            BaseConflictError: the branch does not exist any more.
+            WorkspaceError: see `put_onto`.
+        """
+        moved = self.moved_base()
+        if moved is not None and moved.is_rewritten:
+            self.put_onto(moved, touched, include_commands=include_commands)
+
     def put_onto(self, base: MovedBase, touched: set[str], *, include_commands: bool) -> list[str]:
         """Put all changes onto another commit of the base branch, as if it had been cloned.
 

@@ -40,7 +40,13 @@ from orchestrator.core.cycle_events import (
     TaskTaken,
     WorkSaved,
 )
-from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.errors import (
+    BaseConflictError,
+    ForgeError,
+    JournalError,
+    RemoteUnavailableError,
+    WorkspaceError,
+)
 from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.session.history import TurnKind, history_of
@@ -310,6 +316,10 @@ class Recovery:
     def _save_on_remote(
         self, run: Run, lease: Lease, clone: Clone, before: _Before, *, files_lost: bool = False
     ) -> str:
+        try:
+            clone.leave_rewritten_base(clone.changed_paths(), include_commands=False)
+        except BaseConflictError as error:
+            raise WorkspaceError(str(error)) from error
         key, touched = lease.record.task, clone.changed_paths()
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before.state if before.has_turns else None
