@@ -119,6 +119,19 @@ def test_a_local_task_in_each_state_is_told_in_the_same_words(local: Stage, repo
     assert (done.code, "is merged: there is nothing to try again" in done.out) == (3, True)
 
 
+def test_a_task_whose_change_breaks_tests_is_told_in_the_same_words(local: Stage, repository: Path) -> None:
+    tested = "--test-command", "! grep -q 'a + b' calc.py", "--sandbox", "off"
+    local.script(do(FIX, PROPOSE), do(FINISH), do(FINISH))
+    done = local.run(*tested)
+    assert (done.code, done.result["outcome"]) == (6, "tests_fail"), done.err
+    agree(local, repository, "its tests fail")
+    local.model.script.clear()
+    reason = local.run(*tested).result["reason"]
+    assert "was done, but its tests fail" in reason
+    assert "goes on with the work that is kept" in typed(local, reason).out
+    agree(local, repository, "open", digest="")
+
+
 def test_a_task_that_another_worker_holds_is_left_to_it(
     local: Stage, repository: Path, tmp_path: Path
 ) -> None:
