@@ -58,7 +58,8 @@ class WholeFile(Contract):
         title: of the pull request.
         tests: a text about the tests that fail without a change.
         replies: the number of replies that were read.
-        repeats: the number of the last replies, one after another, that gave the file of the task as it was.
+        repeats: the number of the last replies, one after another, that gave only the file of the task, and that as it
+            was or as an earlier reply had it.
     """
 
     name = "whole_file"
@@ -71,6 +72,8 @@ class WholeFile(Contract):
     def __init__(self, path: str = "", title: str = "", tests: str = "", replies: int = 0) -> None:
         self.path, self.title, self.tests, self.replies = path, title, tests, replies
         self.repeats, self._old = 0, ""
+        self._wrong: list[list[str]] = []
+        """What the file of the task must not be: as it was, and as earlier replies had it."""
 
     @property
     def leaves_out_reply(self) -> bool:
@@ -95,6 +98,7 @@ class WholeFile(Contract):
         self.title, self.path, self.tests = title[:_TITLE_CHARS], path, tests
         _, blocks = fenced_blocks(block)
         self._old = blocks[0].text if blocks else ""
+        self._wrong = [_code(self._old)] if self._old else []
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the form of the reply, which is all that the model is told."""
@@ -114,10 +118,9 @@ class WholeFile(Contract):
         files = self._files(blocks)
         if not files:
             return Malformed(("reply: the code block names no file; write the file's path above it",))
-        is_old = bool(self._old) and {path: _code(text) for path, text in files.items()} == {
-            self.path: _code(self._old)
-        }
-        self.repeats = self.repeats + 1 if is_old else 0
+        written = _code(files.get(self.path, ""))
+        self.repeats = self.repeats + 1 if files.keys() == {self.path} and written in self._wrong else 0
+        self._wrong += [written] if self._old and not self.repeats else []
         body = said or "".join(f"Changes `{one_line(path, limit=_PATH_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()

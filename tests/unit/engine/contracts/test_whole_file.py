@@ -184,7 +184,7 @@ def test_two_replies_with_the_old_file_are_answered_by_another_question_each_tim
         contract.read(said(block(reply)), (), round_number=1)
         asked.append(contract.answer(red).text)
     usual, _, *_ = asked
-    assert "as it is now" not in usual
+    assert "known to be wrong" not in usual
     assert ["go through the code" in text for text in asked] == [False, True, False, True, False]
     assert ["One of these lines" in text for text in asked] == [False, False, True, False, False]
     assert "4: return a if b == 0 else gcd(b, a % b)" in asked[2]
@@ -193,12 +193,24 @@ def test_two_replies_with_the_old_file_are_answered_by_another_question_each_tim
     assert all("in one code block" in text for text in asked)
 
 
+def test_an_earlier_wrong_reply_that_comes_again_is_repeated_too() -> None:
+    contract = WholeFile()
+    contract.learn(title="Fix gcd", path="gcd.py", tests="gcd(17, 0) fails.", block=block(GCD))
+    red = (ToolResult("r1c2", "create_pull_request", "1 test fails.", is_error=True),)
+    one, other = GCD.replace("b == 0", "a == 0"), GCD.replace("a % b", "b % a")
+    asked = []
+    for reply in (one, other, one, other, GCD.replace("return a", "return b")):
+        contract.read(said(block(reply)), (), round_number=1)
+        asked.append("known to be wrong" in contract.answer(red).text)
+    assert asked == [False, False, False, True, False]
+
+
 def test_another_file_or_an_unknown_old_one_repeats_nothing() -> None:
     contract = WholeFile("gcd.py")
     red = (ToolResult("r1c2", "create_pull_request", "Nothing has changed.", is_error=True),)
     for _ in range(3):
         contract.read(said(block(GCD)), (), round_number=1)
-        assert "as it is now" not in contract.answer(red).text
+        assert "known to be wrong" not in contract.answer(red).text
 
 
 @given(st.text(alphabet=st.sampled_from("`~ab \n\r.#/:"), max_size=200))
