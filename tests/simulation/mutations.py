@@ -155,7 +155,7 @@ def _removes_no_label(parts: CycleParts) -> CycleParts:
     return replace(parts, forge=sticky)
 
 
-class _Deaf(_Over):
+class _Unread(_Over):
     """Reads no feedback."""
 
     def feedback(self, _number: int) -> list[Any]:
@@ -164,7 +164,7 @@ class _Deaf(_Over):
 
 def _reads_no_reviews(parts: CycleParts) -> CycleParts:
     tasks: Any = parts.tasks
-    tasks.forge = _Deaf(tasks.forge)
+    tasks.forge = _Unread(tasks.forge)
     return parts
 
 
