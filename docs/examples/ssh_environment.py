@@ -2,7 +2,8 @@
 
 It needs a POSIX shell there, and `find`, `grep`, `stat` of GNU and `timeout`. Copy it and change it.
 
-    session = Session(openai_profile(...), SshEnvironment("me@build.example", "/srv/project"))
+    there = SshEnvironment("me@build.example", "/srv/project")
+    session = Session(profile=openai_profile(model="gpt-5.2"), environment=there)
 
 Nothing keeps the model's commands on that machine inside of the folder: give them a user, or a machine, of their own.
 """

@@ -25,9 +25,10 @@ from orchestrator import (
     openai_profile,
 )
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.messages import FinishReason, Message, Text, ToolCall, Usage
+from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, Usage
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.session.event_bus import EventKind
 from orchestrator.engine.session.state_record import StateRecord
 from orchestrator.engine.web.client import HttpWeb
 from tests.doubles.sse_server import SseServer, sse_answer
@@ -155,7 +156,7 @@ def test_web_tools_exist_only_when_enabled(make: Any, names: set[str]) -> None:
 
 def test_the_documented_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own text, with the address of a double added and nothing else changed."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
     (tmp_path / "tests").mkdir()
     monkeypatch.chdir(tmp_path)
     call = ToolCall(
@@ -345,6 +346,29 @@ async def test_an_explorer_can_be_tried_without_a_model(tmp_path: Path) -> None:
             state.take(event.event, event.at)
     assert state.hypothesis == "the user tries the program out without a model."
     assert state.context.chat_turns == 2
+
+
+async def test_the_tool_that_the_page_shows_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-0123456789")
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "count_words" in one]
+    known: dict[str, Any] = {}
+    exec(block, known)  # noqa: S102  the lines of our own page
+    (tmp_path / "a.txt").write_text("one two three")
+    call = ToolCall("c1", "count_words", {"path": "a.txt"})
+    replies = [
+        Response(Message(Role.ASSISTANT, (call,)), FinishReason.TOOL_CALLS, Usage(), "mine"),
+        Response(Message.assistant("Three."), FinishReason.STOP, Usage(), "mine"),
+    ]
+    model, environment = ReplayModel("mine", replies), LocalEnvironment(tmp_path, sandbox="off")
+    async with Session(profile=known["profile"], model=model, environment=environment) as session:
+        events = [event async for event in session.submit("How many words?")]
+    (ended,) = [event.event for event in events if event.kind == "tool_call_end"]
+    assert getattr(ended, "output", "") == "3 words"
+
+
+def test_the_page_lists_each_kind_of_event() -> None:
+    table_of_kinds = PAGE.partition("| kind | when |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z_]+)`", table_of_kinds)) - {"event"} == {*EventKind}
 
 
 async def test_an_assistant_has_its_tools_under_the_names_of_the_specification(tmp_path: Path) -> None:

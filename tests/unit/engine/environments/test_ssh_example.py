@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator import Session, openai_profile
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.engine.environments.base import GrepMatch, GrepOptions
 from tests.conformance import test_environments as table
@@ -63,6 +66,23 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_it_is_an_environment(case: table.Case, here: Any) -> None:
     await case(here)
+
+
+async def test_the_lines_that_it_begins_with_make_a_session(
+    here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-0123456789")
+    shown = textwrap.dedent(
+        "".join(re.findall(r"^    .*\n", type(here).__init__.__globals__["__doc__"], re.MULTILINE))
+    )
+    known: dict[str, Any] = {
+        "SshEnvironment": type(here),
+        "Session": Session,
+        "openai_profile": openai_profile,
+    }
+    exec(shown, known)  # noqa: S102  the lines of our own page
+    assert isinstance(known["session"], Session)
+    await known["session"].close()
 
 
 async def test_it_stays_in_the_folder(here: Any) -> None:
