@@ -16,7 +16,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
-from orchestrator.bot.journal.reader import Unanswered, cost_of, is_alive, read_header, why_killed
+from orchestrator.bot.journal.reader import (
+    MOST_LINE_BYTES,
+    Unanswered,
+    bounded_lines,
+    cost_of,
+    is_alive,
+    read_header,
+    why_killed,
+)
 from orchestrator.bot.journal.records import UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
 from orchestrator.core.cycle_events import (
@@ -380,13 +388,13 @@ def _read_on(known: _KnownJournal, file: BinaryIO, run: str) -> tuple[RunSummary
     """Fold the appended lines. An incomplete last line counts for now, and is read again later."""
     fold = known.fold
     file.seek(known.read)
-    for line in file:
-        if not line.endswith(b"\n"):
+    for line in bounded_lines(file):
+        if not line.endswith(b"\n") and len(line) < MOST_LINE_BYTES:
             fold = copy.deepcopy(fold)
             fold.add(line)
             break
         fold.add(line)
-        known.read += len(line)
+        known.read = file.tell()
     return fold.summary(run), fold.result is not None
 
 

@@ -221,7 +221,7 @@ class _Reading:
         self._faults.append(f"line {self._lines}: {fault}")
 
 
-MOST_LINE_BYTES = 1 << 28
+MOST_LINE_BYTES = 1 << 27
 """Longest line that is read: far more than a record has with the longest reply."""
 
 
@@ -289,6 +289,8 @@ def find_run(home: Home, name: str) -> Path:
 
 
 def _parse(piece: bytes) -> dict[str, Any] | None:
+    if not piece.startswith(b"{"):
+        return None
     try:
         data = json.loads(piece.decode())  # bytes may be in other encodings
     except (ValueError, RecursionError):
@@ -368,7 +370,7 @@ class JournalTail:
                         return []
                     self._offset, self._next = self._offset + len(known), self._next + 1
                 chunk = file.read(most_bytes)
-                while b"\n" not in chunk and (more := file.read(most_bytes)):  # one line that is longer
+                while b"\n" not in chunk and len(chunk) < MOST_LINE_BYTES and (more := file.read(most_bytes)):
                     chunk += more
         except FileNotFoundError:
             return []
@@ -527,6 +529,8 @@ def is_open(folder: Path) -> bool:
                 if tail or not start:
                     return _END.search(tail) is None
                 length *= 4
+                if length > MOST_LINE_BYTES:
+                    return True  # the last line is no record
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.reader import MOST_LINE_BYTES, JournalTail, find_run, read_run, responses, runs
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import (
+    MOST_LINE_BYTES,
+    JournalTail,
+    find_run,
+    is_open,
+    read_run,
+    responses,
+    runs,
+)
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
@@ -98,16 +107,22 @@ def test_an_unknown_kind_is_no_damage(tmp_path: Path) -> None:
     assert (run.damage, run.events, len(run.records)) == ((), (Warned("a"), Warned("c")), 3)
 
 
+@pytest.mark.slow(reason="reads lines of 128 MB")
 def test_of_a_line_without_an_end_only_the_beginning_is_read(tmp_path: Path) -> None:
     """A file system may leave a hole of any size."""
     path = write(tmp_path, [Warned("a")])
     with path.open("ab") as file:
-        file.truncate(file.tell() + 3 * MOST_LINE_BYTES)
+        file.truncate(file.tell() + MOST_LINE_BYTES + 1)
         file.seek(0, os.SEEK_END)
         file.write(b'\n{"seq":3,"at":"2026-11-21T03:31:12.000000+00:00","type":"TurnStarted","round":1}\n')
     run = read_run(tmp_path)
     assert run.events == (Warned("a"), TurnStarted(1))
     assert run.damage == ("line 3: not a JSON object",)
+    assert Warned("a") in [record.event for record in JournalTail(tmp_path).records()]
+    with path.open("ab") as file:
+        file.truncate(file.tell() + MOST_LINE_BYTES + 1)
+    assert is_open(tmp_path)
+    assert summarise(tmp_path).is_damaged
 
 
 def test_what_was_said_before_a_gap_is_unbroken_since_the_session_began(tmp_path: Path) -> None:
