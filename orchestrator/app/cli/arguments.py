@@ -31,7 +31,7 @@ MEANINGS: dict[int, str] = {
     DONE: "done: a pull request was proposed, or planned with --dry-run; ask, chat: answered; verify-pr: all claims hold",
     FAILED: "the model's provider, GitHub or git failed; verify-pr: unknown whether the claims hold",
     USAGE: "bad usage or configuration",
-    NOTHING: "nothing to do: no cycle of the run found a task",
+    NOTHING: "nothing to do: everything could be read, and no cycle of the run found a task",
     QUESTION: "a question was asked that a person has to answer",
     LIMIT: "a limit was reached",
     REFUTED: "the tests fail, so the change was not proposed; verify-pr: a claim does not hold, or the tests fail",
