@@ -85,6 +85,7 @@ CHANNELS = (
             "bot/journal/records.py": 3,
             "bot/journal/digest.py": 1,
             "bot/journal/folders.py": 1,
+            "bot/cycle/statements.py": 1,  # digests and numbers
             "bot/forge/local.py": 1,
             "bot/evidence/cases.py": 1,
             "engine/memory/store.py": 1,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles.model_server import Step
 from tests.scenarios.hosted import BRANCH, OUR_EMAIL, Hosted
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, Stage, do, git
 
@@ -198,3 +199,30 @@ def test_a_workflows_own_token_is_told_of(
     assert stage.run().code == 0
     (pull,) = hosted.repo.pulls.values()
     assert ("GitHub starts no checks for this pull request" in (pull.body or "")) == own
+
+
+DOUBTFUL = "# Calc\n\nThe AI opponent must not cheat.\n"
+
+
+def test_a_doubtful_sentence_is_asked_about_once(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = host(github, stage, monkeypatch, {"README.md": DOUBTFUL})
+    stage.script(Step("0"))
+    hosted.propose("--issue", "1")
+    assert hosted.asked == 2
+    assert "The AI opponent must not cheat." in stage.told(0)
+    hosted.issue("second")
+    hosted.propose("--issue", "3")
+    assert hosted.asked == 3
+
+
+def test_a_doubtful_sentence_that_refuses_ends_the_cycle(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(github, stage, monkeypatch, {"CONTRIBUTING.md": "Keep AI out of your patches.\n"})
+    stage.script(Step("1"))
+    done = stage.run("--issue", "1")
+    reason = "the repository refuses changes by a machine: CONTRIBUTING.md: Keep AI out of your patches."
+    assert (done.result["outcome"], done.result["reason"]) == ("no_task", reason)
+    assert done.result["usage"]["total_tokens"] > 0

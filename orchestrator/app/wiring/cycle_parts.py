@@ -201,6 +201,7 @@ def make_parts(
         reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, chosen, dry_run=shared.request.dry_run),
         records=hidden.records if hidden else None,
+        statements=context.home.statements,
         kept=hidden.kept if hidden else None,
         clock=context.clock,
         emit=context.emit,

@@ -19,6 +19,7 @@ from orchestrator.bot.cycle.finish import ModelCommits, PendingChanges
 from orchestrator.bot.cycle.parts import Attempt, Sanitizer
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
+from orchestrator.bot.cycle.statements import StatementReader
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.bot.git.base import Snapshot
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
+    from orchestrator.bot.cycle.repository_rules import Statement
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
@@ -208,6 +210,7 @@ class CycleSession:
             lease=choice.lease,
         )
         self.pending = PendingChanges(attempt, self.proposer, self._is_last)
+        self._statements = StatementReader(parts.model, parts.statements)
         self._first_message = FirstMessage(attempt, files, self._environment)
 
     async def begin(self) -> SessionEnd | None:
@@ -227,9 +230,10 @@ class CycleSession:
             parts.model.name,
             await asyncio.to_thread(document_links, self.clone, self._files),
         )
-        if rules.forbids and parts.options.respects_ai_policy:
-            refusal = f"the repository refuses changes by a machine: {rules.forbids}"
-            return SessionEnd(EndKind.FINISH, refusal)
+        if parts.options.respects_ai_policy and (
+            forbids := rules.forbids or await self._refusing(rules.doubtful)
+        ):
+            return SessionEnd(EndKind.FINISH, f"the repository refuses changes by a machine: {forbids}")
         restored = await asyncio.to_thread(
             restore_work, self.clone, self._task, self.earlier, parts.options.author_email
         )
@@ -244,6 +248,17 @@ class CycleSession:
         self.proposer.found_branch = self.earlier.branch if self.earlier and restored.tip else ""
         self.restored = self.pending.restored = restored
         return None
+
+    async def _refusing(self, doubtful: Sequence[Statement]) -> str:
+        """Return the doubtful sentence that refuses machine-made work; empty if none does. A replay asks nothing."""
+        if self._parts.recorded_tests is not None or not doubtful:
+            return ""
+        shown = [one._replace(sentence=self._sanitizer.text(one.path, one.sentence)) for one in doubtful]
+        found = await self._statements.refusing(shown)
+        if found is None:
+            named = "; ".join(one_line(str(one), limit=_COMMAND_CHARACTERS) for one in doubtful)
+            self._emit(Warned(f"what was read as no refusal of machine-made work: {named}"))
+        return "" if found is None else str(found)
 
     async def requests(self) -> AsyncGenerator[ProposalRequest]:
         """Run the session and yield each pull request that the model asks for. Set `end` after the last one.
@@ -386,11 +401,19 @@ class CycleSession:
     def spent(self) -> Spent:
         """The cost of the session so far."""
         minutes = (self._parts.clock.monotonic() - self._started) / _SECONDS_A_MINUTE
+        asked = self._asked
         if self._session is None:
-            return Spent(minutes=minutes)
+            return asked + Spent(minutes=minutes)
         budget = self._session.budget
         tokens = budget.usage.total_tokens + budget.uncertain_tokens
-        return Spent(budget.usd, tokens, minutes, budget.rounds)
+        return asked + Spent(budget.usd, tokens, minutes, budget.rounds)
+
+    @property
+    def _asked(self) -> Spent:
+        """The cost of the questions about the repository's statements."""
+        usage = self._statements.usage
+        price = self._parts.price(usage) if self._statements.requests else 0.0
+        return Spent(price, usage.total_tokens)
 
     @property
     def _model_names(self) -> tuple[str, str, str]:
@@ -534,6 +557,8 @@ class CycleSession:
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
             self._result.uncertain_usd = spent.uncertain_usd
             self._result.uncertain_tokens = spent.uncertain_tokens
+        self._result.usage += self._statements.usage
+        self._result.usd = (Spent(self._result.usd) + self._asked).usd
         self._result.minutes = self.spent.minutes
         if self.ledger.shell_used and not self._parts.stop.now():
             await self._commits.look()  # if the work is unfinished, it is saved with these messages

@@ -272,7 +272,7 @@ async def _instructions(library: Library, shown: Sequence[ShownFile], limit_byte
 
 
 _MOST_IMPORTS_DEEP = 5
-_IMPORT = re.compile(r"(?<![\w@/.-])@((?:\.{1,2}/)*+[\w][\w./-]*+)")
+_IMPORT = re.compile(r"(?<![\w@/.-])@([\w./-]++)")
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
 
 

@@ -511,6 +511,7 @@ class CycleParts:
             listener; None without such servers.
         download: downloads files attached to a task; None downloads nothing.
         operator: a person who works in place of the model's loop; None if nobody does.
+        statements: the file with the model's answers about statements of repositories; None keeps none.
     """
 
     run: str
@@ -545,6 +546,7 @@ class CycleParts:
     download: Download | None = None
     skills: SkillOptions | None = None
     operator: Operator | None = None
+    statements: Path | None = None
 
 
 class ProposeChange(Protocol):

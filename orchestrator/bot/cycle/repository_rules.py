@@ -6,7 +6,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fence_after
@@ -46,7 +46,31 @@ _BANS = tuple(
         rf"^\W*no {_MACHINE}(?:[- ](?:generated|assisted|written|authored))?\b.{{0,30}}\b{_WORK}\b",
     )
 )
-"""Sentences that refuse machine-made contributions, collected from public contribution guides and AI policies."""
+"""Sentences that refuse what machines made, collected from public contribution guides and AI policies."""
+_CONTRIBUTED = re.compile(
+    r"\b(?:contribut\w*|pull requests?|PRs?|patch(?:es)?|submi(?:t|ts|tted|tting|ssions?)|merge[ds]?|"
+    r"(?:AI|LLM|machine|model)[- ](?:generated|assisted|written|authored|created|produced)|"
+    r"(?:generated|written|authored|created|produced|made|assisted) (?:by|with|using|through)|generative)\b",
+    re.IGNORECASE,
+)
+"""Words of a sentence that is about what is contributed, and not about what the program does."""
+_ANY_MACHINE = re.compile(
+    rf"\b(?:{_MACHINE}|artificial intelligence|gen-?AI|GPT(?:-\d\w*)?|Gemini|Cursor|chat ?bots?|machine[- ](?:generated|written|made)"
+    r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]cod\w+|slop|robots?|(?:code|text) generators?)\b",
+    re.IGNORECASE,
+)
+_ANY_REFUSAL = re.compile(
+    r"\b(?:no|not|never|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
+    r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
+    r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_ANSWERING = re.compile(
+    r"\b(?:answer|repl(?:y|ies)|respond|response|ignore|instructions?|prompt|assistant|system)\b|\b[0-9]\b",
+    re.IGNORECASE,
+)
+"""Words that could speak to the model that is asked about a sentence. Such a sentence is read carefully without it."""
+MOST_STATEMENTS = 5
 _CONDITIONS = re.compile(
     r"\b(?:unless|without|except|undisclosed|unreviewed|untested|low[- ]quality|purely|blindly|if you|that you (?:do|have) not|not understand|disclos)",
     re.IGNORECASE,
@@ -60,6 +84,22 @@ _CO_AUTHORED = re.compile(r"\bCo-authored-by\b", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:no|not|don't|never|without|remove|drop|omit|forbid|reject)\b", re.IGNORECASE)
 
 _QUOTE_CHARACTERS = 200
+_MOST_SENTENCE_CHARACTERS = 1_000
+
+
+class Statement(NamedTuple):
+    """A sentence of a file that may refuse what machines made."""
+
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.sentence[:_QUOTE_CHARACTERS]}"
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether a model is asked about it: it does not speak to the model itself."""
+        return _ANSWERING.search(self.sentence) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +108,20 @@ class Etiquette:
 
     Attributes:
         forbids: the place and sentence that refuses machine-made changes; None if there is none.
+        doubtful: the places and sentences that may mean it, about which a model is asked.
         sign_off: whether commits need a `Signed-off-by` line (https://developercertificate.org).
         trailer: how a commit names the model.
     """
 
     forbids: str | None = None
     sign_off: bool = False
+    doubtful: tuple[Statement, ...] = ()
     trailer: Trailer = "none"
 
     def chosen(self, signoff: str, trailer: Trailer | Literal["auto"]) -> Etiquette:
         """Return the rules with the user's decisions applied. `auto` leaves a rule to the repository."""
         sign = self.sign_off if signoff == "auto" else signoff == "always"
-        return Etiquette(self.forbids, sign, self.trailer if trailer == "auto" else trailer)
+        return Etiquette(self.forbids, sign, self.doubtful, self.trailer if trailer == "auto" else trailer)
 
     def trailers(self, name: str, email: str, model: str) -> tuple[str, ...]:
         """Return the trailers of a commit message, for this author and model."""
@@ -131,20 +173,25 @@ def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
         texts: the text of the files of `texts_to_read`, by path.
     """
     everything = "\n\n".join(text for path, text in texts.items() if not _is_readme(path))
+    found = list(_statements(texts))
     return Etiquette(
-        forbids=next(_bans(texts), None),
+        forbids=next((str(one) for one, is_clear in found if is_clear), None),
+        doubtful=tuple(one for one, is_clear in found if not is_clear)[:MOST_STATEMENTS],
         sign_off=_SIGN_OFF.search(everything) is not None
         or any(path.lower() in _DCO_FILES for path in paths),
         trailer=_trailer(everything),
     )
 
 
-def _bans(texts: Mapping[str, str]) -> Iterator[str]:
+def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
+    """Yield the sentences that may refuse what machines made, and whether each does so clearly."""
     for path, text in texts.items():
         for sentence in _SENTENCE.split(text):
-            flat = " ".join(sentence.split())
-            if not _CONDITIONS.search(flat) and any(ban.search(flat) for ban in _BANS):
-                yield f"{path}: {flat[:_QUOTE_CHARACTERS]}"
+            flat = " ".join(sentence.split())[:_MOST_SENTENCE_CHARACTERS]
+            if not (_ANY_MACHINE.search(flat) and _ANY_REFUSAL.search(flat)):
+                continue
+            is_clear = any(ban.search(flat) for ban in _BANS) and _CONTRIBUTED.search(flat) is not None
+            yield Statement(path, flat), is_clear and not _CONDITIONS.search(flat)
 
 
 def _trailer(text: str) -> Trailer:
@@ -251,7 +298,7 @@ class RepositoryRules:
     """The repository's rules for contributions.
 
     Attributes:
-        forbids: see `Etiquette`.
+        forbids, doubtful: see `Etiquette`.
         trailers: the trailers of every commit message.
         codeowners: the text of the CODEOWNERS file.
         starts_no_checks: whether our pull request will start no workflow.
@@ -259,6 +306,7 @@ class RepositoryRules:
 
     template: str | None = None
     forbids: str | None = None
+    doubtful: tuple[Statement, ...] = ()
     trailers: tuple[str, ...] = ()
     codeowners: str = ""
     starts_no_checks: bool = False
@@ -311,6 +359,7 @@ async def read_repository_rules(
     return RepositoryRules(
         template=await text(find_template(list(paths))),
         forbids=etiquette.forbids,
+        doubtful=etiquette.doubtful,
         trailers=etiquette.trailers(options.author_name, options.author_email, model),
         codeowners=await text(owners) or "",
         starts_no_checks=options.starts_no_checks,

@@ -67,6 +67,11 @@ class Home:
         return self.root / "unfinished"
 
     @property
+    def statements(self) -> Path:
+        """What models answered about statements of repositories."""
+        return self.root / "statements.json"
+
+    @property
     def memory(self) -> Path:
         """The memory file of sessions without a repository."""
         return self.root / "memory.db"
