@@ -367,6 +367,19 @@ def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: P
     assert str(stage.asked(0)).count("Say ahoy.") == 1
 
 
+def test_a_new_conversation_begins_and_an_old_one_shows_where_it_was(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("Blue."), reply("I know of no colour."), reply("Blue, as I said."))
+    done = talk("chat", lines="Which colour?\n/new\nWhich was it?\n/exitt\n/clear\n")
+    assert "/exitt: did you mean /exit?" in done.out
+    assert "Which colour?" not in str(stage.asked(1)), "of the first conversation"
+    back = re.search(r"/resume (\S+) goes back", done.out)
+    assert back is not None
+    done = talk("chat", "--resume", back[1], lines="And now?\n")
+    assert "> Which colour?\n\nBlue.\n" in done.out
+    done = talk("chat", lines=f"/resume {back[1]}\n")
+    assert "> Which colour?\n\nBlue.\n" in done.out
+
+
 def test_a_person_is_told_that_a_skill_is_cut(stage: Stage, talk: Talk, at: Path) -> None:
     long = "---\nname: long\ndescription: How to say much.\n---\n" + "much " * 1_000
     add_commit(at, {".agents/skills/long/SKILL.md": long}, "A long skill")

@@ -127,6 +127,10 @@ class Chat:
             await self.program()
         if self._options.run is not None:
             await self._open_task()
+        if self._options.resume and (begun := (await self.program()).begun):
+            from orchestrator.app.cli.slash import last_words
+
+            self.view.say(f"{last_words(begun.turns)}\n")
         status = DONE
         try:
             with suppress(_LeaveError, EOFError):

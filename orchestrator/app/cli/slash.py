@@ -15,17 +15,20 @@ from orchestrator.app.cli.output import write_new_file
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from orchestrator.app.cli.chat import Chat
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.chat_cycles import PullDraft
     from orchestrator.bot.chat.conversation import Conversation
+    from orchestrator.engine.session.history import Turn
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _MOST_FILES = 20
 _MOST_SHOWN_LINES = 40
+_MOST_PAST_LINES = 12
+LEAVING = ("/exit", "/quit")
 _KEYS = [
     ("@path", "shows the model a file"),
     ("\\ at the end", "continues on the next line"),
@@ -54,7 +57,7 @@ async def run_slash_command(chat: Chat, typed: str) -> None:
     name, _, rest = typed.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = difflib.get_close_matches(name, [*COMMANDS, *LEAVING], n=1)
         hint = f"did you mean {near[0]}?" if near else "/help lists them all"
         raise ConfigurationError(f"there is no command {name[:60]}: {hint}")
     await command.run(chat, rest.strip())
@@ -296,6 +299,39 @@ async def _resume(chat: Chat, rest: str) -> None:
     await program.end()
     program.begun = begun
     chat.view.say(f"continues {begun.run}: {counted(len(begun.turns), 'message')}")
+    chat.view.say(last_words(begun.turns))
+
+
+def last_words(turns: Sequence[Turn]) -> str:
+    """Return the last message of the person and the last reply, each at its beginning; empty if there are none."""
+    from orchestrator.engine.session.history import FROM_USER, TurnKind
+
+    said = next((turn.said for turn in reversed(turns) if turn.kind in FROM_USER and turn.said.strip()), "")
+    answered = next(
+        (
+            turn.content
+            for turn in reversed(turns)
+            if turn.kind is TurnKind.ASSISTANT and turn.content.strip()
+        ),
+        "",
+    )
+    return "\n\n".join(filter(None, (said and f"> {_beginning(said)}", answered and _beginning(answered))))
+
+
+def _beginning(text: str) -> str:
+    lines = text.strip().splitlines()
+    more = "\n[...]" if len(lines) > _MOST_PAST_LINES else ""
+    return "\n".join(lines[:_MOST_PAST_LINES]) + more
+
+
+async def _new(chat: Chat, _rest: str) -> None:
+    program = await chat.program()
+    if program.task is not None:
+        raise ConfigurationError("this conversation is about a task: leave it, then type chat")
+    ended = program.conversation.parts.run if program.conversation else ""
+    await program.end()
+    back = f"; /resume {ended} goes back" if ended else ""
+    chat.view.say(f"a new conversation begins with your next message{back}")
 
 
 async def _debug(chat: Chat, _rest: str) -> None:
@@ -406,6 +442,8 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
         SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
         SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
+        SlashCommand("/new", "", "begin a new conversation; changed files stay", _new),
+        SlashCommand("/clear", "", "the same as /new", _new),
         SlashCommand("/resume", "[RUN]", "continue an earlier conversation, or list them", _resume),
         SlashCommand("/debug", "", "turn the display of the session's state on or off", _debug),
         SlashCommand("/paste", "", "read several lines as one message, up to /submit", _paste),
