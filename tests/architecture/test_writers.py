@@ -42,7 +42,7 @@ CHANNELS = (
         TERMINAL,
         "the help and the completions",
         "texts that are written in the program: `print_fixed`",
-        {"app/cli/arguments.py": 1, "app/cli/help.py": 4},
+        {"app/cli/arguments.py": 2, "app/cli/help.py": 4},
     ),
     Channel(
         TERMINAL,
