@@ -53,7 +53,7 @@ STATUS = {Proof.PASSED: 0, Proof.AS_BEFORE: 0, Proof.FAILED: 6}
 """The exit status of `verify-pr`; of every other value it is 1."""
 RESULTS = {Proof.PASSED: "PASSED", Proof.AS_BEFORE: "PASSED", Proof.FAILED: "FAILED"}
 """The result of the block, which has three values; of every other value it is `WARNED`."""
-REQUIRED = {Proof.PASSED, Proof.AS_BEFORE, Proof.ONLY_EXIT_CODE}
+REQUIRED = {Proof.PASSED, Proof.AS_BEFORE}
 """The values with which --require-tests proposes."""
 
 
@@ -120,6 +120,9 @@ def test_what_is_proposed_where_tests_are_required(stage: Stage, tmp_path: Path,
     assert bool(branches(repository)) is (proof in REQUIRED), done.result
     if proof not in REQUIRED:
         assert done.result["outcome"] in {"tests_fail", "failed", "limit"}
+    if proof is Proof.ONLY_EXIT_CODE:
+        assert "nothing shows that a test ran" in done.result["error"]
+        assert stage.model.requests == []
 
 
 def test_without_a_wish_what_fails_is_kept_with_its_own_exit_status(stage: Stage, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from orchestrator.bot.verification.page import (
     warning_about_tests,
 )
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
-from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proof, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded, Warned
 from orchestrator.core.prompts import fenced, one_line, render
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
 
+_ENOUGH = {Proof.PASSED, Proof.AS_BEFORE}
+"""What has to be proven where tests are required."""
 _MOST_NAMED = 5
 """Most failing tests of the task that the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
@@ -229,6 +231,8 @@ class Verification:
             if self._before.cached:
                 self.attempt.emit(_ended(self._before))
             problem = one_line(self._before.problem, limit=_REASON_CHARACTERS)
+            if self.is_required and self._before.ran is None and self._before.exit == 0:
+                problem = problem or "nothing shows that a test ran; name a report with --test-report"
         if problem:
             self.attempt.emit(Warned(f"the repository's tests cannot be used: {problem}"))
         self.attempt.emit(PhaseEntered(Phase.PLAN))
@@ -343,8 +347,9 @@ class Verification:
         self._reported_doubts |= new_doubts
         if new_doubts and goes_on and not ignore_doubts:
             return verdict.for_model(brief=self.is_brief)
-        if self.is_required and (verdict.reasons or verdict.problem):
-            return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
+        if self.is_required and verdict.proof not in _ENOUGH:
+            problem = verdict.problem or ("" if verdict.reasons else verdict.proof.sentence)
+            return render("cycle/tests_required", reasons=verdict.reasons, problem=problem)
         return ""
 
     @property
@@ -371,7 +376,8 @@ class Verification:
         """Why nothing was proposed, in one line; empty if it was not because of the tests."""
         if self.verdict is None or self.refused is None:
             return ""
-        return one_line("; ".join(self._lines(self.verdict)), limit=_REASON_CHARACTERS, keep="`")
+        lines = self._lines(self.verdict) or (self.verdict.proof.sentence,)
+        return one_line("; ".join(lines), limit=_REASON_CHARACTERS, keep="`")
 
     @property
     def warning(self) -> str:
