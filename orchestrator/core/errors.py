@@ -30,11 +30,13 @@
     │   ├── ForgeNotFoundError
     │   ├── ForgeRateLimitError       `resume_at`
     │   ├── ForgeUnreadError          a part could not be read, so whether there is a task is not known
+    │   ├── ForgeRejectedError        this one request is refused; another one may succeed
     │   └── ForgeUnavailableError
     ├── WorkspaceError                git or the clone
     │   ├── GitMissingError
     │   ├── EmptyRepositoryError
     │   ├── PushRejectedError
+    │   │   └── PushRefusedError      for what is pushed, or how it is named: `may_differ`
     │   ├── ClaimLostError            another worker holds the task now
     │   ├── RemoteUnavailableError    the remote cannot be reached at the moment
     │   │   └── RemoteRateLimitError  too many requests to the git server; `seconds`
@@ -228,6 +230,10 @@ class ForgeUnreadError(ForgeError):
     """Something on the forge could not be read, so that it is not known whether there is a task."""
 
 
+class ForgeRejectedError(ForgeError):
+    """The forge understood one request and refused it, for what it contains or what it is about."""
+
+
 class ForgeUnavailableError(ForgeError):
     """GitHub cannot be reached, or answers with a server error."""
 
@@ -246,6 +252,20 @@ class EmptyRepositoryError(WorkspaceError):
 
 class PushRejectedError(WorkspaceError):
     """The remote rejected the branch, or does not contain what was pushed."""
+
+
+class PushRefusedError(PushRejectedError):
+    """The server refuses a branch for what is in it, or for its name. Another try is refused, too.
+
+    Attributes:
+        may_differ: whether another change may be accepted; if not, a person has to act.
+        said: the server's words.
+    """
+
+    def __init__(self, message: str, *, may_differ: bool = False, said: str = "") -> None:
+        super().__init__(message)
+        self.may_differ = may_differ
+        self.said = said
 
 
 class ClaimLostError(WorkspaceError):

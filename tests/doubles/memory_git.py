@@ -52,6 +52,7 @@ T = TypeVar("T")
 ADDRESS = "https://git.example/octo/many.git"
 AWAY = "fatal: unable to access 'https://git.example/': Could not resolve host: git.example"
 _PLAIN = "100644"
+NEWLINE = "\n"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -82,7 +83,7 @@ class MemoryRemote:
     Attributes:
         objects: kind and content of each object, by its id.
         moves: every change of a ref, oldest first.
-        refuse: returns why a change of a ref is refused, or None.
+        refuse: returns why a change of a ref is refused, or None: the reason, and lines of the server below it.
     """
 
     objects: dict[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -107,11 +108,13 @@ class MemoryRemote:
             if move.ref in stale:
                 kind = "[rejected] (stale info)"
             elif move.ref in reasons:
-                kind = f"[remote rejected] ({reasons[move.ref]})"
+                kind = f"[remote rejected] ({reasons[move.ref].partition(NEWLINE)[0]})"
             else:
                 kind = "[rejected] (atomic push failed)"
             lines.append(f"!\t{move.new or ''}:{move.ref}\t{kind}\n")
-        return GitResult(1, "".join(lines).encode(), "error: failed to push some refs")
+        said = [f"remote: {line}" for reason in reasons.values() for line in reason.splitlines()[1:]]
+        words = NEWLINE.join([*said, "error: failed to push some refs"])
+        return GitResult(1, "".join(lines).encode(), words)
 
     def move(self, move: Move) -> None:
         """Move a ref."""
@@ -425,10 +428,16 @@ class MemoryClone(Clone):
         at = int(self._clock.now().timestamp())
         text = clean_message(message)
         tip = commit_files(self._objects, self._staged_files, self.parents, who, text, at)
+        self._before = self.tip, self.parents, self.fresh, self._head_files
         self.tip = self.head = tip
         self.parents, self.fresh = [tip], False
         self._head_files = self._staged_files
         return _replaced(staged.outcome, tip, staged.outcome.files)
+
+    def uncommit(self) -> None:
+        self._check()
+        self.tip, self.parents, self.fresh, self._head_files = self._before
+        self.head = self.tip
 
     def diff(self) -> str:
         self._check()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import issue_of, key_of
@@ -17,12 +19,13 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
-from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
+from orchestrator.bot.forge.github.calls import Reply, error_of_reply
+from orchestrator.core.errors import ForgeError, ForgeRejectedError, ForgeUnavailableError
 from tests.doubles.memory_forge import MemoryForge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from orchestrator.bot.forge.base import Proposal
     from tests.doubles.memory_git import MemoryRemote, Wire
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 WRITER = "ada"
 _RIVALS = 900
 """The number of the pull request of a person for the first issue."""
+_LOCKED = 423
 _STRANGERS = 1000
 """The number of the first issue of a stranger."""
 _OURS = "<!-- pullwright:comment -->"
@@ -43,6 +47,7 @@ class WorldForge(MemoryForge):
         locked: issues on which nobody may write.
         opened: when each pull request was opened, by its number.
         unprocessable: tasks, by number, whose pull request is refused.
+        denied: the status with which a write fails, by its name and the number of the task.
     """
 
     def __init__(self, server: MemoryRemote, now: Callable[[], datetime], clone_url: str) -> None:
@@ -58,16 +63,19 @@ class WorldForge(MemoryForge):
         self.unprocessable: set[int] = set()
         self.failing: dict[str, str] = {}
         """By branch, a file without which its check fails."""
+        self.denied: dict[tuple[str, int], int] = {}
         self._ids = 0
         self.opened: dict[int, datetime] = {}
         self._rivals: dict[int, PullRequest] = {}
 
-    def add_strangers(self, count: int, label: str) -> None:
+    def add_strangers(self, count: int, label: str, at: datetime) -> None:
         """Open issues with a label from somebody who may not ask for work."""
         for number in range(_STRANGERS, _STRANGERS + count):
             title, url = f"Wish {number}", self._url(number)
-            self._issues[number] = Issue(number, title, "Please.", True, (label,), "eve", url, self.now())
-            self._labelled[number, label] = "eve", self.now()
+            self._issues[number] = Issue(
+                number, title, "Please.", True, (label,), "eve", url, at, updated_at=at
+            )
+            self._labelled[number, label] = "eve", at
 
     def _new_number(self) -> int:
         known = (*self._issues, *self._pulls)
@@ -75,12 +83,12 @@ class WorldForge(MemoryForge):
 
     def _require(self, number: int) -> None:
         if number in self.locked:
-            raise ForgePermissionError(f"issue #{number} is locked")
+            raise refusal(_LOCKED)
         super()._require(number)
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
         if (issue_of(key_of(proposal.branch)) or 0) in self.unprocessable:
-            raise ForgeError("GitHub refuses the request (422: Validation Failed)")
+            raise ForgeRejectedError("GitHub refuses the request (422: Validation Failed)")
         pull, created = super().ensure_pull_request(proposal)
         self.opened.setdefault(pull.number, self.now())
         pull = self._pulls[pull.number] = replace(pull, author=self.own_login() or "", updated_at=self.now())
@@ -206,6 +214,19 @@ _LOCAL = frozenset({"credential", "traffic", "quotas", "begin_step", "token_kind
 _WRITES = ("ensure_", "remove_", "close_", "make_")
 
 
+def refusal(status: int) -> ForgeError:
+    """Return the error that GitHub's reply of this status becomes; 423 stands for a locked conversation."""
+    said = {
+        403: "Resource not accessible",
+        404: "Not Found",
+        410: "This issue was deleted",
+        422: "Validation Failed",
+    }
+    message = said.get(status, "Unable to create comment because issue is locked.")
+    reply = Reply(403 if status == _LOCKED else status, {}, json.dumps({"message": message}))
+    return error_of_reply(reply, "do this", datetime(2026, 1, 5, 9, tzinfo=UTC), has_token=True, variable="X")
+
+
 class FarForge:
     """The forge as one program sees it: over a wire on which requests fail."""
 
@@ -223,6 +244,10 @@ class FarForge:
 
         def call(*arguments: Any) -> Any:
             def do() -> Any:
+                about = arguments[0] if arguments else 0
+                task = about if isinstance(about, int) else issue_of(key_of(getattr(about, "branch", "")))
+                if (status := self._forge.denied.get((name, task or 0))) is not None:
+                    return refusal(status)
                 try:
                     return method(*arguments)
                 except ForgeError as error:

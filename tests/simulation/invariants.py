@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes, parse_claim
-from orchestrator.bot.coordination.records import RemoteRecord
-from orchestrator.bot.cycle.claim import WORKING_LABEL
-from orchestrator.bot.cycle.earlier import SESSION_PAGE
+from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes
+from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, SESSION_PAGE
 from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.forge.base import PullRequestState
 from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_STARTS, Act, Kind
@@ -24,6 +23,7 @@ KEPT = "what was on a ref stays on one"
 PAID_ONCE = "finished work is not paid twice"
 SERVED = "no task starves"
 RELEASED = "every claim ends"
+GIVEN_UP = "what only a person can help waits for one, who sees it"
 CAPPED = "caps hold"
 SHOWN = "labels and comments agree with the state"
 BOUNDED = "a cycle makes a bounded number of requests"
@@ -39,6 +39,7 @@ NAMES = (
     PAID_ONCE,
     SERVED,
     RELEASED,
+    GIVEN_UP,
     CAPPED,
     SHOWN,
     BOUNDED,
@@ -122,7 +123,8 @@ def check(world: World) -> list[str]:
     found: list[str] = []
     for number in range(1, len(world.plan.tasks) + 1):
         found += _check_task(world, number)
-    found += _check_claims(world) + _check_caps(world) + _check_paid(world) + _check_overtaken(world)
+    found += _check_given_up(world) + _check_claims(world) + _check_caps(world) + _check_paid(world)
+    found += _check_overtaken(world)
     if world.starts >= MOST_STARTS or world.is_endless:
         found.append(f"{AT_REST}: {world.starts} starts, and there is still something to do")
     most = max(world.requests.values(), default=0)
@@ -180,7 +182,7 @@ def _check_task(world: World, number: int) -> list[str]:
         )
         if pull.state is PullRequestState.OPEN and is_asked and not is_left and done != wanted:
             found.append(f"{SERVED}: the pull request of task {number} has the steps {sorted(done)}")
-    if WORKING_LABEL in issue.labels:
+    if WORKING_LABEL in issue.labels and "remove_label" not in dict(task.denied):
         found.append(f"{SHOWN}: issue {number} keeps the label {WORKING_LABEL}")
     asked = [one for one in world.forge.comments(number) if "question" in one.body.lower()]
     if len(asked) > 1:
@@ -191,7 +193,11 @@ def _check_task(world: World, number: int) -> list[str]:
 def _waits(world: World, key: str) -> bool:
     """Return whether a task waits for a person: the program says so, or a person committed to its branch."""
     said = " ".join(one.result.reason or "" for one in world.ended[-len(world.plan.slots) :])
-    waits = (f"{key} was not completed in", f"{key}: 4 of 4 rounds a task are used")
+    waits = (
+        f"{key} was not completed in",
+        f"{key} waits for a person",
+        f"{key}: 4 of 4 rounds a task are used",
+    )
     return any(words in said for words in waits) or any(
         f"/{key}-" in ref and "Ada" in world.server.objects[tip][1].decode()
         for ref, top in world.server.refs.items()
@@ -201,14 +207,36 @@ def _waits(world: World, key: str) -> bool:
 
 
 def _check_claims(world: World) -> list[str]:
-    found = []
     times = LeaseTimes(CLAIM_MINUTES * 60.0, CLAIM_MINUTES * 15.0, _SKEW_SECONDS)
-    for ref, commit in world.server.refs.items():
-        if ref.startswith(CLAIMS):
-            record = RemoteRecord(ref, commit, None, world.server.message(commit))
-            claim = parse_claim(ref.removeprefix(CLAIMS), record)
-            if not claim.is_free(world.now(), times):
-                found.append(f"{RELEASED}: {claim.task} is held by {claim.owner} until {claim.expires_at}")
+    return [
+        f"{RELEASED}: {claim.task} is held by {claim.owner} until {claim.expires_at}"
+        for claim in world.claims()
+        if not claim.is_free(world.now(), times)
+    ]
+
+
+def _check_given_up(world: World) -> list[str]:
+    """Return which tasks that nobody can do do not wait for a person, where people see it."""
+    found = []
+    for number, task in enumerate(world.plan.tasks, 1):
+        issue, key = world.forge.issues().get(number), f"issue-{number}"
+        if issue is None or not (issue.is_open and LABEL in issue.labels) or not task.needs_person:
+            continue
+        claim = next((one for one in world.claims() if one.task == key), None)
+        if claim is None or claim.outcome != WAITS or not claim.why:
+            found.append(f"{GIVEN_UP}: {key} does not wait for a person: {claim and claim.outcome}")
+        elif task.can_be_told and not any(
+            "leaves this to a person" in one.body
+            for place in (
+                number,
+                *(pull.number for pull in world.forge.pulls() if key_of(pull.branch) == key),
+            )
+            for one in world.forge.comments(place)
+        ):
+            found.append(f"{GIVEN_UP}: issue {number} does not say that it waits")
+        tries = sum(run.task == number for run in world.paid)
+        if tries > MOST_ATTEMPTS * (task.steps + 1):
+            found.append(f"{GIVEN_UP}: {tries} requests were paid for {key}")
     return found
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _TASK = re.compile(r"Do task (\d+)\b")
 _REVIEW = re.compile(r"Please add step (\d+)\.")
 _CHECKS = re.compile(r"Checks of pull request #\d+")
+WRITTEN = b".\n"
+"""The end of each file that the model writes, if nobody told it that the server refuses it."""
+_REFUSED = "The server did not take the change"
 _FILE = re.compile(r"task-(\d+)-step-(\d+)\.txt")
 
 
@@ -45,8 +48,9 @@ class Asker(Protocol):
     def pay(self, task: int, step: int) -> None:
         """Pay for a reply."""
 
-    def die(self) -> None:
-        """Be killed."""
+
+def _write(number: int, step: int, end: str) -> tuple[str, dict[str, Any]]:
+    return "write_file", {"path": f"task-{number}-step-{step}.txt", "content": f"Step {step}{end}"}
 
 
 class ScriptedModel:
@@ -76,8 +80,6 @@ class ScriptedModel:
         said = "\n".join(message.text for message in request.messages)
         number = int(_TASK.findall(said)[-1])
         task = self._asker.task(number)
-        if task.kills:
-            self._asker.die()
         done = {step for owner, step in files_of(self._asker.files()) if owner == number}
         steps = [*range(1, task.steps + 1), *map(int, _REVIEW.findall(said))]
         steps += [CHECKS_STEP] if _CHECKS.search(said) else []
@@ -89,7 +91,9 @@ class ScriptedModel:
         elif task.gives_up:
             step, calls = -2, [("finish", {"reason": "This is done already."})]
         elif step:
-            calls = [("write_file", {"path": f"task-{number}-step-{step}.txt", "content": f"Step {step}.\n"})]
+            calls = [_write(number, step, WRITTEN.decode())]
+        elif task.mends and _REFUSED in said and "otherwise" not in said:
+            step, calls = -3, [_write(number, one, ", otherwise\n") for one in range(1, task.steps + 1)]
         else:
             title = {"title": f"Do task {number}", "body": "Done."}
             calls = [("create_pull_request", title), ("finish", {"reason": "The pull request is open."})]

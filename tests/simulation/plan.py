@@ -16,6 +16,10 @@ MOST_SECONDS = 4 * 24 * 3600.0
 """The same for the time that goes by in it."""
 
 
+RECOVERY = "recovery"
+"""A task that kills whoever saves what its dead worker left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task of a world.
@@ -23,26 +27,46 @@ class Task:
     Attributes:
         steps: so many requests to the model, besides the one for the pull request.
         asks: whether the model asks a person first.
-        kills: whether the process that works on it is ended by the system, each time, at the model's first reply.
-        refused: whether the server refuses each branch that has its files.
+        kills: the place where the process that works on it dies, each time; empty if it does not.
+        refused: why the server refuses each branch that has its files, with the server's lines; empty if it does not.
+        refusals: how often it does; None for ever.
+        mends: whether the model writes other files once it is told.
         gives_up: whether the model finishes without a change.
         locked: whether nobody may write on its issue.
         unprocessable: whether the forge refuses its pull request (422).
+        denied: writes of the forge that fail on its issue or for its pull request, each with a status.
     """
 
     steps: int = 2
     asks: bool = False
-    kills: bool = False
-    refused: bool = False
+    kills: str = ""
+    refused: str = ""
+    refusals: int | None = None
+    mends: bool = False
     gives_up: bool = False
     locked: bool = False
     unprocessable: bool = False
+    denied: tuple[tuple[str, int], ...] = ()
 
     @property
     def can_be_done(self) -> bool:
         """Whether a pull request can come of it without a person."""
-        ends = self.kills or self.refused or self.gives_up or self.unprocessable
-        return not (ends or (self.asks and self.locked))
+        return not (self.needs_person or self.gives_up)
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it cannot be done, however often it is tried, before a person acts."""
+        is_refused = self.refused and not self.mends and self.refusals is None
+        is_denied = any(write == "ensure_pull_request" for write, _ in self.denied)
+        cannot_ask = self.asks and (
+            self.locked or any(write == "ensure_question" for write, _ in self.denied)
+        )
+        return bool(self.kills) or bool(is_refused) or self.unprocessable or is_denied or cannot_ask
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether its issue takes comments."""
+        return not (self.locked or any(write == "ensure_comment" for write, _ in self.denied))
 
 
 class Kind(StrEnum):

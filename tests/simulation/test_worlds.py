@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Incident, Kind, Plan, Task, draw
 from tests.simulation.search import live, shrink
-from tests.simulation.worlds import KNOWN, MENDED, windows
+from tests.simulation.worlds import KNOWN, MENDED, deadly, denied, refused, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,6 +79,13 @@ def test_what_was_mended_holds(name: str) -> None:
     world, found = live(MENDED[name])
     assert len(world.struck) == len(world.plan.incidents)
     assert found == []
+
+
+@pytest.mark.parametrize("worlds", [deadly, refused, denied])
+def test_a_task_that_only_a_person_can_help_waits_for_one(worlds: Callable[[], dict[str, Plan]]) -> None:
+    """The others are done, nothing is paid without end, and the reason is where people look."""
+    failed = {name: found for name, plan in worlds().items() if (found := live(plan)[1])}
+    assert failed == {}
 
 
 @pytest.mark.parametrize("name", list(KNOWN))

@@ -23,9 +23,10 @@ from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source, kept_work, lease_times
 from orchestrator.bot.coordination.budget import CycleBudget, RepositoryLedger
-from orchestrator.bot.coordination.claim_record import CLAIMS
+from orchestrator.bot.coordination.claim_record import CLAIMS, parse_claim
 from orchestrator.bot.coordination.claims import Claims
-from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.coordination.records import Records, RemoteRecord
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS
 from orchestrator.bot.cycle.parts import Assignment, Stop
 from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.forge.base import PullRequestState
@@ -35,7 +36,7 @@ from orchestrator.bot.journal.reader import is_open, lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
 from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import (
     ForgeUnavailableError,
     PullwrightError,
@@ -54,13 +55,14 @@ from tests.doubles.memory_git import (
     reopen_memory_clone,
 )
 from tests.doubles.world_forge import WRITER, FarForge, WorldForge
-from tests.simulation.model import ScriptedModel, files_of
+from tests.simulation.model import WRITTEN, ScriptedModel, files_of
 from tests.simulation.plan import (
     CHECKS_STEP,
     CLAIM_MINUTES,
     LABEL,
     MOST_SECONDS,
     MOST_STARTS,
+    RECOVERY,
     REVIEW_STEP,
     WITHDRAWING,
     Act,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.worker.recovery import Recovery
@@ -213,6 +216,7 @@ class World:
         self._pending = [(incident, [incident.nth]) for incident in plan.incidents]
         self._earlier: dict[str, tuple[Any, Any]] = {}
         self.requests: Counter[str] = Counter()
+        self.refused: Counter[int] = Counter()
         self.paid: list[Paid] = []
         self.ended: list[Ended] = []
         self.people: set[int] = set()
@@ -303,8 +307,13 @@ class World:
         files = {"README.md": b"# Many\n", TAKEN_OFF: b"not for everybody\n"}
         self.base = base = self.server.commit(files, [], "Ada <ada@example.com>", "First\n", objects)
         self.server.refs["refs/heads/main"] = base
-        self.forge.add_strangers(self.plan.strangers, LABEL)
+        self.forge.add_strangers(self.plan.strangers, LABEL, START - timedelta(days=1))
         self.forge.locked = {number for number, task in enumerate(self.plan.tasks, 1) if task.locked}
+        self.forge.denied = {
+            (write, number): status
+            for number, task in enumerate(self.plan.tasks, 1)
+            for write, status in task.denied
+        }
         self.forge.unprocessable = {n for n, task in enumerate(self.plan.tasks, 1) if task.unprocessable}
         for number, task in enumerate(self.plan.tasks, 1):
             labels = (LABEL,)
@@ -319,11 +328,19 @@ class World:
 
     def _refuse(self, move: Move) -> str | None:
         """Refuse a branch for what is in it, as a server does that looks for secrets."""
-        refused = {number for number, task in enumerate(self.plan.tasks, 1) if task.refused}
-        if move.new is None or not move.ref.startswith("refs/heads/") or not refused:
+        if move.new is None or not move.ref.startswith("refs/heads/"):
             return None
-        there = {number for number, _ in files_of(self.server.files(move.new))}
-        return "push declined due to repository rule violations" if refused & there else None
+        new = [one for one in self.server.history(move.new) if one not in self.server.history(self.base)]
+        for number, task in enumerate(self.plan.tasks, 1):
+            is_there = any(
+                file.startswith(f"task-{number}-step-") and content.endswith(WRITTEN)
+                for commit in new
+                for file, content in self.server.files(commit).items()
+            )
+            if is_there and task.refused and (task.refusals is None or self.refused[number] < task.refusals):
+                self.refused[number] += 1
+                return task.refused
+        return None
 
     def _work_at(self, number: int, thread: Thread) -> None:
         """Start the program again and again, until nothing has changed for a while."""
@@ -332,7 +349,7 @@ class World:
         last = max((deed.minutes + quiet.get(deed.act, 0.0) for deed in self.plan.deeds), default=0.0) * 60.0
         thread.sleep(self.pace.uniform(0.0, 60.0))
         while (
-            idle < (_QUIET_STARTS if self._is_claimed() else 1)
+            idle < (_QUIET_STARTS if self._is_unsettled() else 1)
             and self.starts < MOST_STARTS
             and not self.is_endless
         ):
@@ -344,17 +361,30 @@ class World:
             del self.lives[thread]
             self._enter(thread)
             is_full = life.machine.full_until > self.scheduler.now
-            is_idle = before == self._state() and not did_something
+            is_idle = before == self._state() and not did_something and not self._has_more()
             self.starts += not (is_idle or is_full)
             idle = idle + 1 if is_idle and not is_full and self.scheduler.now > last else 0
             self._answer()
             rest = _LONG_REST_SECONDS if is_idle or is_full else _REST_SECONDS
             thread.sleep(rest + self.pace.uniform(0.0, 60.0))
 
-    def _is_claimed(self) -> bool:
-        """Return whether a claim is held: its holder may be dead, and then it is free only later."""
-        claims = (commit for ref, commit in self.server.refs.items() if ref.startswith(CLAIMS))
-        return any('"state": "held"' in self.server.message(commit) for commit in claims)
+    def _is_unsettled(self) -> bool:
+        """Return whether time alone changes something: a claim whose holder is dead, or a task that rests after deaths."""
+        return any(claim.state == "held" or 0 < claim.deaths < MOST_ATTEMPTS for claim in self.claims())
+
+    def _has_more(self) -> bool:
+        """Return whether the last look left issues for the next one."""
+        return bool(self.ended) and "looked at by the next cycles" in (self.ended[-1].result.reason or "")
+
+    def claims(self) -> list[ClaimRecord]:
+        """Return all claims."""
+        return [
+            parse_claim(
+                ref.removeprefix(CLAIMS), RemoteRecord(ref, commit, None, self.server.message(commit))
+            )
+            for ref, commit in self.server.refs.items()
+            if ref.startswith(CLAIMS)
+        ]
 
     def _state(self) -> tuple[int, ...]:
         """Return what changes whenever something happens that could matter to a worker."""
@@ -559,6 +589,7 @@ class Life:
         self.clock = WorldClock(world, machine)
         self.is_dead = False
         self.run_id = ""
+        self.at_work = 0
         self.paid: Paid | None = None
         self._loop: VirtualLoop | None = None
         self._disk: dict[Path, bytes | None] | None = None
@@ -589,6 +620,7 @@ class Life:
         """Send a request over a line on which everything happens that a plan says."""
         self.check()
         self.world.requests[self.run_id] += 1
+        self._pass(what)
         fate = self.world.fate(what)
         self._before(fate)
         self._sleep(1800.0 if fate is Kind.SLOW else self.world.pace.uniform(0.05, 0.5))
@@ -623,6 +655,7 @@ class Life:
     async def ask_model(self, do: Callable[[], Response], fail: Callable[[], Response]) -> Response:
         """The same for a request to the model: other tasks of the process go on meanwhile."""
         self.check()
+        self._pass("model")
         fate = self.world.fate("model")
         self._before(fate)
         await asyncio.sleep(1800.0 if fate is Kind.SLOW else self.world.pace.uniform(2.0, 60.0))
@@ -640,7 +673,20 @@ class Life:
         self.check()
         if isinstance(event, ToolCallEnded) and self.paid is not None:
             self.paid.is_done = True
+        if isinstance(event, TaskTaken):
+            self.at_work = event.number or 0
+        self._pass(f"record {type(event).__name__}")
         self._after(self.world.fate(f"record {type(event).__name__}"))
+
+    def _pass(self, place: str) -> None:
+        """Die where the task kills its workers. A task that kills those that save its work did so at the model before."""
+        tasks = enumerate(self.world.plan.tasks, 1)
+        for number, task in tasks:
+            where = "model" if task.kills == RECOVERY else task.kills
+            if where and number == self.at_work and place.startswith(where):
+                self.die()
+            if task.kills == RECOVERY and not self.at_work and place == "git push claims wip":
+                self.die()
 
     def _before(self, fate: Kind | None) -> None:
         if fate is Kind.KILLED_BEFORE:
@@ -814,6 +860,7 @@ class SimulatedProgram(Program):
         """Run a cycle whose name comes from the world."""
         life = self._life
         life.run_id = new_run_id(life.clock.now(), life.world.ids)
+        life.at_work = 0
         return await self.cycle(Assignment(run=life.run_id))
 
     def parts(self, run: str, folder: Path, settings: Settings, only: str) -> CycleParts:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation import invariants
-from tests.simulation.plan import OVERTAKING, Act, Deed, Incident, Kind, Plan, Task
+from tests.simulation.plan import OVERTAKING, RECOVERY, Act, Deed, Incident, Kind, Plan, Task
 
 _REQUESTS = (
     "forge ensure_pull_request",
@@ -29,12 +28,87 @@ def windows() -> dict[str, Plan]:
     return found
 
 
+SECRET = "push declined due to repository rule violations\n- Push cannot contain secrets"
+SIGNED = "push declined due to repository rule violations\n- Commits must have verified signatures."
 _KILLED_AT_WORK = Incident(Kind.KILLED, "record ToolCallEnded", 1)
 
 
 def _overtaken(act: Act, *incidents: Incident) -> Plan:
     """Return a world in which somebody acts while a model works, and before it proposes."""
     return Plan((Task(3),), (0,), incidents, (Deed(act, 1, 1.2),))
+
+
+_DEADLY = (
+    "record TaskTaken",
+    "record Claimed",
+    "forge ensure_label",
+    "record Cloned",
+    "git fetch",
+    "model",
+    "record ToolCallEnded",
+    "record Proposing",
+    "git push branch",
+    "forge ensure_pull_request",
+    RECOVERY,
+)
+
+
+def deadly() -> dict[str, Plan]:
+    """Return worlds with a task that kills its workers at one place, in front of others: one machine, and two."""
+    return {
+        f"dies at {place}, {len(slots)} machines{', round by round' if flags else ''}": Plan(
+            (Task(2, kills=place), Task(1), Task(1)), slots, flags=flags
+        )
+        for place in _DEADLY
+        for slots in ((0,), (0, 1))
+        for flags in ((), (("max_rounds", 1),))
+    }
+
+
+_HOOK = "pre-receive hook declined\n"
+_OF_CONTENT = (
+    SECRET,
+    f"{_HOOK}error: GH001: Large files detected.\nerror: File a.bin is 150.00 MB; this exceeds the limit of 100.00 MB",
+    f"{_HOOK}GitLab: Commit message does not follow the pattern 'JIRA-[0-9]+'",
+    f"{_HOOK}GitLab: File name a.pem was prohibited by the pattern '\\.pem$'.",
+    "commit 1a2b3c4: missing Change-Id in message footer",
+    f"{_HOOK}computer says no",
+)
+_OF_PERSON = (
+    SIGNED,
+    "push declined due to email privacy restrictions\nGH007: Your push would publish a private email address.",
+    f"{_HOOK}GitLab: Committer's email 'bot@example.com' does not follow the pattern '@octo'",
+    f"{_HOOK}GitLab: Branch name does not follow the pattern 'feature/.*'",
+    "protected branch hook declined\nerror: GH006: Protected branch update failed for refs/heads/pullwright/issue-1.",
+    "push declined due to repository rule violations\n- Cannot create ref due to creations being restricted.",
+    "computer says no",
+)
+
+
+def refused() -> dict[str, Plan]:
+    """Return worlds in which the server refuses a task's change: for ever, once, or until it differs."""
+    found = {}
+    for words in (*_OF_CONTENT, *_OF_PERSON):
+        found[f"{words}: for ever"] = Plan((Task(1, refused=words), Task(1)), (0,), cycles=1)
+    for words in _OF_CONTENT:
+        found[f"{words}: once"] = Plan((Task(2, refused=words, refusals=1), Task(1)), (0,))
+        found[f"{words}: until it differs"] = Plan((Task(1, refused=words, mends=True), Task(1)), (0, 1))
+    return found
+
+
+def denied() -> dict[str, Plan]:
+    """Return worlds in which the forge refuses one write about a task. 423 is a locked conversation."""
+    writes = ("ensure_comment", "ensure_label", "remove_label", "ensure_question", "ensure_pull_request")
+    return {
+        f"{status} at {write}, {cycles or 'all'} cycles": Plan(
+            (Task(1, asks=write == "ensure_question", denied=((write, status),)), Task(1)),
+            (0,),
+            cycles=cycles,
+        )
+        for write in writes
+        for status in (403, 404, 410, 422, 423)
+        for cycles in (None, 1)
+    }
 
 
 MENDED: dict[str, Plan] = {
@@ -63,6 +137,12 @@ MENDED: dict[str, Plan] = {
         flags=(("max_rounds", 2),),
         cycles=1,
     ),
+    "a task that kills its worker": Plan((Task(1, kills="model"), Task(1)), (0,)),
+    "a pull request that the forge does not process": Plan(
+        (Task(1, unprocessable=True), Task(1)), (0,), cycles=1
+    ),
+    "a push that is refused for its content": Plan((Task(1, refused=SECRET), Task(1)), (0,), cycles=1),
+    "many issues that nobody authorised": Plan((Task(1),), (0,), strangers=100),
     "the disk is full from the push of a branch on": Plan(
         (Task(2),), (0,), (_KILLED_AT_WORK, Incident(Kind.FULL, "git push branch", 1))
     ),
@@ -119,25 +199,4 @@ class KnownFault:
     plan: Plan
 
 
-KNOWN: dict[str, KnownFault] = {
-    "a task that kills its worker": KnownFault(
-        "it is taken again at every start, and the task behind it never",
-        invariants.SERVED,
-        Plan((Task(1, kills=True), Task(1)), (0,)),
-    ),
-    "a push that is refused for its content": KnownFault(
-        "it is tried again for ever",
-        invariants.SERVED,
-        Plan((Task(1, refused=True), Task(1)), (0,), cycles=1),
-    ),
-    "a pull request that the forge does not process": KnownFault(
-        "it is tried again for ever, and the task behind it waits",
-        invariants.SERVED,
-        Plan((Task(1, unprocessable=True), Task(1)), (0,), cycles=1),
-    ),
-    "many issues that nobody authorised": KnownFault(
-        "each costs two requests at each look, without a cap",
-        invariants.BOUNDED,
-        Plan((Task(1),), (0,), strangers=100),
-    ),
-}
+KNOWN: dict[str, KnownFault] = {}

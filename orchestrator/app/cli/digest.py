@@ -20,6 +20,7 @@ from orchestrator.app.words import (
     money,
     tests_in_words,
 )
+from orchestrator.bot.cycle.tasks import issue_of
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
@@ -165,6 +166,9 @@ def _fields(found: Digest) -> dict[str, Any]:
         "now": found.now.isoformat(timespec="seconds"),
         "pull_requests": ids(found.pulls),
         "questions": ids(found.questions),
+        "waiting": [
+            {"repository": run.repository, "task": task, "why": why} for run, task, why in found.waiting
+        ],
         "undone": [{"run": one.run.id, "times": one.times} for one in found.undone],
         "kept": ids(found.kept),
         "working": ids(found.working),
@@ -325,6 +329,7 @@ def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:
     sections = (
         ("Pull requests", [_pull(run, safe) for run in digest.pulls]),
         ("Questions that wait for an answer", [_question(run, safe) for run in digest.questions]),
+        ("Tasks that wait for a person", [_waiting(*one, safe) for one in digest.waiting]),
         ("Not finished", [_undone(one.run, one.times, safe) for one in digest.undone]),
         ("Work that is kept", [f"{_what(run, safe)}: {_places(run, safe)}" for run in digest.kept]),
         ("At work now", [f"{_what(run, safe)} ({safe.code(run.id)})" for run in digest.working]),
@@ -426,6 +431,12 @@ def _question(run: RunSummary, safe: SafeMarkdown) -> str:
         answer = safe.code(Commands(run.repository).answer(run.task.key))
     question = f"{_what(run, safe)}: {safe.line(run.question)}"
     return " ".join(filter(None, (question, safe.link(run.question_url), answer)))
+
+
+def _waiting(run: RunSummary, task: str, why: str, safe: SafeMarkdown) -> str:
+    again = safe.code(Commands(run.repository).retry(task))
+    named = f"#{issue}" if (issue := issue_of(task)) is not None else safe.code(task)
+    return f"{named} in {safe.code(run.repository)}: {safe.line(why)}; for another try: {again}"
 
 
 def _undone(run: RunSummary, times: int, safe: SafeMarkdown) -> str:

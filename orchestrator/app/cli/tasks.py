@@ -40,6 +40,7 @@ _BY_HAND = "by hand"
 _HEADS = ("TASK", "WHO", "NO.", "SINCE", "STATE")
 _MOST_CELL_CHARS = 80
 _MOST_STATE_CHARS = 200
+_MOST_REASON_CHARS = 1_200
 _MINUTES_AN_HOUR = 60
 _MAX_LINE_CHARS = 300
 _SHORT_COMMIT = 10
@@ -113,6 +114,8 @@ def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, 
     for line in table_lines(rows):
         print(line)
     for state in states:
+        if state.status is TaskStatus.WAITS:
+            print(f"{short_line(state.key)} {short_line(state.describe(), _MOST_REASON_CHARS)}")
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.status is not TaskStatus.PROPOSED:
@@ -166,6 +169,8 @@ def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, 
         "renewed_at": record.renewed_at.isoformat(),
         "expires_at": record.expires_at.isoformat(),
         "outcome": record.outcome,
+        "why": record.why or None,
+        "deaths": record.deaths,
         "pull": record.pull,
         "spent": asdict(record.spent),
         "free": record.is_free(now, times),

@@ -213,7 +213,9 @@ class WaitingItem:
     """Something that waits for a person.
 
     Attributes:
-        what: `question`, `failed`, `tests` (they do not pass), or `nothing` (the model found nothing to do).
+        what: `question`, `waits` (only a person can help), `failed`, `tests` (they do not pass), or `nothing` (the
+            model found nothing to do).
+        task: the key of the task, if it is not that of the run.
         times: number of runs with the same end.
     """
 
@@ -221,6 +223,7 @@ class WaitingItem:
     run: RunSummary
     text: str
     times: int = 1
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +368,12 @@ def _needs(digest: Digest) -> Iterable[WaitingItem]:
     """Yield what waits for a person: questions, then failed tasks, then pull requests whose tests do not pass."""
     for run in reversed(digest.questions):
         yield WaitingItem("question", run, run.question)
+    for run, task, why in digest.waiting:
+        yield WaitingItem("waits", run, why, task=task)
+    waiting = {(repository_key(run.repository), task) for run, task, _ in digest.waiting}
     for one in digest.undone:
+        if one.run.task is not None and (repository_key(one.run.repository), one.run.task.key) in waiting:
+            continue
         if one.run.task is not None and status_of_outcome(one.run.outcome) in _WAITING:
             yield WaitingItem("failed", one.run, one.run.error or one.run.reason, one.times)
     for run in reversed(digest.pulls):

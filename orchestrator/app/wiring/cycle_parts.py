@@ -32,7 +32,9 @@ from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.opening import open_clone, reopen_clone
+from orchestrator.bot.journal.folders import RefusedIssues
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization, filter_answers
@@ -111,10 +113,12 @@ class BacklogMemory:
     Attributes:
         attempted: keys of the tasks that it has tried.
         idle: result of the last search, used while nothing has changed.
+        refused: issues that nobody with the permission asked for.
     """
 
     attempted: set[str] = field(default_factory=set)
     idle: LastSearch = field(default_factory=LastSearch)
+    refused: RefusedIssues | None = None
 
     def forget(self) -> None:
         """Allow the next cycle to try again what was tried before."""
@@ -295,6 +299,9 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
             "retry_request": claimer.retry_request,
             "unfinished": claimer.unfinished,
         }
+    if memory.refused is None and not shared.site.is_local:
+        who = f"{shared.site.label} {settings.label} {sorted(settings.allow_actor)}"
+        memory.refused = RefusedIssues(shared.context.home.cache / "refused" / f"{address_key(who)}.json")
     kind = Backlog if request.wanted.conversation is None else ConversationTasks
     return kind(
         forge,
@@ -318,6 +325,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         # The result of a search for one task says nothing about the others.
         last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
         only=request.only,
+        refused=memory.refused,
         **claimed,
     )
 

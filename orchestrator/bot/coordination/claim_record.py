@@ -25,6 +25,8 @@ _Moment = Annotated[
 ]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+MOST_REASON_CHARACTERS = 1_000
+_Reason = Annotated[str, Field(max_length=MOST_REASON_CHARACTERS, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Count = Annotated[int, Field(ge=0, le=10**15)]
 _Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
@@ -56,6 +58,10 @@ class ClaimForm(BaseModel):
     pull: Annotated[int, Field(ge=1, le=10**15, strict=True)] | None
     spent: _SpentForm
     nonce: _Word
+    # Claims of earlier versions lack these.
+    asked: _Words = ""
+    deaths: _Count = 0
+    why: _Reason = ""
 
 
 CLAIMS = "refs/pullwright/claims/"
@@ -102,6 +108,9 @@ class ClaimRecord:
         pull: the task's pull request, if known.
         spent: the cost of all cycles on the task so far, including those of earlier holders.
         nonce: makes each commit unique.
+        asked: a digest of what its holder is, or was, to do; empty if unknown.
+        deaths: how many of the last holders in a row died: their processes ended without a release.
+        why: the reason of the outcome, for people; empty if there is none.
         fault: why the record cannot be read, or None. An unreadable record counts as held, and its other
             fields are void.
     """
@@ -118,7 +127,15 @@ class ClaimRecord:
     pull: int | None = None
     spent: Spent = field(default_factory=Spent)
     nonce: str = ""
+    asked: str = ""
+    deaths: int = 0
+    why: str = ""
     fault: str | None = None
+
+    @property
+    def died(self) -> int:
+        """How many of the last holders in a row died, if the present one is dead, too."""
+        return self.deaths + (self.state == "held")
 
     def is_free(self, now: datetime, times: LeaseTimes) -> bool:
         """Return whether another worker may take the task.

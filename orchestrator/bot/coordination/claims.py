@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import (
     CLAIMS,
+    MOST_REASON_CHARACTERS,
     ClaimRecord,
     LeaseTimes,
     claim_message,
     claim_ref,
     parse_claim,
 )
+from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from orchestrator.core.messages import Spent
@@ -99,13 +101,15 @@ class Lease:
                     return
             self.renew()
 
-    def release(
+    def release(  # noqa: PLR0913  all that a claim says of an end
         self,
         outcome: str,
         pull: int | None = None,
         spent: Spent | None = None,
         *,
         drops: Update | None = None,
+        deaths: int | None = None,
+        why: str = "",
     ) -> bool:
         """Release the task and record its outcome. It may be called again.
 
@@ -114,6 +118,8 @@ class Lease:
             pull: the task's pull request; None keeps the recorded one.
             drops: unfinished work that the outcome ends. It is removed in the same push, so that no crash leaves a
                 task without both.
+            deaths: how many of the last holders in a row died; None keeps the recorded number.
+            why: the reason of the outcome, for people.
 
         Returns:
             Whether the outcome was recorded. False: somebody else has moved the claim, which is not an error.
@@ -127,7 +133,13 @@ class Lease:
             record = self._renewed(spent)
             pulls = record.pull if pull is None else pull
             return replace(
-                record, state="released", outcome=outcome, pull=pulls, expires_at=record.renewed_at
+                record,
+                state="released",
+                outcome=outcome,
+                pull=pulls,
+                expires_at=record.renewed_at,
+                deaths=record.deaths if deaths is None else deaths,
+                why=printable_line(" ".join(why.split()))[:MOST_REASON_CHARACTERS],
             )
 
         if drops is not None and self.record.state != "released":
@@ -322,7 +334,7 @@ class Claims:
     # A commit never changes: those that were listed last are not read again.
     _known_claims: dict[str, ClaimRecord] = field(default_factory=dict)
 
-    def take(
+    def take(  # noqa: PLR0913  all but four are given by name
         self,
         task: str,
         run: str,
@@ -330,6 +342,7 @@ class Claims:
         unless: Callable[[ClaimRecord], str | None] = lambda _record: None,
         *,
         seen: Mapping[str, str] | None = None,
+        asked: str = "",
     ) -> Lease | ClaimRecord | str:
         """Claim a task if it is free: never claimed, released, expired, or held by a dead run.
 
@@ -341,6 +354,7 @@ class Claims:
             unless: called with the previous claim of a free task; returns why it is not taken all the same.
             seen: result of `Records.list` for the claim's ref, among others. It may be outdated: the push
                 succeeds only if it is still current. None reads it.
+            asked: a digest of what is to be done. Holders who died while they did something else do not count.
 
         Returns:
             The lease; or the claim of its holder; or the text that `unless` returned.
@@ -359,7 +373,7 @@ class Claims:
                     return before
                 if (reason := unless(before)) is not None:
                     return reason
-            record = self._next(task, run, before, ours=ours)
+            record = self._next(task, run, before, asked, ours=ours)
             commit = self.records.commit(claim_message(record), found)
             if self.records.swap(ref, found, commit):
                 self._known_claims[commit] = record
@@ -450,6 +464,8 @@ class Claims:
             renewed_at=now,
             expires_at=now,
             nonce=self.nonce(),
+            deaths=0 if outcome == RETRY else record.deaths,
+            why="",
             fault=None,
         )
         return self.records.swap(claim_ref(task), found, self.records.commit(claim_message(released), found))
@@ -484,13 +500,16 @@ class Claims:
         message = f"the claim on {task} changes faster than it can be read"
         raise WorkspaceError(message)
 
-    def _next(self, task: str, run: str, before: ClaimRecord | None, *, ours: bool) -> ClaimRecord:
+    def _next(
+        self, task: str, run: str, before: ClaimRecord | None, asked: str, *, ours: bool
+    ) -> ClaimRecord:
         now = self.clock.now()
         end = now + timedelta(seconds=self.times.lease_seconds)
         number = before.number + 1 if before else 1
-        taken_at = now
+        taken_at, deaths = now, died_of(before, asked)
         if before is not None and ours and before.state == "held":
             number, taken_at = before.number, before.taken_at
+            asked, deaths = before.asked, before.deaths
         return ClaimRecord(
             task,
             "held",
@@ -503,7 +522,15 @@ class Claims:
             pull=before.pull if before else None,
             spent=before.spent if before else Spent(),
             nonce=self.nonce(),
+            asked=asked,
+            deaths=deaths,
         )
+
+
+def died_of(before: ClaimRecord | None, asked: str) -> int:
+    """Return how many of the last holders in a row died of what is asked now. `before` is free, or its run is dead."""
+    is_same = before is not None and before.asked in {"", asked}
+    return before.died if before is not None and is_same else 0
 
 
 def _is_dead(record: ClaimRecord, dead_runs: Container[str]) -> bool:

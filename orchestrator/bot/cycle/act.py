@@ -420,8 +420,12 @@ class CycleSession:
         """The model, contract and profile of the conversation."""
         return self._parts.model.name, self._parts.contract.name, self._parts.profile_name
 
-    def state(self, why: str) -> UnfinishedState:
-        """Return the state that the next cycle on this task needs, apart from files and conversation."""
+    def state(self, why: str, *, counts: bool = True) -> UnfinishedState:
+        """Return the state that the next cycle on this task needs, apart from files and conversation.
+
+        Args:
+            counts: whether this cycle was an attempt at the task.
+        """
         model, contract, profile = self._model_names
         earlier, before = self.earlier, None
         question, url = self._result.question or "", self._result.question_url or ""
@@ -442,7 +446,7 @@ class CycleSession:
             shell_used=self.ledger.shell_used,
             question=question,
             question_url=url,
-            attempts=0 if self._parts.operator else (earlier.state.attempts if earlier else 0) + 1,
+            attempts=0 if self._parts.operator else (earlier.state.attempts if earlier else 0) + counts,
             tip=self.proposer.pushed or "",
             proposal=begun_proposal(self._events, before) or self._refused_proposal(),
             status_marker=self._task.status_marker,

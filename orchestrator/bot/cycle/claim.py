@@ -195,7 +195,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
     Raises:
         PullwrightError: the forge or the remote failed.
     """
-    for candidate in tasks.candidates(fingerprint):
+    for candidate in _in_order(tasks, claimer, fingerprint):
         if claimer is None:
             tasks.begin(candidate)
             return Choice(candidate.task, after_claim=candidate.after_claim)
@@ -220,9 +220,20 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
     return tasks.why_none()
 
 
+def _in_order(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> Iterator[Candidate]:
+    """Yield the candidates. Those whose last worker died or failed come after all others."""
+    last: list[Candidate] = []
+    for candidate in tasks.candidates(fingerprint):
+        if claimer is not None and claimer.comes_last(candidate.task):
+            last.append(candidate)
+        else:
+            yield candidate
+    yield from last
+
+
 def _find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
     """Return the first task that `claim_next` would try, as far as this is known without a claim."""
-    for candidate in tasks.candidates(fingerprint):
+    for candidate in _in_order(tasks, claimer, fingerprint):
         task, number = candidate.task, 0
         if claimer is not None:
             reason, number = claimer.why_not(task)
@@ -285,6 +296,18 @@ class Heartbeat:
                 self._emit(Warned(f"the claim could not be renewed; it will be tried again: {error}"))
 
 
+WAITS = "waits"
+"""Outcome, in a claim's record, of a task that waits for a person. The record says why."""
+
+WAITS_KEY = "waits"
+"""Section of our comment that says why a task waits for a person."""
+
+
+def waiting_place(task: Task) -> int | None:
+    """Return the number of the pull request or issue on which people are told that a task waits; None without one."""
+    return task.pull.number if task.pull is not None else task.number
+
+
 WORKING_LABEL = "pullwright:working"
 """Label of an issue in progress. It only mirrors the claim: no decision depends on it."""
 
@@ -307,6 +330,9 @@ async def show_claim(parts: CycleParts, choice: Choice) -> None:
     )
     for action in choice.after_claim:
         await show_on_forge(parts, action)
+    place = waiting_place(choice.task)
+    if previous is not None and previous.outcome == WAITS and place is not None:
+        await show_on_forge(parts, lambda: parts.forge.ensure_comment(place, WAITS_KEY, ""))
     if (number := choice.task.number) is not None:
         await show_on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
 

@@ -6,12 +6,14 @@ import difflib
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
-from orchestrator.bot.coordination.claims import RETRY, is_old, remove_tombstones
+from orchestrator.bot.coordination.claims import RETRY, Lease, died_of, is_old, remove_tombstones
 from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
+from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL, waiting_place
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
     Earlier,
@@ -19,7 +21,7 @@ from orchestrator.bot.cycle.earlier import (
     read_kept,
     read_saved,
 )
-from orchestrator.bot.cycle.finish import ERROR, LEFT_KINDS, words_digest
+from orchestrator.bot.cycle.finish import ERROR, LEFT_KINDS, asked_digest, tell_waiting, words_digest
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     RETRY_LABEL,
@@ -50,13 +52,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import Claims, Lease
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.messages import Spent
 
+
+CRASHED = "crashed"
+"""Outcome, in a claim's record, of a cycle whose process died, and whose work was saved afterwards."""
+
+DEATH_PAUSE = timedelta(minutes=15)
+"""How long a task rests after its worker died for the second time in a row."""
 
 _UNKNOWN_STATE = UnfinishedState("", "", "", "", "", attempts=0)
 
@@ -82,6 +90,7 @@ class Claimer:
         earlier: the unfinished cycles that were found, by task key.
         memory: the remote's ref of learned facts, as last seen; None before the remote was read.
         named_tasks: the taken tasks with branch names that are free on the remote, by key.
+        waiting: the tasks of this search that wait for a person, by key, each with the reason.
     """
 
     records: Records
@@ -103,11 +112,14 @@ class Claimer:
     earlier: dict[str, Earlier] = field(default_factory=dict)
     named_tasks: dict[str, Task] = field(default_factory=dict)
     memory: Mapping[str, str] | None = None
+    waiting: dict[str, str] = field(default_factory=dict)
     _names: RemoteNames | None = None
     _held: dict[str, ClaimRecord] = field(default_factory=dict)
     _retried: dict[str, str] = field(default_factory=dict)
     _seen: Mapping[str, str] | None = None
     _listed: Sequence[ClaimRecord] = ()
+    _known: dict[str, ClaimRecord] = field(default_factory=dict)
+    _given_up: tuple[ClaimRecord, str] | None = None
 
     def held_by_others(self) -> Collection[str]:
         """Read which tasks other workers hold now. `take` then refuses them."""
@@ -115,6 +127,7 @@ class Claimer:
         # taken, and nobody changes a task's unfinished work without changing its claim.
         self._seen = self._look()
         self._listed = self.claims.list(self._seen)
+        self._known = {record.task: record for record in self._listed}
         self._held = {
             record.task: record
             for record in self._listed
@@ -134,6 +147,20 @@ class Claimer:
         if self._seen is None:
             self.held_by_others()
         return self._retried.get(key, "")
+
+    def comes_last(self, task: Task) -> bool:
+        """Return whether the last worker of a task died, or could not complete it. Then others are tried before it.
+
+        Raises:
+            WorkspaceError: the remote cannot be reached.
+        """
+        if self._seen is None:
+            self.held_by_others()
+        record = self._known.get(task.key)
+        if record is None or task.key in self._held or self.named:
+            return False
+        failed = record.outcome.partition(" ")[0] == ERROR and record.asked == asked_digest(task)
+        return failed or died_of(record, asked_digest(task)) > 0
 
     def unfinished(self) -> Collection[str]:
         """Return the tasks with unfinished work that can be continued here."""
@@ -157,10 +184,12 @@ class Claimer:
             dead_runs=self.dead_runs,
             unless=lambda record: self._why_not_retried(task, record, found),
             seen=seen,
+            asked=asked_digest(task),
         )
         if isinstance(taken, ClaimRecord):
             taken = describe_holder(taken, self.commands)
         if isinstance(taken, str):
+            self._give_up(task)
             return taken
         if self._has_changed(task, found, taken, seen):
             return f"{task.key} was released just now by another worker, which saved newer work"
@@ -185,7 +214,9 @@ class Claimer:
             return None, 1
         if record.run not in self.dead_runs and not self.claims.is_free(record):
             return describe_holder(record, self.commands), record.number
-        return self._why_not_retried(task, record, found), record.number + 1
+        reason = self._why_not_retried(task, record, found)
+        self._give_up(task)
+        return reason, record.number + 1
 
     def _fit(self, task: Task) -> tuple[Earlier | None, Mapping[str, str]] | str:
         """Return a claimable task's unfinished cycle and the refs that were seen, or why it cannot be claimed."""
@@ -284,6 +315,8 @@ class Claimer:
         """Return why a task is not retried: its budget is used up, or it failed and nobody said anything new."""
         if reason := self.why_over_budget(record.spent):
             return f"{task.key}: {reason}: raise the cap (--max-usd-per-task and its like)"
+        if not (self.named or task.is_retry) and (reason := self._why_left_alone(task, record, found)):
+            return reason
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
         is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
@@ -312,16 +345,56 @@ class Claimer:
         elif (
             outcome in {ERROR, "limit", "conflict"}
             and found is not None
-            and found.begun_for(task) is None  # to propose finished work costs nothing
             and found.state.attempts >= MOST_ATTEMPTS
         ):
             what = f"was not completed in {found.state.attempts} cycles, the last"
+            self.waiting[task.key] = _not_completed(found)
         else:
             return None
+        return f"{task.key} {what} in run {record.run}: {self._to_ask_again(task)}"
+
+    def _to_ask_again(self, task: Task) -> str:
         others = f", comment on it, put the label {RETRY_LABEL} on it" if task.number is not None else ""
-        return (
-            f"{task.key} {what} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
-        )
+        return f"change it{others}, or: {self.commands.retry(task.key)}"
+
+    def _why_left_alone(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
+        """Return why a task is not taken until a person or some time has passed, and nothing new was said."""
+        asked = asked_digest(task)
+        died = died_of(record, asked)
+        why = record.why
+        if died >= MOST_ATTEMPTS:
+            where = f"in run {record.run} on {record.owner}"
+            why = f"its worker died {died} times in a row, the last time {where}{f' ({why})' if why else ''}"
+            self._given_up = record, why
+        elif record.outcome == CRASHED and died and found and found.state.attempts >= MOST_ATTEMPTS:
+            self._given_up = record, (why := _not_completed(found))
+        elif record.outcome != WAITS or record.asked != asked:
+            rests_until = record.renewed_at + DEATH_PAUSE
+            if died < MOST_ATTEMPTS - 1 or rests_until <= self.claims.clock.now():
+                return None
+            return (
+                f"{task.key} ended its worker {died} times: it is tried again from {rests_until:%H:%M} UTC on"
+            )
+        self.waiting[task.key] = why
+        return f"{task.key} waits for a person: {why}; for another try, {self._to_ask_again(task)}"
+
+    def _give_up(self, task: Task) -> None:
+        """Let a task wait for a person if its workers died too often, and tell people where they see it."""
+        given_up, self._given_up = self._given_up, None
+        if given_up is None or given_up[0].outcome == WAITS:
+            return
+        record, why = given_up
+        lease = self.claims.take(task.key, self.run, self.dead_runs, asked=asked_digest(task))
+        if not isinstance(lease, Lease):
+            return
+        try:
+            tell_waiting(self.forge, waiting_place(task), why, self.run, self.commands.retry(task.key))
+            if task.number is not None:
+                self.forge.remove_label(task.number, WORKING_LABEL)
+        except ForgeError as error:
+            self.warn(f"{task.key} waits for a person, and its page does not show it: {error}")
+        finally:
+            lease.release(WAITS, deaths=record.died, why=why)
 
     def _unfinished_cycle(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
         """Return the unfinished cycle, from the remote, from this machine, or from a pushed branch without a pull request."""
@@ -381,6 +454,10 @@ class Claimer:
         comments = self.forge.comments(number)
         # The caller stores the answer, so that later edits of the comment have no effect.
         return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
+
+
+def _not_completed(found: Earlier) -> str:
+    return f"it was not completed in {found.state.attempts} cycles"
 
 
 def describe_holder(claim: ClaimRecord, commands: Commands) -> str:

@@ -9,15 +9,23 @@ import shlex
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
-from orchestrator.bot.cycle.earlier import RestoredWork, files_to_keep, fingerprints, pages_of, trimmed_events
-from orchestrator.bot.cycle.parts import TASK_ERRORS, Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import CHOICE, TaskKind, asked_at
+from orchestrator.bot.cycle.claim import WAITS, WAITS_KEY, WORKING_LABEL, show_on_forge, waiting_place
+from orchestrator.bot.cycle.earlier import (
+    MOST_ATTEMPTS,
+    RestoredWork,
+    files_to_keep,
+    fingerprints,
+    pages_of,
+    trimmed_events,
+)
+from orchestrator.bot.cycle.parts import ACCESS_ERRORS, TASK_ERRORS, Outcome, outcome_of
+from orchestrator.bot.cycle.tasks import CHOICE, RETRY_LABEL, TaskKind, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -31,8 +39,12 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.errors import (
     BaseConflictError,
     ClaimLostError,
+    ForgeNotFoundError,
+    ForgePermissionError,
+    ForgeRejectedError,
     JournalError,
     OvertakenError,
+    PushRefusedError,
     PushRejectedError,
     SandboxMissingError,
     ToolError,
@@ -42,7 +54,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.files import sync_folder
-from orchestrator.core.prompts import one_line, render
+from orchestrator.core.prompts import fenced, one_line, render
 from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
@@ -55,6 +67,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Attempt, CycleParts, CycleResult
     from orchestrator.bot.cycle.propose import Proposer
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.base import Snapshot
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Emit, Event
@@ -279,8 +292,16 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
     await _record_end(session, end, has_left=bool(left))
     if result.outcome is Outcome.PROPOSED:
         await _take_back_tests_fail(session)
+    elif session.proposer.refusal is not None and _is_given_up(result):
+        refusal = session.proposer.refusal
+        result.outcome, result.error, result.cause = Outcome.FAILED, str(refusal), refusal
     elif (why := verification.why_refused) and not result.pull_request:
         _report_refused_tests(result, f"nothing was proposed because of its tests ({why}); the work is kept")
+
+
+def _is_given_up(result: CycleResult) -> bool:
+    """Return whether the model ended without a pull request, and not because of a limit."""
+    return result.pull_request is None and result.outcome in {Outcome.FAILED, Outcome.NO_TASK}
 
 
 async def _record_end(session: CycleSession, end: SessionEnd, *, has_left: bool) -> None:
@@ -298,7 +319,7 @@ async def _record_end(session: CycleSession, end: SessionEnd, *, has_left: bool)
     match kind:
         case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text
-            result.question_url = await post_question(parts, task, end.text)
+            result.question_url, result.unasked = await post_question(parts, task, end.text)
         case EndKind.COMPLETED if not result.pull_request:
             words = one_line(" ".join(end.text.split()), limit=_LAST_WORDS_CHARACTERS, keep="`")
             result.outcome = Outcome.FAILED
@@ -369,13 +390,14 @@ def says_no_task(result: CycleResult) -> bool:
 _QUESTION_DIGITS = 8
 
 
-async def post_question(parts: CycleParts, task: Task, question: str) -> str | None:
+async def post_question(parts: CycleParts, task: Task, question: str) -> tuple[str | None, str]:
     """Post a question on the task's issue, or another place that its forge has for it.
 
     Returns:
-        Its address; None in a dry run, if the question contains a secret, or if there is no place for it.
+        Its address; None in a dry run, if the question contains a secret, or if there is no place for it. And why it
+        could not be posted at its place; empty if it was.
     """
-    url, guards = None, parts.guards
+    url, guards, refusal = None, parts.guards, ""
     text = guards.wording.comment(question, issue=None)
     # Both are checked: removing parts of a text may join the parts of a secret.
     if not parts.options.dry_run and not any(map(guards.redactor.holds_secret, (question, text))):
@@ -388,9 +410,14 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
         )
         # Another question on the task gets another comment.
         key = f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
-        url = await asyncio.to_thread(parts.forge.ensure_question, place, key, body)
+        try:
+            url = await asyncio.to_thread(parts.forge.ensure_question, place, key, body)
+        except (ForgeNotFoundError, ForgePermissionError, ForgeRejectedError) as error:
+            # It stays with the task, which has no better place for it than its own page.
+            url, refusal = task.url or f"#{place}", str(error)
+            parts.emit(Warned(f"the question could not be posted: {error}"))
     parts.emit(QuestionAsked(question, url))
-    return url
+    return url, refusal
 
 
 _GIT_FOLDER = "git"
@@ -466,7 +493,8 @@ def _save(session: CycleSession, lease: Lease | None, error: BaseException | Non
     goes_on = False
     if lease is not None and parts.kept is not None:
         holds_claim = not isinstance(error, ClaimLostError)
-        saving = _Saving(session, lease, parts.kept, outcome, emit, holds_claim=holds_claim)
+        counts = not isinstance(error, ACCESS_ERRORS)
+        saving = _Saving(session, lease, parts.kept, outcome, emit, holds_claim=holds_claim, counts=counts)
         if outcome in _COMPLETED and not paths:
             if left is not None:
                 saving.end()
@@ -501,6 +529,7 @@ class _Saving:
 
     Attributes:
         holds_claim: False once another worker was seen to hold the claim.
+        counts: whether the cycle was an attempt at the task.
     """
 
     session: CycleSession
@@ -509,6 +538,7 @@ class _Saving:
     outcome: Outcome
     emit: Emit
     holds_claim: bool
+    counts: bool
 
     @property
     def _parts(self) -> CycleParts:
@@ -534,7 +564,7 @@ class _Saving:
             Whether the next cycle goes on with all changes, so that nobody needs a patch.
         """
         session, parts = self.session, self._parts
-        state = replace(session.state(self.outcome), files_lost=not has_files)
+        state = replace(session.state(self.outcome, counts=self.counts), files_lost=not has_files)
         pages = pages_of(state, trimmed_events(session.conversation), parts.guards.redactor)
         replaces = session.continues
         files = None if has_files else session.saved_files
@@ -651,24 +681,67 @@ _OUTCOME_WORDS = {
 _SHORT_COMMIT = 10
 
 
+def tell_waiting(forge: Forge, place: int | None, why: str, run: str, retry: str) -> None:
+    """Tell people on the page of a task that it waits for one of them, and why. It blocks.
+
+    Args:
+        place: the number of its issue or pull request; None if it has neither.
+        retry: the command for another try.
+
+    Raises:
+        ForgeError: the forge failed.
+    """
+    if place is not None:
+        body = render("cycle/waits", why=fenced(why), run=run, command=retry, label=RETRY_LABEL)
+        forge.ensure_comment(place, WAITS_KEY, body)
+
+
+def _why_waiting(result: CycleResult, choice: Choice) -> str:
+    """Return why only a person can help with the task; empty if another cycle may complete it."""
+    attempts = 1 + (choice.earlier.state.attempts if choice.earlier else 0)
+    is_last = attempts >= MOST_ATTEMPTS and not isinstance(result.cause, (*TASK_ERRORS, *ACCESS_ERRORS))
+    if isinstance(result.cause, PushRefusedError) or (
+        result.outcome is Outcome.FAILED and result.cause is not None and is_last
+    ):
+        return result.error or str(result.cause)
+    if result.unasked and choice.task is not None:
+        return f"its question ({result.question}) could not be posted: {result.unasked}"
+    return ""
+
+
 async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
     """Release the claim with the task's outcome, and remove the label. It does not raise."""
     lease, task = choice.lease, choice.task
     if lease is None or task is None:
         return
     pull = result.pull_request.number if result.pull_request else None
+    redact = parts.guards.redactor.redact
+    why = redact(" ".join(_why_waiting(result, choice).split()))
+    # What stopped from outside says nothing about deaths before it.
+    deaths = None if result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED} else 0
     with parts.stop.saving():
         await _note_round(parts, task, result)
-        outcome, spent = outcome_words(result, task), choice.spent_before + result.spent
+        if why:
+            result.waits[task.key] = why
+            place, retry = waiting_place(task), Commands(parts.repository).retry(task.key)
+            await show_on_forge(parts, lambda: tell_waiting(parts.forge, place, why, parts.run, retry))
         drops = _saved_before(choice, result)
+        release = partial(
+            lease.release,
+            WAITS if why else outcome_words(result, task),
+            pull,
+            choice.spent_before + result.spent,
+            deaths=deaths,
+            why=why,
+        )
         try:
             try:
-                released = await asyncio.to_thread(lease.release, outcome, pull, spent, drops=drops)
+                released = await asyncio.to_thread(release, drops=drops)
             except PushRejectedError as error:
                 if drops is None:
                     raise
                 parts.emit(Warned(f"saved work that has been proposed since could not be removed: {error}"))
-                released = await asyncio.to_thread(lease.release, outcome, pull, spent)
+                released = await asyncio.to_thread(release)
             if released and result.is_over and parts.kept is not None:
                 parts.kept.remove(task.key)
         except WorkspaceError as error:
@@ -686,12 +759,15 @@ def _saved_before(choice: Choice, result: CycleResult) -> Update | None:
 
 
 async def settle(parts: CycleParts, result: CycleResult) -> None:
-    """Record the cycle's cost for other machines, and whether the task continues for this one. It does not raise."""
+    """Record the cycle's cost for other machines, what waits for a person, and whether the task continues here. It does not raise."""
     try:
         with parts.stop.saving():
             await parts.budget.close(result.run or "", result.spent)
     except WorkspaceError as error:
         parts.emit(Warned(f"the cost of the cycle was not recorded for other machines: {error}"))
+    if parts.claimer is not None:
+        redact = parts.guards.redactor.redact
+        result.waits |= {key: redact(why) for key, why in parts.claimer.waiting.items()}
     if result.outcome in {Outcome.PAUSED, Outcome.CONFLICT}:
         parts.tasks.put_back()
 
@@ -739,6 +815,14 @@ def outcome_words(result: CycleResult, task: Task) -> str:
 
 LEFT_KINDS = frozenset({TaskKind.REVIEW, TaskKind.CHECKS})
 """Kinds of tasks that may be left to people for what is on the branch, and are then taken again once that changes."""
+
+
+def asked_digest(task: Task) -> str:
+    """Return a short digest of what is asked of a cycle. It changes when people say something new."""
+    if task.kind in {TaskKind.NEW, TaskKind.UNFINISHED}:
+        return words_digest(task)
+    # The marker names the comments or the commit; the texts of checks may change without people.
+    return hashlib.sha256(f"{task.kind} {task.status_marker}".encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def words_digest(task: Task) -> str:

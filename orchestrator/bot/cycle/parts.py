@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.core.cycle_events import Proof
 from orchestrator.core.errors import (
+    AuthenticationError,
     BadReplyError,
     BaseConflictError,
+    ConfigurationError,
     ConnectionFailedError,
     ContentFilterError,
     ContextLengthError,
+    ForgeAuthenticationError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    GitMissingError,
     InvalidRequestError,
+    ModelNotFoundError,
     OverloadedError,
     OvertakenError,
+    PermissionDeniedError,
     PullwrightError,
     RateLimitError,
+    RemoteRefusedError,
     RemoteUnavailableError,
     SupersededError,
     ToolError,
@@ -182,6 +189,7 @@ class CycleResult:
         run: the run's id; None if none began.
         reason: why there was nothing to do, or the model's reason for finishing.
         question_url: where the question can be answered.
+        unasked: why the question could not be posted; empty if it was, or there is none.
         patch: the file with changes that were not proposed.
         saved: the hidden ref on the remote with unfinished work, from which the next cycle continues.
         diff: what a dry run would have pushed.
@@ -197,6 +205,7 @@ class CycleResult:
         wake_at: the time before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
         is_over: whether nothing of the task is left to continue, so that what was saved of it is removed.
+        waits: the tasks that were seen to wait for a person, by key, each with the reason.
         error: one line, if the outcome is `failed`.
         cause: the error itself; it is not printed, but determines the exit status.
     """
@@ -211,6 +220,7 @@ class CycleResult:
     pull_request: PullRequestResult | None = None
     question: str | None = None
     question_url: str | None = None
+    unasked: str = ""
     reason: str | None = None
     patch: str | None = None
     saved: str | None = None
@@ -228,6 +238,7 @@ class CycleResult:
     wake_at: datetime | None = None
     found: FoundTask | None = None
     is_over: bool = False
+    waits: dict[str, str] = field(default_factory=dict)
     error: str | None = None
     cause: Exception | None = None
 
@@ -258,6 +269,7 @@ class CycleResult:
             "found": None,
             "is_over": False,
             "cause": None,
+            "unasked": "",
         }
         fields = asdict(replace(self, **internal))
         shown = {name: value for name, value in fields.items() if name == "task" or name not in internal}
@@ -289,6 +301,16 @@ _OVERTAKEN = {
     SupersededError: Outcome.SUPERSEDED,
     BaseConflictError: Outcome.CONFLICT,
 }
+ACCESS_ERRORS = (
+    AuthenticationError,
+    PermissionDeniedError,
+    ModelNotFoundError,
+    ConfigurationError,
+    ForgeAuthenticationError,
+    GitMissingError,
+    RemoteRefusedError,
+)
+"""Errors that no task causes: they do not count as an attempt at one."""
 
 
 def outcome_of(error: BaseException) -> Outcome:

@@ -24,6 +24,7 @@ from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Propos
 from orchestrator.core.errors import (
     BaseConflictError,
     ForgeError,
+    PushRefusedError,
     PushRejectedError,
     SupersededError,
     ToolError,
@@ -65,6 +66,8 @@ _MOST_CONFLICTS = 5
 _SHORT_COMMIT = 10
 MOST_MOVES = 2
 """How often a base that moves while tests run is followed. After that a pull request begins a little below its head."""
+MOST_REFUSALS = 3
+"""How often a server may refuse the change of one cycle before the task waits for a person."""
 _RULE = "\n\n***\n"
 """Separates the program's text at the top of a pull request from the model's: see `pull_request_body.md`."""
 _OWNER_CHARACTERS = 100
@@ -106,6 +109,7 @@ class Proposer:
         pushed: the commit that we pushed to the remote's branch, if any.
         left_out: changes that are not proposed, by path.
         is_committed: whether something was committed in this cycle.
+        refusal: why the server refused the last push; None if it took it.
     """
 
     attempt: Attempt
@@ -122,6 +126,9 @@ class Proposer:
     is_committed: bool = False
     _moves: int = 0
     _is_partial: bool = False
+    refusal: PushRefusedError | None = None
+    _refusals: int = 0
+    _uncommitted: bool | None = None
     _tests: TestListing = field(default_factory=TestListing)
     _lost_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
@@ -193,6 +200,7 @@ class Proposer:
             full = self._body(body, paths, attempt.clone.head_commit)
             result.pull_request = PullRequestResult(title, full, self._is_draft)
             result.diff = diff
+            self.commits.mark_committed()
             answer = "Dry run: the pull request would be opened now."
         else:
             attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit, diff))
@@ -299,9 +307,8 @@ class Proposer:
 
     async def _commit(self, staged: Staged, message: str) -> CommitOutcome:
         outcome = await asyncio.to_thread(self.attempt.clone.commit_staged, staged, message)
+        self._uncommitted = None if outcome.commit is None else self.is_committed
         self.is_committed |= outcome.commit is not None
-        if outcome.commit is not None:
-            self.commits.mark_committed()
         return outcome
 
     @property
@@ -480,18 +487,47 @@ class Proposer:
     async def _push(self, branch: str) -> str:
         """Push, check the claim once more, and return the commit that the remote has."""
         try:
-            commit = await self._push_once(branch)
+            commit = await self._push_over(branch)
+        except PushRefusedError as error:
+            await self._note_refusal(error)
+            raise
+        self.commits.mark_committed()
+        self.pushed, self.refusal = commit, None
+        self.attempt.result.branch, self.attempt.result.commit = branch, commit
+        if self.lease is not None:
+            await asyncio.to_thread(self.lease.ensure_held)
+        return commit
+
+    async def _note_refusal(self, error: PushRefusedError) -> None:
+        """Let the model read why the server refused its change, if another one may be accepted.
+
+        The commit is taken back: a server judges each commit that it is given, not only the last one.
+
+        Raises:
+            ToolError: with the server's words.
+        """
+        self.refusal = error
+        self._refusals += 1
+        if not error.may_differ or self._refusals >= MOST_REFUSALS:
+            return
+        if self._uncommitted is not None:
+            await asyncio.to_thread(self.attempt.clone.uncommit)
+            self.is_committed, self._uncommitted = self._uncommitted, None
+        said = self.attempt.sanitizer.text("what the server said", error.said)
+        raise ToolError(render("cycle/push_refused", said=fenced(said))) from error
+
+    async def _push_over(self, branch: str) -> str:
+        """Push, also over the branch of a closed pull request that is tried again."""
+        try:
+            return await self._push_once(branch)
+        except PushRefusedError:
+            raise
         except PushRejectedError:
             # Checked only here: most branches are new, and the check takes a request.
             is_retry = self.pushed is None and self.attempt.task.is_retry
             if not is_retry or not await self._may_replace(branch):
                 raise
-            commit = await self._push_once(branch)
-        self.pushed = commit
-        self.attempt.result.branch, self.attempt.result.commit = branch, commit
-        if self.lease is not None:
-            await asyncio.to_thread(self.lease.ensure_held)
-        return commit
+            return await self._push_once(branch)
 
     async def _push_once(self, branch: str) -> str:
         return await asyncio.to_thread(

@@ -25,7 +25,11 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue. Other people wrote its title and body. `author` is empty for a deleted account."""
+    """An issue. Other people wrote its title and body. `author` is empty for a deleted account.
+
+    Attributes:
+        association: what the author is to the repository, in GitHub's words; empty if unknown. It gives no permission.
+    """
 
     number: int
     title: str
@@ -37,6 +41,7 @@ class Issue:
     created_at: datetime
     assignees: tuple[str, ...] = ()
     updated_at: datetime | None = None
+    association: str = ""
 
 
 class Permission(StrEnum):

@@ -137,6 +137,8 @@ class Clone:
         self._shown: tuple[str, bytes] | None = None
         # What was staged last, and the new values of `_settled` and `_shown` once it is committed.
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
+        # Tip, head, parents and freshness before the last commit, until it is taken back.
+        self._before: tuple[str, str, list[str], bool] | None = None
         # The head's tree with all that it changes since the base, once something was committed here.
         self._screened: tuple[str, tuple[FileChange, ...]] | None = None
 
@@ -233,6 +235,7 @@ class Clone:
             raise AssertionError("something else was staged since, or this was committed")
         _, settled, shown = self._staged
         tip = self._commit_tree(staged.tree, message)
+        self._before = self.tip, self.head, self.parents, self.fresh
         with storage_errors(COMMITTING):
             self.index.with_name(_STAGED).replace(self.index)
         self._staged = None
@@ -243,6 +246,18 @@ class Clone:
         self._shown = None if shown is None else (tip, shown)
         self._screened = staged.tree, staged.outcome.changes
         return replace(staged.outcome, commit=tip)
+
+    def uncommit(self) -> None:
+        """Take the last commit back, which no remote has: its changes are not committed any more, and stay in the files."""
+        if self._before is None:
+            raise AssertionError("there is no commit to take back")
+        (self.tip, self.head, self.parents, self.fresh), self._before = self._before, None
+        index = self.index.with_name("index.undo")
+        self.git.run("read-tree", self.head, doing=COMMITTING, index=index)
+        with storage_errors(COMMITTING):
+            index.replace(self.index)
+        self._files.trust(self.index)
+        self._settled, self._shown, self._staged, self._screened = set(), None, None, None
 
     def diff(self) -> str:
         """Return the commits since the base as a unified diff. Invalid UTF-8 becomes U+FFFD."""

@@ -18,6 +18,7 @@ from orchestrator.core.errors import (
     ForgeError,
     ForgeRateLimitError,
     ForgeUnavailableError,
+    PushRefusedError,
     PushRejectedError,
     RemoteRateLimitError,
     RemoteRefusedError,
@@ -253,6 +254,25 @@ _NAME_REFUSED = re.compile(
 
 _HOOK_REFUSED = "hook declined"
 
+# A server judges what it was given: git's hooks, and GitHub's rules.
+_JUDGED = re.compile(r"hook declined|push declined|rule violation", re.IGNORECASE)
+
+# What servers say of files and messages, which another change can have otherwise.
+_OF_CONTENT = re.compile(
+    r"secret|too large|larger than|large files?\b|file size|exceeds|commit message|message footer|change-id"
+    r"|signed-off-by|file ?(?:name|path|extension)s?\b|path length|prohibited by the pattern|matches? a forbidden"
+    r"|whitespace|conflict marker|malware|virus|lint|syntax",
+    re.IGNORECASE,
+)
+
+# What they say of the account, the identity in a commit, the name of the branch, or the repository.
+_OF_PERSON = re.compile(
+    r"signature|must be signed|is not signed|gpg|e-?mail|committer|author\b|protected branch|branch name|permission"
+    r"|denied|not allowed|not permitted|not authori[sz]ed|pull request|merge request|restricted|quota|storage|read.?only"
+    r"|locked|disabled|expired",
+    re.IGNORECASE,
+)
+
 # The server or the connection failed before the result was reported.
 _NO_RESULT = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
 
@@ -384,7 +404,9 @@ def _judge(result: GitResult, doing: str) -> Pushed:
     text = result.stdout.decode("utf-8", "replace")
     rejected = list(_REJECTED.finditer(text))
     reasons = [found["reason"] or found["kind"] for found in rejected]
-    for found, reason in zip(rejected, reasons, strict=True):
+    # A hook of the whole push declines every ref of it: people know the branch.
+    pairs = sorted(zip(rejected, reasons, strict=True), key=lambda pair: pair[0]["ref"].startswith(HIDDEN))
+    for found, reason in pairs:
         if not _RACED.search(reason) and not _NO_RESULT.search(reason):
             return Pushed(PushAnswer.REFUSED, _rejection(found["ref"], reason, result.stderr, doing))
     if any(_NO_RESULT.search(reason) for reason in reasons):
@@ -409,12 +431,25 @@ def push_error(result: GitResult, doing: str) -> WorkspaceError:
     return _rejection(rejected["ref"], rejected["reason"] or rejected["kind"], result.stderr, doing)
 
 
+def _may_differ(reason: str, said: str) -> bool:
+    """Return whether a server that refuses a branch may accept another change.
+
+    Words that are not known are for the model if the server judged the content: it is asked a few times at most.
+    Without a judgement nothing that a model can write helps.
+    """
+    if _OF_CONTENT.search(f"{reason} {said}"):
+        return True
+    return _JUDGED.search(reason) is not None and not _OF_PERSON.search(f"{reason} {said}")
+
+
 def _rejection(ref: str, reason: str, stderr: str, doing: str) -> PushRejectedError:
     if reason == _STALE:
         return PushRejectedError(f"{doing}: it changed on the remote meanwhile")
     detail = server_words(stderr)
     if not ref.startswith(HIDDEN):
-        return PushRejectedError(f"{doing}: {printable_line(reason)}{detail}")
+        may_differ = _may_differ(reason, detail)
+        said = f"{printable_line(reason)}{detail}"
+        return PushRefusedError(f"{doing}: {said}", may_differ=may_differ, said=said)
     # People do not know these refs, and only a setting of the server helps.
     name, allow = printable_line(ref), f"let this account create, move and remove {HIDDEN}* on the server"
     if _NAME_REFUSED.search(reason):

@@ -128,7 +128,7 @@ class Digest:
                 self._newest[_key(run), run.task.key] = run
         for key, run in self._newest.items():
             decision = self.decided.get(key)
-            if decision is not None and run.started is not None and decision.at > run.started:
+            if decision is not None and self._is_decided(key, run):
                 self._newest[key] = replace(run, outcome=decision.state, patch="", saved=decision.saved)
 
     @property
@@ -145,6 +145,24 @@ class Digest:
     def kept(self) -> list[RunSummary]:
         """Runs with saved work that no later run of the task took over."""
         return [run for run in self._newest.values() if run.patch or run.saved]
+
+    @property
+    def waiting(self) -> list[tuple[RunSummary, str, str]]:
+        """Tasks that wait for a person: the run that saw it last, the task's key, and the reason."""
+        found: dict[tuple[str, str], tuple[RunSummary, str, str]] = {}
+        for run in self.runs:
+            key = _key(run)
+            is_whole = run.outcome == "no_task" and run.task is None
+            for one in [one for one in found if one[0] == key]:
+                if is_whole or (run.task is not None and run.task.key == one[1]):
+                    del found[one]
+            found |= {(key, task): (run, task, why) for task, why in run.waits.items()}
+        return [one for key, one in found.items() if not self._is_decided(key, one[0])]
+
+    def _is_decided(self, key: tuple[str, str], run: RunSummary) -> bool:
+        """Return whether a person decided about a task since a run."""
+        decision = self.decided.get(key)
+        return decision is not None and run.started is not None and decision.at > run.started
 
     @property
     def working(self) -> list[RunSummary]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,6 @@ from orchestrator.core.repositories import is_task_key
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
-    from datetime import datetime
 
 
 JOURNAL_FILE = "journal.jsonl"
@@ -219,3 +220,63 @@ class KeptWork:
         if not is_task_key(key):
             raise JournalError(f"{key!r} is not the key of a task")
         return self.folder / f"{key}{_SUFFIX}"
+
+
+_KNOWN_FOR = timedelta(days=1)
+_MOST_KNOWN = 20_000
+_MOST_BYTES = 8_000_000
+
+
+@dataclass(slots=True)
+class RefusedIssues:
+    """Issues of one repository that nobody with the permission asked for, so that each look need not find that out again.
+
+    A changed issue is looked at again, and each after a day: a permission changes without its issue.
+
+    Attributes:
+        path: the file that keeps them for later runs. It may be deleted at any time.
+    """
+
+    path: Path
+    _known: dict[str, tuple[str, str, str]] | None = None
+    _is_changed: bool = False
+
+    def why(self, number: int, changed_at: datetime | None, now: datetime) -> str:
+        """Return why an issue was refused that has not changed since; empty if that is not known."""
+        changed, seen, reason = self._read().get(str(number), ("", "", ""))
+        if changed_at is None or changed != changed_at.isoformat():
+            return ""
+        return reason if abs(now - datetime.fromisoformat(seen)) < _KNOWN_FOR else ""
+
+    def note(self, number: int, changed_at: datetime | None, now: datetime, reason: str) -> None:
+        """Remember why an issue was refused that was last changed at this time."""
+        if changed_at is not None:
+            self._read()[str(number)] = changed_at.isoformat(), now.isoformat(), reason
+            self._is_changed = True
+
+    def save(self, now: datetime) -> None:
+        """Keep what is known for later runs. A failure only costs them requests."""
+        if not self._is_changed:
+            return
+        recent = {
+            number: entry
+            for number, entry in self._read().items()
+            if abs(now - datetime.fromisoformat(entry[1])) < _KNOWN_FOR
+        }
+        kept = dict(list(recent.items())[-_MOST_KNOWN:])
+        with suppress(OSError):
+            make_folder(self.path.parent, _PRIVATE)
+            replace_file(self.path, json.dumps(kept).encode("ascii"), _PRIVATE_FILE)
+            self._is_changed = False
+
+    def _read(self) -> dict[str, tuple[str, str, str]]:
+        if self._known is None:
+            self._known = {}
+            with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+                if self.path.stat().st_size > _MOST_BYTES:
+                    return self._known
+                for number, (changed, seen, reason) in json.loads(self.path.read_bytes()).items():
+                    if all(isinstance(text, str) for text in (changed, seen, reason)):
+                        datetime.fromisoformat(seen).astimezone(UTC)
+                        self._known[number] = changed, seen, reason
+        return self._known

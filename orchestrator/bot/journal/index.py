@@ -127,6 +127,7 @@ class RunSummary:
         plan: the last plan.
         verified: what the tests proved about the last verified change.
         refused: why a request was refused.
+        waits: the tasks that were seen to wait for a person, by key, each with the reason.
         patch: file with work that was not proposed.
         saved: hidden ref with that work.
         changed: files and lines of the pull request, or of what a dry run would have proposed.
@@ -159,6 +160,7 @@ class RunSummary:
     reason: str = ""
     error: str = ""
     refused: tuple[str, ...] = ()
+    waits: Mapping[str, str] = field(default_factory=dict)
     patch: str = ""
     saved: str = ""
     changed: DiffStat = DiffStat()  # noqa: RUF009  a frozen value
@@ -331,6 +333,7 @@ class _Fold:
             reason=_text(result, "reason"),
             error=_text(result, "error"),
             refused=tuple(self.refused),
+            waits=_texts(result, "waits"),
             patch=_text(result, "patch") or (work.path if work else ""),
             saved=_text(result, "saved") or (work.ref if work else ""),
             changed=_changed(result),
@@ -601,6 +604,12 @@ def _written(call: ToolCallStarted) -> tuple[str, ...]:
 def _text(values: Mapping[str, Any], name: str) -> str:
     value = values.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _texts(values: Mapping[str, Any], name: str) -> dict[str, str]:
+    found = values.get(name)
+    items = found.items() if isinstance(found, dict) else ()
+    return {key: text for key, text in items if isinstance(text, str)}
 
 
 def _pause(until: str, reason: str) -> Pause | None:

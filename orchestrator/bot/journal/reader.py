@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 
 _Kind = TypeVar("_Kind")
+RECOVERIES_FILE = "recoveries"
+_COUNTING = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 LAST = "last"
 """The name that refers to the newest run."""
 
@@ -491,6 +493,29 @@ def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
         raise JournalError(f"cannot lock the run in {folder}: {error.strerror or error}") from error
     try:
         yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def recovery_of(folder: Path) -> Iterator[int]:
+    """Recover a run in the block, which is given the number of earlier recoveries whose process died.
+
+    Each begun recovery is a byte of a file beside the journal, and takes it away at its end.
+    """
+    try:
+        handle = os.open(folder / RECOVERIES_FILE, _COUNTING, 0o600)
+    except OSError:  # no space is left: this recovery does not count
+        yield 0
+        return
+    try:
+        died = os.fstat(handle).st_size
+        with suppress(OSError):
+            os.write(handle, b".")
+        try:
+            yield died
+        finally:
+            os.ftruncate(handle, died)
     finally:
         os.close(handle)
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.claim import Unwanted
     from orchestrator.bot.forge.base import Forge, Issue, PullRequest
+    from orchestrator.bot.journal.folders import RefusedIssues
     from orchestrator.bot.worker.task_rules import CommentsPolicy
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
@@ -125,6 +126,7 @@ class Backlog:
         unfinished: returns the keys of the tasks on which a cycle left unfinished work.
         retry_request: returns the claim by which a person asked for another try of a task; empty if nobody did.
         only: the key of the only task that is considered; empty for all. No person chose it.
+        refused: the issues that were refused before and have not changed since; None remembers none.
     """
 
     forge: Forge
@@ -145,6 +147,7 @@ class Backlog:
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
+    refused: RefusedIssues | None = None
     _events: list[Event] = field(default_factory=list, init=False)
     _fingerprint: str = field(default="", init=False)
     _current_search: TaskSearch | None = field(default=None, init=False)
@@ -246,6 +249,7 @@ class Backlog:
             self.comments_policy,
             skips=self.selection == TaskSelection(),
             fingerprint=self._fingerprint,
+            refused=self.refused if self.selection == TaskSelection() and not self.only else None,
         )
 
     def _warn(self, name: str, text: str) -> None:
@@ -275,18 +279,21 @@ class Backlog:
 
     def _new_tasks(self, search: TaskSearch) -> Iterator[Candidate]:
         named = self.selection
-        for candidate in search.candidates(named.issue, named.text, named.item):
-            issue = None if isinstance(candidate, Task) else candidate
-            task = candidate if isinstance(candidate, Task) else from_issue(candidate)
-            if self.only not in {"", task.key}:
-                continue
-            found: Candidate | str = ""
-            with search.reading(name_of(task)):
-                found = self._judge(task, issue, search)
-            if isinstance(found, Candidate):
-                yield found
-            else:
-                search.note(found)
+        try:
+            for candidate in search.candidates(named.issue, named.text, named.item):
+                issue = None if isinstance(candidate, Task) else candidate
+                task = candidate if isinstance(candidate, Task) else from_issue(candidate)
+                if self.only not in {"", task.key}:
+                    continue
+                found: Candidate | str = ""
+                with search.reading(name_of(task)):
+                    found = self._judge(task, issue, search)
+                if isinstance(found, Candidate):
+                    yield found
+                else:
+                    search.note(found)
+        finally:
+            search.end()
 
     def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> Candidate | str:
         """Return a task that may be claimed, or the reason why not."""

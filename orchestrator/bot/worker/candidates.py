@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from contextlib import contextmanager
@@ -58,9 +59,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Check, Comment, Feedback, Forge, Issue, PullRequest
+    from orchestrator.bot.journal.folders import RefusedIssues
     from orchestrator.bot.worker.task_rules import ReviewLimits, TextFilter
 
 
+MOST_REFUSED = 30
+"""Most issues that one look asks about only to refuse them."""
+_INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Time until the backlog is read again while others hold tasks: the forge's fingerprint does not show claims."""
@@ -83,6 +88,7 @@ class TaskSearch:
         warn: receives warnings for a person, each with a name under which it is emitted once.
         skips: whether what cannot be read is left out; else its error ends the search.
         fingerprint: the forge's, from which on this search may answer.
+        refused: the issues that earlier searches refused; None asks about each issue.
         pulls: all our pull requests, as listed at the start.
         me: the login of our account; None if the forge does not tell it.
         reasons: why tasks are not done, for people.
@@ -104,6 +110,7 @@ class TaskSearch:
     comments_policy: CommentsPolicy = "writers"
     skips: bool = True
     fingerprint: str = ""
+    refused: RefusedIssues | None = None
     authorization: TaskAuthorization = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
@@ -118,6 +125,8 @@ class TaskSearch:
     _asked: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
     _comments: dict[int, Sequence[Comment]] = field(default_factory=dict, init=False)
     _looked: dict[int, Issue] = field(default_factory=dict, init=False)
+    _refused: int = field(default=0, init=False)
+    _later: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.authorization = TaskAuthorization(self.forge, self.label, self.allow_actors)
@@ -317,8 +326,45 @@ class TaskSearch:
                 raise ConfigurationError(f"{item} is no unticked item of {files}: give its text with --task")
             yield found
         else:
-            yield from self.forge.open_issues(self.label)
+            yield from self._issues()
             yield from self._items()
+
+    def _issues(self) -> Iterator[Issue]:
+        """Yield the issues that a look may ask about, the oldest first, without those that are known to be refused.
+
+        Everybody may open issues, so the number of refused ones that a look asks about has a limit. Beyond it,
+        those of people with a part in the repository come first, and of the others each look takes different ones.
+        """
+        unknown = []
+        for issue in self.forge.open_issues(self.label):
+            known = self.refused and self.refused.why(issue.number, issue.updated_at, self.now)
+            if known:
+                self.note(known)
+            else:
+                unknown.append(issue)
+        if self.refused is not None and len(unknown) > MOST_REFUSED:
+            unknown = self._mixed(unknown)
+        for issue in unknown:
+            if self.refused is not None and self._refused >= MOST_REFUSED:
+                self._later += 1
+            else:
+                yield issue
+
+    def _mixed(self, issues: Sequence[Issue]) -> list[Issue]:
+        """Return issues in an order in which none waits for ever behind many others."""
+        insiders = [issue for issue in issues if issue.association in _INSIDERS]
+        others = [issue for issue in issues if issue.association not in _INSIDERS]
+        oldest, rest = others[: MOST_REFUSED // 2], others[MOST_REFUSED // 2 :]
+        turn = lambda issue: hashlib.sha256(f"{self.now} {issue.number}".encode()).digest()  # noqa: E731
+        return [*insiders, *oldest, *sorted(rest, key=turn)]
+
+    def end(self) -> None:
+        """Note what is left for later searches, and keep for them which issues were refused."""
+        if self._later:
+            text = f"{self._later} more issues with the label are looked at by the next cycles"
+            self.note(text, self.now + CLAIMS_LOOK_AGAIN, first=True)
+        if self.refused is not None:
+            self.refused.save(self.now)
 
     def _items(self) -> Iterator[Task]:
         # Only people who may write can change files of the default branch.
@@ -334,6 +380,9 @@ class TaskSearch:
         refusal = self.authorization.why_refused(issue)
         if refusal is not None:
             self.texts.refused(refusal)
+            self._refused += 1
+            if self.refused is not None:
+                self.refused.note(issue.number, issue.updated_at, self.now, refusal)
             return refusal
         return self._why_taken(issue)
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.saved_work import drop_wip, load_wip, save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WORKING_LABEL
-from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL
+from orchestrator.bot.cycle.claimer import CRASHED, HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.earlier import (
+    MOST_ATTEMPTS,
     UnfinishedState,
     conversation,
     files_to_keep,
@@ -21,12 +22,20 @@ from orchestrator.bot.cycle.earlier import (
     read_saved,
     trimmed_events,
 )
-from orchestrator.bot.cycle.finish import write_private
+from orchestrator.bot.cycle.finish import tell_waiting, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import issue_of, key_of
 from orchestrator.bot.git.folders import find_clone, sweep
 from orchestrator.bot.journal.folders import PATCH_NAME
-from orchestrator.bot.journal.reader import DeadRuns, close_run, is_open, lock_run, open_runs, why_killed
+from orchestrator.bot.journal.reader import (
+    DeadRuns,
+    close_run,
+    is_open,
+    lock_run,
+    open_runs,
+    recovery_of,
+    why_killed,
+)
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
     Claimed,
@@ -49,6 +58,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
 from orchestrator.core.messages import Spent
+from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:
@@ -67,7 +77,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.secrets import Redactor
 
 
-CRASHED = "crashed"
 _KILLED = "the process was killed"
 
 
@@ -118,7 +127,11 @@ class Recovery:
         for run in dead:
             with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
                 if is_open(run.folder):
-                    self._repair(run, [run.id])
+                    with recovery_of(run.folder) as died:
+                        if died < MOST_ATTEMPTS:
+                            self._repair(run, [run.id])
+                        else:
+                            self._leave(run, died)
                 names.append(run.id)
         others = [folder for run in open_runs(self.home) if (folder := self._clone_folder(run)) is not None]
         over = DeadRuns(self.home) | names
@@ -142,6 +155,28 @@ class Recovery:
         claim, taken = self._claim_of(run), run.last(Claimed)
         key = claim.task if claim else taken.task if taken else None
         return None if key is None else TaskTaken(key, "", "", "", issue_of(key))
+
+    def _leave(self, run: Run, died: int) -> None:
+        """Let the task of a run wait for a person, because the program dies while it saves the run's work.
+
+        The run stays open, so its clone stays where it is.
+        """
+        task = self._task_of(run)
+        shown = None if task is None else self.claims.show(task.key)
+        if task is None or shown is None or shown.run != run.id or shown.state != "held":
+            return
+        lease = self.claims.take(task.key, run.id, dead_runs=[run.id])
+        if isinstance(lease, Lease):
+            why = f"the program died {died} times while it saved the work of run {run.id}"
+            self.emit(
+                Warned(f"{task.key} waits for a person: {why}, which stays at {self._clone_folder(run)}")
+            )
+            with suppress(ForgeError):  # the claim says it, too
+                retry = Commands(self.repository).retry(task.key)
+                tell_waiting(self.forge, task.number, why, self.own_run, retry)
+                if task.number is not None:
+                    self.forge.remove_label(task.number, WORKING_LABEL)
+            lease.release(WAITS, deaths=lease.record.died, why=why)
 
     def _repair(self, run: Run, dead: list[str]) -> None:
         if run.damage:
@@ -202,7 +237,15 @@ class Recovery:
         minutes = (times[-1] - times[0]).total_seconds() / _SECONDS_A_MINUTE if times else 0.0
         total = (claim.spent_before if claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
         # Not less than the heartbeats recorded: they include requests that broke off.
-        lease.release(outcome, number, total.at_least(before.spent) if before else total)
+        lease.release(
+            outcome,
+            number,
+            total.at_least(before.spent) if before else total,
+            deaths=0 if outcome == Outcome.PROPOSED else lease.record.died,
+            why=""
+            if outcome == Outcome.PROPOSED
+            else self.redactor.redact(why_killed(run.folder) or _KILLED),
+        )
         if task.number is not None:
             with suppress(ForgeError):  # the label only shows the claim's state
                 self.forge.remove_label(task.number, WORKING_LABEL)

@@ -70,6 +70,10 @@ class TaskAuthorization:
         has_label = self.wanted <= {name.lower() for name in issue.labels}
         if not by_writer and not has_label:
             return f"{_who(issue)}, who may not write to the repository: {self._remedy(issue.author)}"
+        if not by_writer:  # most of what strangers label ends here, by one request
+            by = self._forge.labelled_by(issue.number, self._label)
+            if not self.may_cause_work(by):
+                return self._why_untrusted_refused(issue, by)
         history = self._forge.history(issue.number, self._label)
         if not history.is_complete:
             return f"issue #{issue.number} has more edits than can be judged: open a new issue with its text"
@@ -77,7 +81,7 @@ class TaskAuthorization:
         refusal = (
             self._why_edited_refused(issue, history.edits)
             if by_writer
-            else self._why_untrusted_refused(issue, history)
+            else self._why_untrusted_refused(issue, history.labelled_by)
         )
         if refusal is None or not has_label or not self.may_cause_work(history.labelled_by):
             return refusal
@@ -118,9 +122,8 @@ class TaskAuthorization:
             f"the repository, after {name_of_login(history.labelled_by)} labelled it: {self._relabel()}"
         )
 
-    def _why_untrusted_refused(self, issue: Issue, history: IssueHistory) -> str:
+    def _why_untrusted_refused(self, issue: Issue, by: str | None) -> str:
         """Return why an issue is refused if neither its author nor the labeller is trusted."""
-        by = history.labelled_by
         if by is None:
             why = f"and nobody is known to have put the label {self._label!r} on"
             return f"{_who(issue)}, who may not write to the repository, {why}: {self._relabel()}"

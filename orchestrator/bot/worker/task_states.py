@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
 from orchestrator.bot.coordination.saved_work import WORK, load_wip, wip_ref
-from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES, describe_holder
+from orchestrator.bot.cycle.claim import WAITS
+from orchestrator.bot.cycle.claimer import CRASHED, HEADS, OUR_BRANCHES, describe_holder
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
@@ -59,6 +60,8 @@ class TaskStatus(StrEnum):
     UNFINISHED = "unfinished"
     """A limit, an outage or an interruption ended its last cycle; the next one goes on."""
     NOTHING = "nothing to do"
+    WAITS = "waits for a person"
+    """Another try would fail, too: the claim says why."""
 
 
 _OUTCOMES = {
@@ -78,6 +81,7 @@ _OUTCOMES = {
     "superseded": TaskStatus.NOTHING,
     "running": TaskStatus.WORKING,
     "no_task": TaskStatus.NOTHING,
+    WAITS: TaskStatus.WAITS,
 }
 _OF_PULL = {
     PullRequestState.OPEN: TaskStatus.PROPOSED,
@@ -123,12 +127,18 @@ class TaskState:
         gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
         match self.status:
-            case TaskStatus.DECLINED | TaskStatus.NOTHING | TaskStatus.ASKED | TaskStatus.TESTS_FAIL:
+            case (
+                TaskStatus.DECLINED
+                | TaskStatus.NOTHING
+                | TaskStatus.ASKED
+                | TaskStatus.TESTS_FAIL
+                | TaskStatus.WAITS
+            ):
                 return True
             case TaskStatus.PROPOSED:
                 return self.pull is None
             case TaskStatus.FAILED | TaskStatus.UNFINISHED:
-                return outcome == "failed" or (gave_up and outcome in {"error", "limit", "conflict"})
+                return outcome == "failed" or (gave_up and outcome in {"error", "limit", "conflict", CRASHED})
             case _:
                 return False
 
@@ -139,6 +149,9 @@ class TaskState:
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         rest = ""
         match self.status:
+            case TaskStatus.WAITS if self.claim is not None:
+                died = f"its worker died {self.claim.died} times in a row"
+                rest = f": {self.claim.why if self.claim.outcome == WAITS else died}"
             case TaskStatus.PROPOSED if self.pull is None and self.claim is not None:
                 rest = f" as #{self.claim.pull}, which the forge does not list yet"
             case TaskStatus.PROPOSED | TaskStatus.MERGED | TaskStatus.DECLINED:
@@ -146,6 +159,12 @@ class TaskState:
                 rest += ", unfinished work is kept" if self.has_work else ""
             case TaskStatus.FAILED | TaskStatus.UNFINISHED if not self.blocks:
                 rest = f", the next cycle {'goes on' if self.has_work else 'tries again'}"
+                if self.claim is not None and self.claim.died:
+                    rest = (
+                        f", its worker died{rest}"
+                        if self.claim.died == 1
+                        else f", its worker died twice{rest}"
+                    )
             case TaskStatus.FAILED | TaskStatus.UNFINISHED if gave_up and self.left is not None:
                 rest = f" in {self.left.attempts} cycles"
             case TaskStatus.TESTS_FAIL if self.has_work:
@@ -204,6 +223,9 @@ def task_state(  # noqa: PLR0913  all that is known of a task
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
         status = TaskStatus.WORKING
+    elif claim is not None and (claim.outcome == WAITS or claim.died >= MOST_ATTEMPTS):
+        is_over = pull is not None and pull.state is PullRequestState.MERGED
+        status = TaskStatus.MERGED if is_over else TaskStatus.WAITS
     elif pull is not None:
         status = _status_with_pull(pull, claim, left)
     else:

@@ -20,6 +20,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRateLimitError,
+    ForgeRejectedError,
     ForgeUnreadError,
     GitMissingError,
     ModelNotFoundError,
@@ -99,7 +100,7 @@ _NEEDS_PERSON = (
     EmptyRepositoryError,
     RemoteRefusedError,
 )
-_OWN_FAULTS = (*TASK_ERRORS, PushRejectedError, ClaimLostError, ForgeNotFoundError)
+_OWN_FAULTS = (*TASK_ERRORS, PushRejectedError, ClaimLostError, ForgeNotFoundError, ForgeRejectedError)
 """Errors that concern one task, so that another task may succeed."""
 
 

@@ -204,7 +204,7 @@ class Renderer:
             "labels_url": f"{link}/labels{{/name}}",
             "comments_url": f"{link}/comments",
             "events_url": f"{link}/events",
-            "author_association": "NONE",
+            "author_association": "COLLABORATOR" if thread.author in repo.people else "NONE",
             "created_at": stamp(thread.created_at),
             "updated_at": stamp(thread.updated_at),
             "closed_at": stamp(thread.closed_at),

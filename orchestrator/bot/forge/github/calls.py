@@ -21,6 +21,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRateLimitError,
+    ForgeRejectedError,
     ForgeUnavailableError,
 )
 
@@ -78,6 +79,8 @@ SECONDARY_LIMIT_SECONDS = 60.0
 
 _LONGEST_QUOTE = 4000
 _TROUBLE_WORDS = re.compile(r"something went wrong|timed? ?out|timeout", re.IGNORECASE)
+# "Unable to create comment because issue is locked." says nothing about the token.
+_LOCKED = re.compile(r"\b(?:issue|conversation|pull request) is locked\b", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(r"rate limit|abuse detection|wait a few minutes|retry your request", re.IGNORECASE)
 
 
@@ -139,6 +142,8 @@ def error_of_reply(reply: Reply, doing: str, now: datetime, *, has_token: bool, 
         why = "GitHub does not accept the token" if has_token else "it needs a token"
         what = f"set a valid one in {variable}" if has_token else f"set {variable}"
         error = ForgeAuthenticationError(f"cannot {doing}: {why} {quoted}: {what}")
+    elif forbidden and _LOCKED.search(said):
+        error = ForgeRejectedError(f"cannot {doing}: it is locked {quoted}")
     elif forbidden:
         error = ForgePermissionError(f"cannot {doing}: {_missing_permission(reply, quoted)}")
     elif status == HTTPStatus.NOT_FOUND:
@@ -150,7 +155,7 @@ def error_of_reply(reply: Reply, doing: str, now: datetime, *, has_token: bool, 
         place = reply.headers.get("location", "another place")
         error = ForgeNotFoundError(f"cannot {doing}: it has moved to {place}: use its new name")
     else:
-        error = ForgeError(f"cannot {doing}: GitHub rejected the request {quoted}")
+        error = ForgeRejectedError(f"cannot {doing}: GitHub rejected the request {quoted}")
     return error
 
 

@@ -150,6 +150,7 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         # Every assignee counts, also an account for which `to_login` returns nothing.
         assignees=tuple(to_login(user) or str(user["login"]) for user in data.get("assignees") or ()),
         updated_at=to_datetime_or_none(data.get("updated_at")),
+        association=str(data.get("author_association") or ""),
     )
 
 

@@ -162,6 +162,35 @@ def test_the_claim_of_a_run_that_is_dead_is_free(plain: Path, tmp_path: Path) ->
     assert second.previous == first.record
 
 
+def test_holders_that_die_are_counted_until_one_ends_or_something_else_is_asked(
+    plain: Path, tmp_path: Path
+) -> None:
+    worker = Worker(plain, tmp_path)
+
+    def take(run: str, asked: str = "x") -> Lease:
+        taken = worker.claims.take(TASK, run, dead_runs=[f"run-{number}" for number in range(9)], asked=asked)
+        assert isinstance(taken, Lease)
+        return taken
+
+    assert take("run-1").record.deaths == 0
+    assert take("run-2").record.deaths == 1
+    third = take("run-3")
+    assert (third.record.deaths, third.record.died) == (2, 3)
+    third.release("paused")
+    fourth = take("run-4")
+    assert fourth.record.deaths == 2
+    fourth.undo_claim()
+    assert take("run-5").record.deaths == 2
+    assert take("run-6", "something else").record.deaths == 0
+    last = take("run-7", "something else")
+    last.release("waits", deaths=3, why="it\n died")
+    found = worker.claims.show(TASK)
+    assert found is not None
+    assert (found.outcome, found.deaths, found.why, found.asked) == ("waits", 3, "it died", "something else")
+    worker.claims.request_retry(TASK)
+    assert take("run-8", "something else").record.deaths == 0
+
+
 @pytest.mark.parametrize(("first", "second"), [(600.0, -600.0), (-600.0, 600.0)])
 def test_clocks_that_are_ten_minutes_wrong_never_give_two_holders(
     plain: Path, tmp_path: Path, first: float, second: float

@@ -162,6 +162,22 @@ def test_a_question_waits_until_a_later_run_takes_the_task(runs: Runs) -> None:
     assert runs.digest().questions == []
 
 
+def test_what_waits_for_a_person_is_told_until_it_is_worked_on_or_not_seen_any_more(runs: Runs) -> None:
+    other = TaskTaken("issue-2", "Other", "", "issue", 2)
+
+    def waiting() -> list[tuple[str, str]]:
+        return [(task, why) for _, task, why in runs.digest().waiting]
+
+    runs.add(NOW - 5 * HOUR, other, end("proposed", waits={"issue-1": "it died", "issue-3": "no"}))
+    assert waiting() == [("issue-1", "it died"), ("issue-3", "no")]
+    runs.add(NOW - 4 * HOUR, TASK, end("proposed"))
+    assert waiting() == [("issue-3", "no")]
+    runs.add(NOW - 3 * HOUR, end("no_task"), repository="o/another")
+    assert waiting() == [("issue-3", "no")]
+    runs.add(NOW - 2 * HOUR, end("no_task", waits={"issue-4": "x", "issue-5": 3}))
+    assert waiting() == [("issue-4", "x")]
+
+
 def test_what_failed_is_told_once_a_task_and_not_when_it_was_done_later(runs: Runs) -> None:
     other = TaskTaken("issue-2", "Other", "", "issue", 2)
     runs.add(NOW - 5 * HOUR, TASK, end("failed", error="no"))

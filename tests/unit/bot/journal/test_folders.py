@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import stat
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.journal.folders import KeptWork
+from orchestrator.bot.journal.folders import KeptWork, RefusedIssues
 from orchestrator.core.errors import JournalError
 
 if TYPE_CHECKING:
@@ -77,3 +79,32 @@ def test_where_nothing_can_be_written_what_was_there_stays(kept: KeptWork, tmp_p
     (tmp_path / "home").write_bytes(b"a file where a folder should be")
     with pytest.raises(JournalError, match="cannot keep unfinished work"):
         kept.write("issue-1", FILES)
+
+
+def test_refused_issues_are_known_for_a_day_and_while_they_do_not_change(tmp_path: Path) -> None:
+    path, now = tmp_path / "cache" / "refused.json", datetime(2026, 1, 1, tzinfo=UTC)
+    first = RefusedIssues(path)
+    first.save(now)
+    assert not path.exists()
+    first.note(1, now, now, "no")
+    first.note(2, None, now, "unknown")
+    first.save(now)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = RefusedIssues(path)
+    later = now + timedelta(hours=23)
+    assert again.why(1, now, later) == "no"
+    assert again.why(1, now + timedelta(seconds=1), later) == ""
+    assert again.why(1, now, now + timedelta(hours=24)) == ""
+    assert again.why(2, None, now) == ""
+    again.note(3, later, later, "no")
+    again.save(later + timedelta(hours=2))
+    assert list(json.loads(path.read_bytes())) == ["3"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"1": ["x"]}', b'{"1": ["a", "b", "c"]}', b'{"1": 1}', b"\xff"]
+)
+def test_damaged_refused_issues_are_none(tmp_path: Path, content: bytes) -> None:
+    path, now = tmp_path / "refused.json", datetime(2026, 1, 1, tzinfo=UTC)
+    path.write_bytes(content)
+    assert RefusedIssues(path).why(1, now, now) == ""

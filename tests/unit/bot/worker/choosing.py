@@ -25,6 +25,9 @@ class FakeClaimer:
     def __post_init__(self) -> None:
         self.earlier: dict[str, Any] = {}
 
+    def comes_last(self, _task: Task) -> bool:
+        return False
+
     def with_branch(self, task: Task) -> Task:
         return task
 

@@ -12,8 +12,9 @@ from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
+from orchestrator.bot.journal.folders import RefusedIssues
 from orchestrator.bot.worker.backlog import LONGEST, TaskSelection
-from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
+from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN, MOST_REFUSED
 from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
@@ -328,6 +329,35 @@ async def test_who_labelled_is_asked_once_and_only_where_a_label_is(world: World
     world.label_pull(pull, "ada", RETRY_LABEL)
     assert await chosen(world, Claims(), forge=world.forge) == "issue-1"
     assert world.asked(events) == 1
+
+
+async def test_strangers_cost_a_look_few_requests_each_only_once_and_nobody_waits_behind_them(
+    world: World, tmp_path: Path
+) -> None:
+    """The one that counts is newer than all of them, and by a stranger, too: a writer put the label on."""
+    for _ in range(3 * MOST_REFUSED):
+        world.label(world.issue(), "mallory")
+    wanted = world.issue()
+    world.label(wanted, "ada")
+    clock, asked, found = ManualClock(START + timedelta(days=1)), [], None
+    for _ in range(5):
+        before = world.forge.traffic().requests
+        refused = RefusedIssues(tmp_path / "refused.json")
+        made = backlog(world, Claims(), forge=world.forge, refused=refused, clock=clock)
+        choice = await made.choose()
+        asked.append(world.forge.traffic().requests - before)
+        if choice.task is not None:
+            found = choice.task.number
+            break
+        assert "are looked at by the next cycles" in choice.reason
+        clock.advance(600)
+    assert found == wanted.number
+    assert max(asked) < 2 * MOST_REFUSED
+    # That of somebody who has a part in the repository is looked at first.
+    member = issue(world)
+    refused = RefusedIssues(tmp_path / "another.json")
+    selection = {"forge": world.forge, "refused": refused, "clock": clock}
+    assert await chosen(world, Claims(), **selection) == f"issue-{member.number}"
 
 
 @dataclass(frozen=True)
