@@ -291,6 +291,21 @@ def test_the_command_that_a_report_names_is_never_run(proposed: Bench, tmp_path:
     assert found["tests"]["after"]["passed"] == 2
 
 
+def test_where_the_set_up_fails_nothing_passes_and_its_output_is_kept(proposed: Bench) -> None:
+    fails = "echo Collecting; echo 'ERROR: No matching distribution found for nosuch'; echo bye; exit 3"
+    done = proposed.verify("1", *COMMAND, "--setup-command", fails)
+    assert done.code == 1
+    said = f"{done.out}{done.err}"
+    assert "the tests pass" not in said
+    assert "ended with exit code 3: ERROR: No matching distribution found for nosuch" in " ".join(
+        said.split()
+    )
+    assert "It could not be decided: the tests prove nothing." in done.out
+    (kept,) = proposed.stage.home.rglob("setup-output.txt")
+    assert str(kept) in "".join(said.split())
+    assert kept.read_text().splitlines()[0] == "Collecting"
+
+
 def test_without_a_command_nothing_is_run_and_the_rest_is_still_told(proposed: Bench) -> None:
     found = proposed.verified("1", *NOTHING_RUN)
     assert lines(found, "unknown") == ["rerun: runs"]
