@@ -64,6 +64,15 @@ def test_the_backlog_is_the_oldest_labelled_issue_then_the_file(
     assert done.code == 0
 
 
+def test_a_plan_without_drafts_is_said(stage: Stage, repo: Repo) -> None:
+    repo.allows_drafts = False
+    stage.script(FIX_IT)
+    done = stage.run("--issue", "1")
+    (pull,) = repo.pulls.values()
+    assert not pull.draft
+    assert f"pull request #{pull.number} is no draft: this repository's plan has no drafts" in done.err
+
+
 def test_another_label_names_another_backlog(stage: Stage, repo: Repo, github: GitHub) -> None:
     github.add_issue(repo, "ours", "", ["robots"])
     stage.script(FIX_IT)

@@ -220,10 +220,16 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
         root, place.home, repository, base=base, clock=context.clock, redactor=context.redactor
     )
 
+    told: list[str] = []
+
     def source() -> Source:
         name = base or repository.default_branch()
         if name is None and not repository.is_empty():
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
+        if base is None and not told and name is not None and repository.is_checked_out_only():
+            told.append(name)
+            text = f"pull requests are for {name}, which is checked out in {place.path}: --base names another branch"
+            context.emit(Warned(text))
         return Source(str(place.path), _named(name, str(place.path)))
 
     return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)

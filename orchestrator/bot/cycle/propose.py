@@ -471,6 +471,10 @@ class Proposer:
         pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
         self.attempt.result.pull_request = PullRequestResult.of(pull)
         self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
+        if created and self._is_draft and not pull.draft:
+            self.attempt.emit(
+                Warned(f"pull request #{pull.number} is no draft: this repository's plan has no drafts")
+            )
         await self._annotations.take_back(self.attempt.task, self.lease)
         if self._tests.lost or self.verification.is_doubtful:
             self._lost_tests |= bool(self._tests.lost)

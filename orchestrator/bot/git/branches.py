@@ -195,7 +195,7 @@ class Branches:
         tip = self._remote_commit(name, doing)
         if tip == self._base:
             return None
-        for depth in _DEPTHS_COMMITS:
+        for depth in (_FIRST_DEPTH_COMMITS, *_DEPTHS_COMMITS):
             if tip is None or not fetch(self._git, self._remote, {name: _BASE}, depth, doing=doing):
                 raise BaseConflictError(f"the branch {self._base_branch} does not exist any more")
             tip = commit_at(self._git, _BASE, doing=doing)

@@ -159,11 +159,27 @@ class LocalRepository:
         return not self._git.run("for-each-ref", "--count=1", "refs/heads", doing=self._doing)
 
     def default_branch(self) -> str | None:
-        """Return the branch that HEAD names; None if HEAD is detached or the branch has no commit."""
+        """Return the branch that work begins from, whatever is checked out; None if it is not known.
+
+        It is what `origin` declared, if there is such a branch here, else the branch that is checked out; else, where HEAD
+        names a branch without a commit, `main`, `master` or the only branch.
+        """
         return self.heads()[0]
 
+    def is_checked_out_only(self) -> bool:
+        """Return whether nothing but its checkout makes a branch the default one."""
+        default, _ = self.heads()
+        return default not in {self._declared(), "main", "master", None}
+
+    def _declared(self) -> str | None:
+        """Return the branch that `origin` declared as its default, or None."""
+        words = ("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
+        found = self._git.attempt(*words, doing=self._doing)
+        name = os.fsdecode(found.stdout).strip().removeprefix("refs/remotes/origin/")
+        return name if found.status == 0 and name else None
+
     def heads(self) -> tuple[str | None, dict[str, str]]:
-        """Return the branch that HEAD names, like `default_branch`, and the commit of each branch."""
+        """Return the default branch, as `default_branch` does, and the commit of each branch."""
         form = "--format=%(HEAD)%(objectname) %(refname)"
         listed = os.fsdecode(self._git.run("for-each-ref", form, "refs/heads", doing=self._doing))
         default, commits = None, {}
@@ -174,6 +190,12 @@ class LocalRepository:
             if line.startswith("*"):
                 default = branch
         self._seen_heads.update(commits.values())
+        if (declared := self._declared()) in commits:
+            return declared, commits
+        if default is None and commits:
+            is_named = self._git.attempt("symbolic-ref", "--quiet", "HEAD", doing=self._doing).status == 0
+            known: list[str] = [name for name in ("main", "master") if name in commits] or list(commits)
+            default = known[0] if is_named and (known[0] in {"main", "master"} or len(known) == 1) else None
         return default, commits
 
     def reviewed_commit(self) -> str | None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.clone import Clone
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from orchestrator.bot.git.base import Identity
+    from orchestrator.bot.git.hostgit import GitResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.redaction import Credential
 
@@ -377,12 +379,24 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
     wanted = () if branch is None else ("--branch", plain_branch(branch))
     options = ("--quiet", "--template=", "--single-branch", "--no-tags", "--no-recurse-submodules")
     git = HostGit(folder)
-    result = git.attempt(
-        *("clone", *options, f"--depth={DEPTH_COMMITS}", f"--separate-git-dir={host}", *wanted),
-        *("--", remote.url, str(tree)),
-        doing=doing,
-        remote=remote,
-    )
+
+    def cloned(depth: int) -> GitResult:
+        return git.attempt(
+            *("clone", *options, f"--depth={depth}", f"--separate-git-dir={host}", *wanted),
+            *("--", remote.url, str(tree)),
+            doing=doing,
+            remote=remote,
+        )
+
+    result = cloned(DEPTH_COMMITS)
+    if result.status != 0 and remote.folder is not None and _LACKS_OBJECTS.search(result.stderr):
+        # A partial clone has the files of its older commits elsewhere.
+        result = cloned(1)
+        if result.status != 0 and _LACKS_OBJECTS.search(result.stderr):
+            fetch = f"git -C {quote(str(remote.folder))} archive --format=tar --output=/dev/null HEAD"
+            raise WorkspaceError(
+                f"{doing}: it is a partial clone that lacks files of its own commit; to fetch them: {fetch}"
+            )
     if result.status != 0:
         if branch is not None and "not found in upstream" in result.stderr:
             _refuse_empty(git, remote, doing)
@@ -420,6 +434,7 @@ def _configure(host: Path, commit: str) -> None:
     (host / "config").write_text(text, "utf-8")
 
 
+_LACKS_OBJECTS = re.compile(r"unable to read [0-9a-f]{40}|possible repository corruption|missing blob")
 _LOOSE_FOLDER = re.compile(r"[0-9a-f]{2}")
 _SHA1_DIGITS = 40
 # What a chunk inflates to is a thousand times as much at most.
