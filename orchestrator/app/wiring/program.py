@@ -38,7 +38,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.index import keep_look, tasks_taken
+from orchestrator.bot.journal.index import find_task, keep_look
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
@@ -367,7 +367,7 @@ def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
         case "item":
             return TaskSelection(item=key)
         case "text":
-            known = tasks_taken(home, label).get(key)
+            known = find_task(home, label, key)
             if known is None:
                 raise ConfigurationError(
                     f"no run on this machine worked on {key}: give the text of the task with --task"

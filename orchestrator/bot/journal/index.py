@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -506,6 +507,12 @@ def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
         if run.task is not None:
             found.setdefault(run.task.key, run.task)
     return found
+
+
+def find_task(home: Home, repository: str, key: str) -> TaskTaken | None:
+    """Return the task with this key in its latest form, however many newer runs there are; None if no run took it."""
+    runs = _newest_runs(home, sys.maxsize, repository)
+    return next((run.task for run in runs if run.task is not None and run.task.key == key), None)
 
 
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
 
 _MEGABYTE = 1_000_000
+_TYPED = "text"
+"""Source of a task whose words are in its runs only."""
 
 
 class RunsToKeep(NamedTuple):
@@ -95,12 +97,15 @@ def remove_old_runs(home: Home, found: OldRuns) -> list[str]:
 
 
 def _unfinished(home: Home, names: list[str]) -> set[str]:
-    """Return which runs have no end, or have work that is nowhere else and that no later run of the task took up."""
+    """Return which runs have no end, or have work or words that are nowhere else and that no later run took up."""
     unended = {folder.name for folder in unended_runs(home) if (folder / JOURNAL_FILE).exists()}
     alone = []
     for name in names:
         run = summarise(home.runs / name)
-        if run.task is not None and run.patch and not run.saved and (home.runs / name / PATCH_NAME).exists():
+        if run.task is None:
+            continue
+        has_patch = run.patch and not run.saved and (home.runs / name / PATCH_NAME).exists()
+        if has_patch or (run.saved and run.task.source == _TYPED):
             alone.append((name, repository_key(run.repository), run.task.key))
     if not alone:
         return unended & set(names)

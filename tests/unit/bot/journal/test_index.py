@@ -13,6 +13,7 @@ import pytest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
 from orchestrator.bot.journal.index import (
     Pause,
+    find_task,
     last_pause,
     newest_run,
     spent_on,
@@ -461,4 +462,9 @@ def test_the_words_of_tasks_are_those_of_the_newest_run(runs: Runs) -> None:
         TASK,
     ]
     assert tasks_taken(runs.home, "o/other") == {}
+    for number in range(320):
+        runs.add(NOON, TaskTaken("n", "Newer", "", "text"), END, name=f"n{number:03}")
+    assert "u" not in tasks_taken(runs.home, "o/r")
+    assert find_task(runs.home, "o/r", "u") == TaskTaken("u", "Other", "", "text")
+    assert find_task(runs.home, "o/other", "u") is None
     assert tasks_taken(Home(runs.home.root / "none"), "o/r") == {}

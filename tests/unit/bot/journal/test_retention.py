@@ -127,6 +127,17 @@ def test_a_patch_whose_work_the_remote_has_does_not_stay(home: Home) -> None:
     assert prune(home) == [name]
 
 
+def test_the_words_of_a_typed_task_stay_with_its_saved_work(home: Home) -> None:
+    events = [
+        CycleStarted("run", "octo/calc", "m", "native"),
+        TaskTaken("text-1", "Fix it", "", "text", None),
+    ]
+    name = add(home, 200, *events, ended("limit", saved="refs/pullwright/wip/text-1"))
+    assert prune(home) == []
+    add(home, 5, *events, ended())
+    assert prune(home) == [name]
+
+
 def test_what_a_removal_that_was_killed_left_is_removed(home: Home) -> None:
     name = add(home, 200, *begun(), ended())
     (home.runs / name / JOURNAL_FILE).unlink()
