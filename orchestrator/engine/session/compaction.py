@@ -21,10 +21,18 @@ from orchestrator.core.messages import FinishReason, Message
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
-from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
+from orchestrator.engine.session.budget import (
+    MIN_REPLY_TOKENS,
+    Budget,
+    Limits,
+    NoRoomError,
+    Reservation,
+    reserve,
+)
 from orchestrator.engine.session.compacted_message import KnownFacts, message_within
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
+    FROM_USER,
     IMAGE_BYTES,
     History,
     Turn,
@@ -160,20 +168,36 @@ class Compaction:
         """Cancel a summary that is being written."""
         await stop(self._task)
 
-    async def prepare(self, request: NextRequest) -> None:
-        """Compact the conversation, or begin to, if the next request requires it.
+    async def prepare(self, request: NextRequest) -> NextRequest:
+        """Compact the conversation, or begin to, if the next request requires it; return the request.
+
+        It is the same one, or one with a shorter reply if that leaves room for a long input as it is.
 
         Raises:
             ConfigurationError: a prompt cannot be used.
         """
         if self.policy is None:
-            return
+            return request
         if self._task and self._task.done():
             await self._use_written(request)
         if self._lacks_room(request):
+            if shorter := self._with_shorter_reply(request):
+                return shorter
             await self.make_room(request, "no room is left for a reply")
         elif self._task is None:
             await self._begin(request, self.policy)
+        return request
+
+    def _with_shorter_reply(self, request: NextRequest) -> NextRequest | None:
+        """Return the request with the longest reply that fits, if a compaction would cut the newest input; else None."""
+        turns, last = self._history.turns, self._last_reply()
+        newest = [turn for turn in turns[last + 1 if last else 0 :] if turn.kind in FROM_USER]
+        size = int(sum(message_bytes(turn.message) for turn in newest) * self._rate(request))
+        left = (self._window(request) or 0) - self._tokens(request)
+        if left < MIN_REPLY_TOKENS or size <= self._room(request):
+            return None
+        most = min(left, request.fixed.max_output_tokens or left)
+        return replace(request, fixed=replace(request.fixed, max_output_tokens=most))
 
     async def make_room(self, request: NextRequest, reason: str) -> bool:
         """Compact the conversation now; return whether it is shorter.

@@ -265,7 +265,7 @@ class Loop:
     async def _round(self, request: NextRequest) -> SessionEnd | None:
         """Send one request, if the limits allow it, and act on the reply. Return None if the loop goes on."""
         if self.inputs.compaction:
-            await self.inputs.compaction.prepare(request)
+            request = await self.inputs.compaction.prepare(request)
         reservation = await self._authorize(request)
         if isinstance(reservation, LimitReached):
             return self._limit(reservation)

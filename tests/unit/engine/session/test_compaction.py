@@ -743,3 +743,26 @@ def test_a_replay_has_the_sessions_own_replies(tmp_path: Path) -> None:
         writer(SubagentEvent("child", own))
     with pytest.raises(JournalError, match="used subagents"):
         replay_of(read_run(tmp_path))
+
+
+@pytest.mark.parametrize("contract", [Native(), JsonPlan()], ids=lambda one: one.name)
+async def test_a_long_input_that_fits_the_window_stays_whole_and_the_reply_is_shorter(
+    tmp_path: Path, contract: Contract
+) -> None:
+    window, text = 20_000, "The task: " + "word " * 14_200
+    model = Worker(0, contract.name, window=window)
+    _, told, end = await work(tmp_path, model, user=text, window=window, contract=contract)
+    assert end in {EndKind.COMPLETED, EndKind.FINISH}
+    [request] = model.requests
+    assert request.messages[0].text.startswith(text)
+    assert request.max_output_tokens is not None
+    assert 1_024 <= request.max_output_tokens <= window - size_of(request) // 4
+    assert told.of(Compacted) == []
+
+
+async def test_a_long_input_that_leaves_no_room_for_a_reply_is_cut(tmp_path: Path) -> None:
+    model = Worker(0, window=20_000)
+    _, told, _ = await work(tmp_path, model, user="The task: " + "word " * 15_900, window=20_000)
+    [request] = model.requests
+    assert size_of(request) // 4 < 10_000
+    assert len(told.of(Compacted)) == 1
