@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from orchestrator.core.messages import FinishReason, Message, Role, Text
+from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Contract, Running, text_with_results
 from orchestrator.engine.contracts.written_calls import WRITTEN, written_calls
@@ -55,7 +55,8 @@ class Native(Contract):
         if calls:
             calls, note = _without_extras(calls, tools)
             return Actions(response.text, calls, note=note)
-        written = written_calls(response.text, tools, round_number)
+        thoughts = "".join(part.text for part in response.message.parts if isinstance(part, Reasoning))
+        written = written_calls(response.text or f"<think>{thoughts}", tools, round_number)
         if written.is_doubtful:
             return Actions(response.text, (), note=render("contracts/call_in_text"))
         said = "" if written.calls else response.text

@@ -112,7 +112,9 @@ class WholeFile(Contract):
         thoughts = THOUGHTS.match(response.text)
         said, blocks = fenced_blocks(response.text[thoughts.end() if thoughts else 0 :])
         if not blocks:
-            return Malformed(("reply: it has no code block with a file in it",))
+            is_thought = thoughts is not None and bool(fenced_blocks(thoughts[0])[1])
+            where = " outside of its thoughts; end them with </think> above the block" if is_thought else ""
+            return Malformed((f"reply: it has no code block with a file in it{where}",))
         if response.finish is FinishReason.LENGTH and not blocks[-1].is_closed:
             return Malformed(("reply: it was cut off before the file ended; write less before the file",))
         files = self._files(blocks)

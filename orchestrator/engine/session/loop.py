@@ -470,9 +470,8 @@ class Loop:
         if isinstance(reading, Malformed):
             self._add_from_program(contract.complain(reading.problems))
         else:
-            self._add_from_program(
-                contract.answer((), render("agent/cut_off") if cut_off else contract.go_on(request.tools))
-            )
+            words = reading.note or contract.go_on(request.tools)
+            self._add_from_program(contract.answer((), render("agent/cut_off") if cut_off else words))
         return None
 
     async def _handle_malformed(

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.messages import FinishReason, Image, Role, Text, ToolDefinition, ToolResult
-from orchestrator.engine.contracts.base import Actions
+from orchestrator.core.messages import (
+    FinishReason,
+    Image,
+    Message,
+    Reasoning,
+    Role,
+    Text,
+    ToolDefinition,
+    ToolResult,
+    Usage,
+)
+from orchestrator.engine.contracts.base import Actions, Malformed
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.models.base import invalid_arguments
+from orchestrator.engine.models.base import Response, invalid_arguments
 from tests.tables import table
 from tests.unit.engine.contracts.samples import TOOLS, actions, call, called, plan, problems, read, tool
 
@@ -267,6 +277,15 @@ def test_a_null_that_stands_for_nothing_is_dropped() -> None:
 
 def test_a_whole_reply_that_ends_at_the_limit_of_length_is_whole() -> None:
     assert not actions(TEXT, FinishReason.LENGTH).cut_off
+
+
+@table("rest", ["", "('x')\n\"}}, " + json.dumps(FINISH) + "]}"])
+def test_a_plan_in_thoughts_that_a_server_took_out_of_the_text_is_told(rest: str) -> None:
+    thought = Reasoning(f"Hm. {TEXT[: TEXT.index('print')] if rest else TEXT}", {})
+    message = Message(Role.ASSISTANT, (thought, *([Text(rest)] if rest else [])))
+    reading = CONTRACT.read(Response(message, FinishReason.STOP, Usage(), "m"), TOOLS, round_number=1)
+    assert isinstance(reading, Malformed)
+    assert "its JSON object is among the thoughts" in reading.problems[0]
 
 
 def test_thoughts_that_used_up_the_reply_are_named() -> None:

@@ -10,6 +10,7 @@ from orchestrator.core.messages import (
     FinishReason,
     Image,
     Message,
+    Reasoning,
     Role,
     Text,
     ToolCall,
@@ -298,6 +299,15 @@ def test_two_calls_of_one_form() -> None:
 )
 def test_what_is_more_or_less_than_a_call_does_not_run(text: str) -> None:
     assert doubtful(text)
+
+
+def test_a_call_in_a_thought_that_never_ends_is_told_although_a_server_took_it_out_of_the_text() -> None:
+    thought = Reasoning(f"I call {FORMS['Mistral']}", {})
+    silent = Response(Message(Role.ASSISTANT, (thought,)), FinishReason.STOP, Usage(), "m")
+    reading = Native().read(silent, FORM_TOOLS, round_number=1)
+    assert isinstance(reading, Actions)
+    assert reading.calls == ()
+    assert "has the text of a tool call in it" in reading.note
 
 
 def test_a_call_in_thoughts_alone_is_told() -> None:

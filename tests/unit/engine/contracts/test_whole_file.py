@@ -119,6 +119,12 @@ def test_a_file_may_have_blocks_of_its_own() -> None:
     ("reply", "path", "finish", "problem"),
     [
         ("There is no bug.", "gcd.py", FinishReason.STOP, "no code block"),
+        (
+            "<think>Hm.\n```python\nx = 1\n```\n",
+            "gcd.py",
+            FinishReason.STOP,
+            "outside of its thoughts; end them with </think>",
+        ),
         (f"```python\n{GCD}", "gcd.py", FinishReason.LENGTH, "cut off before the file ended"),
         (block(GCD), "", FinishReason.STOP, "the code block names no file"),
         (block(""), "gcd.py", FinishReason.STOP, "the code block names no file"),
