@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -24,6 +25,9 @@ Parsed = TypeVar("Parsed")
 MAX_BYTES = 500_000
 """The limit of a file that is checked; a larger one would take more than a second."""
 
+_MOST_COMPILED_CHARS = 32_000
+"""The limit of Python that is compiled, and not only parsed: the compiler compares all functions that look alike, and
+no other thread runs meanwhile."""
 _MOST_DOTS = 200
 """The limit in one line of TOML: `tomllib` needs memory quadratic in the number of parts of a key."""
 
@@ -167,7 +171,9 @@ def _read_python(text: str) -> None:
     if "\0" in text:
         raise _Refused("it has a NUL character", text.count("\n", 0, text.index("\0")) + 1)
     try:
-        without_warnings(lambda: compile(text, "<a changed file>", "exec", dont_inherit=True))
+        # Compiling finds more mistakes, such as a `return` in no function.
+        flags = 0 if len(text) <= _MOST_COMPILED_CHARS else ast.PyCF_ONLY_AST
+        without_warnings(lambda: compile(text, "<a changed file>", "exec", flags, dont_inherit=True))
     except SyntaxError as error:
         raise _Refused(error.msg or "invalid syntax", error.lineno or 0) from None
 

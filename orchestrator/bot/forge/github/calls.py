@@ -96,7 +96,7 @@ class Reply:
         """Return the body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def messages(self) -> str:

@@ -12,6 +12,7 @@ from orchestrator.engine.policy.file_syntax import (
     unreadable_files,
     without_warnings,
 )
+from tests.fuzz.growth import grows
 from tests.tables import table
 
 
@@ -146,3 +147,18 @@ def test_a_file_that_moved_is_no_new_one() -> None:
     assert not unreadable_files([_change("a.py", old, None), _change("py2/a.py", None, old + b"print 3\n")])
     assert unreadable_files([_change("a.py", old, None), _change("py2/b.py", None, old + b"print 3\n")])
     assert unreadable_files([_change("a.py", b"x = 1\n", None), _change("b/a.py", None, b"x = (\n")])
+
+
+@table(
+    "piece",
+    ["def f(): x\n", "lambda:0\n", "[a for a in b]\n", "class A: x\n", "if a: x\n", "'a' 'b'\n", "a.b\n"],
+)
+def test_a_long_file_of_python_is_read_in_linear_time(piece: str) -> None:
+    """The compiler takes quadratic time for functions that look alike, and no signal is heard meanwhile."""
+    grows(lambda text: newly_unreadable("a.py", None, text.encode()), ("", piece, ""), small_chars=30_000)
+
+
+def test_a_long_file_of_python_is_still_parsed() -> None:
+    found = newly_unreadable("a.py", None, b"x = 1\n" * 10_000 + b"def f(:\n")
+    assert found is not None
+    assert found.line == 10_001
