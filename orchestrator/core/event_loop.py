@@ -19,7 +19,6 @@ _Result = TypeVar("_Result")
 
 THREADS_SECONDS = 4.0
 """How long the end of the loop waits for the threads of `asyncio.to_thread`: with the exit, less than the grace."""
-_PAUSE_SECONDS = 0.01
 _WAKE_BYTES = 4096
 
 
@@ -158,11 +157,16 @@ class _Loop(asyncio.SelectorEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as in asyncio
         """Wait for the threads, but not longer than a limit: asyncio waits for ever, or for 5 minutes."""
-        ending = threading.Thread(target=self._threads.shutdown, daemon=True)
-        ending.start()
-        end = self.time() + min(self._threads_seconds, timeout or self._threads_seconds)
-        while ending.is_alive() and self.time() < end:  # noqa: ASYNC110  a thread that may be stuck sets no event
-            await asyncio.sleep(_PAUSE_SECONDS)
+        ended = asyncio.Event()
+
+        def end() -> None:
+            self._threads.shutdown()
+            with suppress(RuntimeError):  # the loop is closed
+                self.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=end, daemon=True).start()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), min(self._threads_seconds, timeout or self._threads_seconds))
 
     def close(self) -> None:
         """Close the loop."""

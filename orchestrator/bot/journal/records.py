@@ -288,19 +288,28 @@ class JournalWriter:
         self._append(lambda: {TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
 
     def __call__(self, event: Event) -> None:
-        """Write an event.
+        """Write an event, as `write` does."""
+        self.write(event)
+
+    def write(self, event: Event) -> Event | None:
+        """Write an event, and return the redacted copy that was written; None if nothing was.
 
         Raises:
             DiskFullError: no space is left; raised once.
             JournalError: the file cannot be written; raised once.
         """
         innermost = _innermost(event)
+        written: list[Event] = []
         if isinstance(innermost, _UNWRITTEN):
-            return
+            return None
         self.only_looked = self.only_looked and isinstance(event, _OF_LOOKS)
-        self._append(
-            lambda: encode_event(self._redactor.redact_value(event)), flush=isinstance(innermost, _FLUSHED)
-        )
+
+        def encode() -> Mapping[str, Any]:
+            written.append(self._redactor.redact_value(event))
+            return encode_event(written[0])
+
+        self._append(encode, flush=isinstance(innermost, _FLUSHED))
+        return written[0] if written else None
 
     def close(self) -> None:
         """Flush and close the file. Later events are not written."""
@@ -389,16 +398,20 @@ class EventBus:
         """Pass an event on, to the journal first."""
         if isinstance(event, PhaseEntered):
             self.on_step()
+        redacted: Event | None = None
         if self._journal is not None:
             try:
-                self._journal(event)
+                redacted = self._journal.write(event)
             except (DiskFullError, JournalError) as error:
                 self.error = error
                 self._on_failure()
                 self.view(Warned(self._redactor.redact(str(error))))
         if self.spans is not None:
             self.spans(event)
-        self.view(event if isinstance(_innermost(event), _PIECES) else self._redactor.redact_value(event))
+        if isinstance(_innermost(event), _PIECES):
+            self.view(event)
+        else:
+            self.view(redacted or self._redactor.redact_value(event))
 
 
 def append_last(folder: Path, event: Event, seq: int, redactor: Redactor, clock: Clock) -> None:
