@@ -36,7 +36,8 @@ def generate(folder: Path) -> Path:
     for words in (
         ["init", "-q"],
         ["add", "."],
-        ["-c", "user.name=B", "-c", "user.email=b@c", "commit", "-qm", "x"],
+        # Without `git gc` in the background, which would write while the folder is removed.
+        ["-c", "user.name=B", "-c", "user.email=b@c", "-c", "maintenance.auto=false", "commit", "-qm", "x"],
     ):
         subprocess.run(["git", "-C", str(folder), *words], check=True)
     return folder / ".git"

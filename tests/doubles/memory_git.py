@@ -365,9 +365,10 @@ class MemoryClone(Clone):
 
     # What is on the disk.
 
-    def changed_paths(self) -> set[str]:
+    def changed_paths(self, among: Collection[str] | None = None) -> set[str]:
         self._check()
-        return _differing(self._head_files, self._on_disk())
+        changed = _differing(self._head_files, self._on_disk())
+        return changed if among is None else changed & set(among)
 
     def _on_disk(self) -> dict[str, bytes]:
         if not self.tree.is_dir():

@@ -192,7 +192,6 @@ class PendingChanges:
         self.restored = RestoredWork()
         self._is_closed = self._was_reminded = self._finish_refused = False
         self._left: tuple[set[str], bytes] | None = None
-        self._changed: tuple[object, set[str]] | None = None
 
     def close(self) -> None:
         """Declare that files no longer change, so that `left` computes its result only once."""
@@ -203,19 +202,14 @@ class PendingChanges:
         return self._own(self._look())
 
     def _look(self) -> set[str]:
-        """Return the clone's changed paths. Without commands they change only with the files that tools touched."""
-        clone, ledger = self._attempt.clone, self._attempt.ledger
-        if ledger.shell_used:
-            return clone.changed_paths()
-        state = clone.head, fingerprints(clone.tree, ledger.touched)
-        if self._changed is None or self._changed[0] != state:
-            self._changed = state, clone.changed_paths()
-        return self._changed[1]
+        """Return the clone's changed paths; without commands only those that tools touched."""
+        ledger = self._attempt.ledger
+        return self._attempt.clone.changed_paths(None if ledger.shell_used else ledger.touched)
 
     def _own(self, changed: set[str]) -> set[str]:
         """Return the changed files of our tools, without those that were left out or are proposed already."""
-        ledger, before = self._attempt.ledger, self.restored.fingerprints
-        own = (changed if ledger.shell_used else changed & ledger.touched) - self._proposer.left_out
+        before = self.restored.fingerprints
+        own = changed - self._proposer.left_out
         now = fingerprints(self._attempt.clone.tree, own & before.keys())
         return {path for path in own if path not in now or now[path] != before[path]}
 
@@ -240,7 +234,7 @@ class PendingChanges:
                 set(attempt.ledger.touched),
                 include_commands=attempt.ledger.shell_used,
                 pushed=proposer.has_pull_request,
-                changed=changed,
+                changed=changed if attempt.ledger.shell_used else None,
             )
         if self._is_closed:
             self._left = paths, patch

@@ -299,7 +299,7 @@ class Checkpoints:
             return self._snapshot_alone()
 
     def _snapshot_alone(self) -> str:
-        git, index = self._repository(), self._store / "index"
+        index = self._store / "index"
         found = self._files.scan(index)
         # Anything else, such as a repository, is left out.
         sizes = {path: status.st_size for path, status in (found.modified | found.new).items()}
@@ -317,8 +317,8 @@ class Checkpoints:
         removed = {*found.removed, *large, *found.odd, *stored.refused} & found.index.keys()
         gone = [Change(path, found.index[path], None) for path in removed]
         here = [Change(path, None, entry) for path, entry in stored.entries.items()]
-        change_index(git, index, [*gone, *here], doing=_DOING)
-        return write_tree(git, index, doing=_DOING)
+        self._files.change(index, [*gone, *here], doing=_DOING)
+        return self._files.tree(index, doing=_DOING)
 
     # -- undo and redo --------------------------------------------------------------------------------------------
 

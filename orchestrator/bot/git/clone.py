@@ -186,13 +186,16 @@ class Clone:
             self.tip = self.head = other
             self.parents = [other]
 
-    def changed_paths(self) -> set[str]:
+    def changed_paths(self, among: Collection[str] | None = None) -> set[str]:
         """Return the paths that differ from the last commit made here, including new files that are not ignored.
 
         Paths that were held or left out are included as long as they differ.
+
+        Args:
+            among: the only paths to look at, which takes no walk over all files; by default every path.
         """
         self._require_tree()
-        return self._files.changed(self.index)
+        return self._files.changed(self.index, among)
 
     def stage(
         self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
@@ -282,17 +285,18 @@ class Clone:
             touched: as for `commit`.
             include_commands: as for `commit`.
             pushed: whether pushed changes count as saved; if not, they are in the patch as well.
-            changed: a recent result of `changed_paths`; None to compute it.
+            changed: a recent result of `changed_paths` for every path; None to compute what is needed.
         """
         since = (self.pushed if pushed else None) or self.joined or self.base_commit
         self._require_tree()
         # With nothing to stage and nothing to leave out the patch is empty.
         wanted = touched | self.conflicts | self.applied
         if since == self.head and wanted <= self._settled:
-            changed = self._files.changed(self.index) if changed is None else changed
+            if changed is None:
+                changed = self._files.changed(self.index, None if include_commands else wanted)
             if not changed:
                 return b""
-        tree, left_out = self._staged_tree(touched, include_commands=include_commands)
+        tree, left_out = self._staged_tree(touched, include_commands=include_commands, changed=changed)
         names = "".join(
             f"# left out: {printable_line(item.path)}: {printable_line(item.reason)}\n" for item in left_out
         )
@@ -302,13 +306,15 @@ class Clone:
         """Return the tree id of the present files, without checks. It covers the paths that `stage` would take."""
         return self._staged_tree(touched, include_commands=include_commands)[0]
 
-    def _staged_tree(self, touched: set[str], *, include_commands: bool) -> tuple[str, list[LeftOut]]:
+    def _staged_tree(
+        self, touched: set[str], *, include_commands: bool, changed: set[str] | None = None
+    ) -> tuple[str, list[LeftOut]]:
         """Return the tree of head and changes, without checks, and the paths left out of it."""
         self._require_tree()
         index = self._scratch_index("index.patch")
         wanted = touched | self.conflicts | self.applied
-        left_out = self._stager.stage(index, wanted, include_commands=include_commands)
-        return write_tree(self.git, index, doing=COMMITTING), left_out
+        left_out = self._stager.stage(index, wanted, include_commands=include_commands, changed=changed)
+        return self._stager.tree(index), left_out
 
     def snapshot(  # noqa: PLR0913  all but two are given by name
         self,
@@ -400,9 +406,7 @@ class Clone:
 
     def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
         """Return the screen, or one that refuses everything if conflict markers are left."""
-        if not self.conflicts or not (
-            left := self._unresolved(write_tree(self.git, index, doing=COMMITTING))
-        ):
+        if not self.conflicts or not (left := self._unresolved(self._stager.tree(index))):
             return screen
         refused = f"conflict markers are left in {left}"
         return replace(screen, refuse=lambda _: refused)

@@ -14,9 +14,7 @@ from orchestrator.bot.git.objects import (
     DIFFERENCES,
     Contents,
     Difference,
-    change_index,
     differences,
-    write_tree,
 )
 from orchestrator.bot.git.working_tree import LARGEST_BYTES
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
@@ -275,9 +273,17 @@ class Stager:
         self._git = git
         self._files = files
 
-    def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged."""
-        by_commands = self._files.changed(index) if include_commands else set[str]()
+    def stage(
+        self, index: Path, touched: set[str], *, include_commands: bool, changed: set[str] | None = None
+    ) -> list[LeftOut]:
+        """Stage the touched paths, and with `include_commands` all changed ones. Return what was not staged.
+
+        Args:
+            changed: the changed paths, if the folder was just compared with the index.
+        """
+        by_commands = set[str]()
+        if include_commands:
+            by_commands = self._files.changed(index) if changed is None else changed
         tracked = self._files.index(index)
         self.links = {path: one.object_id for path, one in tracked.items() if one.mode == LINK_MODE}
         with storage_errors(COMMITTING), self._files.opened() as tree:
@@ -290,7 +296,7 @@ class Stager:
         ]
         stored = self._files.store([path for path in selection.add if path not in ignored], index)
         removed = [Difference(path, tracked[path], None) for path in selection.remove]
-        change_index(self._git, index, removed, doing=COMMITTING)
+        self._files.change(index, removed, doing=COMMITTING)
         in_lfs = self._in_lfs(index, tracked, stored.entries)
         entries = {path: entry for path, entry in stored.entries.items() if path not in in_lfs}
         refused = {**stored.refused, **self._add(index, entries), **in_lfs}
@@ -327,7 +333,11 @@ class Stager:
         Raises:
             WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
         """
-        change_index(self._git, index, [found.reversed() for found in listed], doing=COMMITTING)
+        self._files.change(index, [found.reversed() for found in listed], doing=COMMITTING)
+
+    def tree(self, index: Path) -> str:
+        """Return the tree id of an index that was staged into."""
+        return self._files.tree(index, doing=COMMITTING)
 
     def _add(self, index: Path, entries: Mapping[str, TreeEntry]) -> dict[str, str]:
         """Write entries into an index. Return the paths that git refuses, with reasons."""
@@ -336,12 +346,8 @@ class Stager:
         while pending:
             paths = pending.pop()
             try:
-                change_index(
-                    self._git,
-                    index,
-                    [Difference(path, None, entries[path]) for path in paths],
-                    doing=COMMITTING,
-                )
+                added = [Difference(path, None, entries[path]) for path in paths]
+                self._files.change(index, added, doing=COMMITTING)
             except DiskFullError:
                 raise
             except WorkspaceError as error:
@@ -394,7 +400,7 @@ class Screening:
         Raises:
             WorkspaceError: git failed, or the index still has held changes.
         """
-        staged = tree = write_tree(self.git, index, doing=COMMITTING)
+        staged = tree = self.stager.tree(index)
         outcome = CommitOutcome(None, [], left_out, [])
         if self.known is not None and self.known[0] == tree:
             changes = self.known[1]
@@ -409,7 +415,7 @@ class Screening:
         held = held_paths(judged, lambda change: self._hold(change, aliases))
         if held:
             self.stager.restore([difference for difference in new if difference.path in held], index)
-            tree = write_tree(self.git, index, doing=COMMITTING)
+            tree = self.stager.tree(index)
             new = differences(self.git, self.tip, tree)
             whole = self._since_base(tree, new)
             if any(difference.path in held for difference in new):

@@ -250,8 +250,8 @@ class ChangeMaker:
         stored = files.store([*found.modified, *found.new], index)
         gone = [Difference(path, found.index[path], None) for path in found.removed]
         here = [Difference(path, None, entry) for path, entry in stored.entries.items()]
-        change_index(git, index, [*gone, *here], doing=_PROPOSING)
-        return write_tree(git, index, doing=_PROPOSING), sorted(stored.refused)
+        files.change(index, [*gone, *here], doing=_PROPOSING)
+        return files.tree(index, doing=_PROPOSING), sorted(stored.refused)
 
     def _ignore_rules(self) -> list[bytes]:
         """Return the contents of the ignore files of the repository and of the person."""

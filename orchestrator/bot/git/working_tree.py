@@ -21,7 +21,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.git.hostgit import decode_paths, encode_paths, storage_errors
-from orchestrator.bot.git.objects import Difference, TreeEntry, change_index, look_up
+from orchestrator.bot.git.objects import Difference, TreeEntry, change_index, look_up, write_tree
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError, entry_at, open_regular
 from orchestrator.engine.environments.patterns import IGNORE_FILE, MAX_RULES_BYTES, IgnoreRules
@@ -99,6 +99,57 @@ class Scan:
     odd: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Listing:
+    """The entries of an index.
+
+    Attributes:
+        entries: by path.
+        folders: the folders above them.
+        same: the signatures that files have while they are the same as their entries; None until it is asked for.
+    """
+
+    entries: dict[str, TreeEntry]
+    folders: frozenset[str]
+    same: dict[str, Signature] | None = None
+
+    def with_changes(self, wanted: Sequence[Difference]) -> _Listing:
+        """Return the listing with the new entry of each difference."""
+        entries = dict(self.entries)
+        for found in wanted:
+            if found.new is None:
+                entries.pop(found.path, None)
+            else:
+                entries[found.path] = found.new
+        # A folder of which the last file was removed is none of them any more.
+        is_smaller = any(found.new is None for found in wanted)
+        folders = (
+            _folders_above(entries)
+            if is_smaller
+            else self.folders | _folders_above(found.path for found in wanted)
+        )
+        return _Listing(entries, folders, None if self.same is None else dict(self.same))
+
+    def learn(self, path: str, known: tuple[Signature, str] | None) -> None:
+        """Take up with which signature a file has which object."""
+        if self.same is None:
+            return
+        entry = self.entries.get(path)
+        if known is not None and entry == TreeEntry(known[0][-1] or "", known[1]):
+            self.same[path] = known[0]
+        else:
+            self.same.pop(path, None)
+
+
+def _folders_above(paths: Iterable[str]) -> frozenset[str]:
+    folders: set[str] = set()
+    for path in paths:
+        above = path
+        while (above := above.rpartition("/")[0]) and above not in folders:
+            folders.add(above)
+    return frozenset(folders)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Files that have become objects, and the reasons why others have not."""
@@ -143,13 +194,13 @@ class WorkingTree:
         self._times = times
         self._known: dict[str, tuple[Signature, str]] = {}
         self._unwatched: frozenset[str] = frozenset()
-        # What `_unchanged` returned, until one of the things changes of which it was made.
-        self._same: dict[str, Signature] | None = None
-        self._listed: tuple[bytes, dict[str, TreeEntry], frozenset[str]] = b"", {}, frozenset()
+        # What each index had when it was read or written last, and its checksum then.
+        self._listings: dict[Path, tuple[bytes, _Listing]] = {}
 
     def trust(self, times: Path) -> None:
         """Trust the times of another index, which git wrote when it wrote all files."""
-        self._times, self._known, self._same = times, {}, None
+        self._times, self._known = times, {}
+        self._forget_same()
 
     @contextmanager
     def opened(self) -> Iterator[ConfinedFolder]:
@@ -159,24 +210,53 @@ class WorkingTree:
 
     def index(self, index: Path) -> Mapping[str, TreeEntry]:
         """Return the entries of an index by path. One that is in conflict has no mode and no object."""
-        return self._read_index(index)[0]
+        return self._read_index(index).entries
 
-    def changed(self, index: Path) -> set[str]:
-        """Return the paths that differ from an index, and new ones that are not ignored."""
-        found = self.scan(index)
+    def change(self, index: Path, wanted: Sequence[Difference], *, doing: str) -> None:
+        """Write the new entry of each difference into an index, as `change_index` does. It is not listed again."""
+        if wanted:
+            listing = self._read_index(index)
+            change_index(self._git, index, wanted, doing=doing)
+            changed = listing.with_changes(wanted)
+            for one in wanted:
+                changed.learn(one.path, self._known.get(one.path))
+            self._listings[index] = self._checksum(index), changed
+
+    def tree(self, index: Path, *, doing: str) -> str:
+        """Return the tree id of an index, as `write_tree` does. Git notes it in the index, which keeps its entries."""
+        listing = self._known_listing(self._checksum(index))
+        tree = write_tree(self._git, index, doing=doing)
+        if listing is not None:
+            self._listings[index] = self._checksum(index), listing
+        return tree
+
+    def changed(self, index: Path, among: Collection[str] | None = None) -> set[str]:
+        """Return the paths that differ from an index, and new ones that are not ignored.
+
+        Args:
+            among: the only paths to look at; by default the whole folder.
+        """
+        found = self.scan(index, among)
         entries = self.store(found.modified, index).entries
         modified = {path for path in found.modified if entries.get(path) != found.index[path]}
-        return {*modified, *found.new, *found.removed, *found.odd}
+        every = {*modified, *found.new, *found.removed, *found.odd}
+        return every if among is None else every & set(among)
 
-    def scan(self, index: Path) -> Scan:
-        """Compare the folder with an index, without reading a file."""
-        entries, folders = self._read_index(index)
+    def scan(self, index: Path, among: Collection[str] | None = None) -> Scan:
+        """Compare the folder with an index, without reading a file. `among` is as for `changed`."""
+        listing = self._read_index(index)
         self._load_times()
-        found = Scan(entries)
+        found = Scan(listing.entries)
         with self.opened() as folder:
-            looking = _Looking(found, folder, self._ignore_rules(folder), folders, self._unchanged(entries))
-            looking.at_everything()
-        missing = entries.keys() - looking.seen
+            looking = _Looking(
+                found, folder, self._ignore_rules(folder), listing.folders, self._unchanged(listing)
+            )
+            if among is None:
+                looking.at_everything()
+            else:
+                looking.at_paths(among)
+        there = listing.entries.keys()
+        missing = (there if among is None else there & set(among)) - looking.seen
         found.removed += [path for path in missing if looking.is_removed(path)]
         for path in self._unwatched:
             found.modified.pop(path, None)
@@ -208,7 +288,7 @@ class WorkingTree:
         """
         if not paths:
             return Stored({}, {})
-        self._read_index(index)
+        tracked = self._read_index(index).entries
         self._load_times()
         entries: dict[str, TreeEntry] = {}
         refused: dict[str, str] = {}
@@ -220,7 +300,7 @@ class WorkingTree:
                     converted = [one for one in batch if attributes and one.mode != LINK_MODE]
                     plain = [one for one in batch if not attributes or one.mode == LINK_MODE]
                     objects = {
-                        **self._stored_plain(plain),
+                        **self._stored_plain(plain, tracked),
                         **self._stored_converted(converted, attributes, index),
                     }
                     for one in batch:
@@ -231,7 +311,8 @@ class WorkingTree:
         for path, signature in signatures.items():
             if path in entries:
                 self._known[path] = signature, entries[path].object_id
-                self._same = None
+                for _, listing in self._listings.values():
+                    listing.learn(path, self._known[path])
         return Stored(entries, refused)
 
     def _batches(  # noqa: PLR0913, PLR0917  it fills what its only caller collects
@@ -296,11 +377,13 @@ class WorkingTree:
                 signatures[path] = _signature(status)
         return _Copy(path, mode, content)
 
-    def _stored_plain(self, copies: Sequence[_Copy]) -> dict[str, str]:
+    def _stored_plain(self, copies: Sequence[_Copy], tracked: Mapping[str, TreeEntry]) -> dict[str, str]:
         """Store contents unchanged. Return the objects by path."""
-        ids = {one.path: self._object_id(one.content) for one in copies}
-        there = look_up(self._git, sorted(set(ids.values())), doing=_READING)
         objects = self._git.git_dir / "objects"
+        ids = {one.path: self._object_id(one.content) for one in copies}
+        # Only these are likely to be there already; one more copy of another does no harm.
+        likely = {ids[path] for path in ids if path in tracked and tracked[path].object_id == ids[path]}
+        there = look_up(self._git, sorted(likely), doing=_READING)
         for object_id, content in {ids[one.path]: one.content for one in copies}.items():
             if object_id not in there:
                 _write_object(objects, object_id, content)
@@ -315,9 +398,10 @@ class WorkingTree:
 
     @cached_property
     def _has_long_ids(self) -> bool:
-        for one in self._listed[1].values():
-            if one.object_id:
-                return len(one.object_id) > _SHORT_DIGITS
+        for _, listing in self._listings.values():
+            for one in listing.entries.values():
+                if one.object_id:
+                    return len(one.object_id) > _SHORT_DIGITS
         return self._git.run("rev-parse", "--show-object-format", doing=_READING).strip() == b"sha256"
 
     def _attributes(
@@ -377,32 +461,41 @@ class WorkingTree:
             self._add(git, index, paths[:half])
             self._add(git, index, paths[half:])
 
-    def _unchanged(self, entries: Mapping[str, TreeEntry]) -> Mapping[str, Signature]:
-        """Return the signatures of files that are known to be as the index last read has them."""
-        if self._same is None:
-            self._same = {
+    def _unchanged(self, listing: _Listing) -> Mapping[str, Signature]:
+        """Return the signatures of files that are known to be as a listing has them."""
+        if listing.same is None:
+            entries = listing.entries
+            listing.same = {
                 path: signature
                 for path, (signature, object_id) in self._known.items()
                 if (entry := entries.get(path)) is not None
                 and entry.object_id == object_id
                 and entry.mode == signature[-1]
             }
-        return self._same
+        return listing.same
+
+    def _forget_same(self) -> None:
+        for _, listing in self._listings.values():
+            listing.same = None
 
     # -- the index ---------------------------------------------------------------------------------------------------
 
-    def _read_index(self, index: Path) -> tuple[dict[str, TreeEntry], frozenset[str]]:
-        """Return the entries of an index by path, and the folders above them."""
-        with storage_errors(_READING):
-            name = _checksum(index)
-        if not name or name != self._listed[0]:
+    def _read_index(self, index: Path) -> _Listing:
+        """Return what is in an index. One that was read or written here before, or a copy of it, is not read again."""
+        name = self._checksum(index)
+        listing = self._known_listing(name)
+        if listing is None:
             entries = self._list(index) if name else {}
-            folders: set[str] = set()
-            for path in entries:
-                while (path := path.rpartition("/")[0]) and path not in folders:
-                    folders.add(path)
-            self._listed, self._same = (name, entries, frozenset(folders)), None
-        return self._listed[1], self._listed[2]
+            listing = _Listing(entries, _folders_above(entries))
+        self._listings[index] = name, listing
+        return listing
+
+    def _known_listing(self, name: bytes) -> _Listing | None:
+        return next((listing for known, listing in self._listings.values() if name and known == name), None)
+
+    def _checksum(self, index: Path) -> bytes:
+        with storage_errors(_READING):
+            return _checksum(index)
 
     def _list(self, index: Path) -> dict[str, TreeEntry]:
         """Read an index, from lines `<mode> <object> <stage>TAB<path>`."""
@@ -419,7 +512,7 @@ class WorkingTree:
         times, self._times = self._times, None
         if times is None:
             return
-        self._same = None
+        self._forget_same()
         with storage_errors(_READING), suppress(FileNotFoundError), times.open("rb") as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
             known, unwatched = parse_times(file.read(_MOST_INDEX_BYTES), 32 if self._has_long_ids else 20)
@@ -461,6 +554,26 @@ class _Looking:
                 see(path)
             elif not entry.is_dir and entry.name != _REPOSITORY:
                 self._note(path, entry)
+
+    def at_paths(self, paths: Iterable[str]) -> None:
+        """Look at those of the paths that the walk would come to."""
+        for path in paths:
+            entry = self.folder.find(path)
+            if entry is None or entry.is_dir:
+                continue
+            if self.unchanged.get(path) == _signature(entry.status):
+                self.seen.add(path)
+            elif path in self.found.index or self._is_reached(path):
+                self._note(path, entry)
+
+    def _is_reached(self, path: str) -> bool:
+        """Return whether the walk goes into each folder above a path."""
+        names = _names(path)
+        above = ("/".join(names[:count]) for count in range(1, len(names)))
+        folders = ((folder, self.folder.find(folder)) for folder in above)
+        return names[-1] != _REPOSITORY and all(
+            entry is not None and entry.is_dir and self._enters(folder, entry) for folder, entry in folders
+        )
 
     def _note(self, path: str, entry: Entry) -> None:
         """Take up a file that is not known to be the same."""
@@ -542,8 +655,13 @@ def _header(content: bytes) -> bytes:
 
 
 def _write_object(objects: Path, object_id: str, content: bytes) -> None:
-    """Write a blob as git does: https://git-scm.com/docs/gitformat-loose. A process for each would take longer."""
+    """Write a blob as git does, if it is no loose object yet: https://git-scm.com/docs/gitformat-loose.
+
+    A process for each would take longer.
+    """
     place = objects / object_id[:2]
+    if os.path.lexists(place / object_id[2:]):
+        return
     place.mkdir(exist_ok=True)
     # Git, and opening a clone again, remove what has such a name and was left by a process that was killed.
     with NamedTemporaryFile(dir=place, prefix="tmp_obj_", delete=False) as file:

@@ -72,37 +72,26 @@ async def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool)
 
 
 class CountedClone:
-    """A clone that counts how often it is asked what changed."""
+    """A clone that records which paths it is asked about."""
 
     def __init__(self, tree: Path) -> None:
-        self.tree, self.head, self.asked = tree, "A", 0
+        self.tree, self.asked = tree, list[set[str] | None]()
 
-    def changed_paths(self) -> set[str]:
-        self.asked += 1
-        return {path.name for path in self.tree.iterdir()}
+    def changed_paths(self, among: set[str] | None = None) -> set[str]:
+        self.asked.append(None if among is None else set(among))
+        found = {path.name for path in self.tree.iterdir()}
+        return found if among is None else found & among
 
 
-def test_git_is_asked_again_only_after_something_was_written(tmp_path: Path) -> None:
+def test_every_file_is_looked_at_only_after_commands(tmp_path: Path) -> None:
     clone, ledger = CountedClone(tmp_path), Ledger(touched={"a"})
     attempt: Any = SimpleNamespace(clone=clone, ledger=ledger)
     proposer: Any = SimpleNamespace(left_out=set[str]())
     pending = PendingChanges(attempt, proposer, lambda: False)
-
-    def asked() -> int:
-        before = clone.asked
-        assert pending.paths() == {path.name for path in tmp_path.iterdir()} & {"a", "b"}
-        return clone.asked - before
-
-    assert (asked(), asked()) == (1, 0)
+    assert pending.paths() == set()
     (tmp_path / "a").write_text("one")
-    assert (asked(), asked()) == (1, 0)
-    (tmp_path / "a").write_text("two")
-    (tmp_path / "a").chmod(0o755)
-    assert (asked(), asked()) == (1, 0)
-    (tmp_path / "b").write_text("new")
-    ledger.touched.add("b")
-    assert (asked(), asked()) == (1, 0)
-    clone.head = "B"
-    assert (asked(), asked()) == (1, 0)
+    (tmp_path / "b").write_text("of a person")
+    assert pending.paths() == {"a"}
     ledger.shell_used = True
-    assert (asked(), asked()) == (1, 1)
+    assert pending.paths() == {"a", "b"}
+    assert clone.asked == [{"a"}, {"a"}, None]

@@ -418,7 +418,7 @@ def test_one_diff_is_searched_and_shown(safe: Clone, tmp_path: Path, monkeypatch
     write(safe.tree, {"src/calc.py": "fixed\n"})
     assert commit_touched(safe, {"src/calc.py"}, "one", include_commands=False).commit is not None
     assert commands() == [
-        *("ls-files", "cat-file", "update-index", "write-tree", "diff-tree"),
+        *("ls-files", "update-index", "write-tree", "diff-tree"),
         *("cat-file", "cat-file", "diff", "commit-tree"),
     ]
     assert "+fixed" in safe.diff()
@@ -439,11 +439,31 @@ def test_files_that_were_listed_are_not_listed_again(
         ["src/calc.py", "src/old.py"],
         ["new.log"],
     )
+    assert safe.changed_paths() == set(), "the removed file is listed no more"
     assert "ls-files" not in commands()
     (safe.tree / "src/calc.py").unlink()
     write(safe.tree, {"src/old.py": "back\n"})
     assert commit_touched(safe, touched, "two", include_commands=False).files == ["src/calc.py", "src/old.py"]
-    assert commands()[0] == "ls-files", "the files of the new commit were not listed"
+    assert "ls-files" not in commands(), "what was committed is known"
+    assert safe.changed_paths() == set()
+    assert commands() == [], "and what is in the files"
+
+
+def test_a_change_without_commands_is_seen_without_a_walk(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        safe.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n", "noise.log": "x", "src/new.py": "other\n"}
+    )
+    (safe.tree / "src/old.py").unlink()
+    (safe.tree / "inner").mkdir()
+    git(safe.tree / "inner", "init", "-q", "--template=")
+    write(safe.tree, {"inner/a.txt": "of another repository\n"})
+    touched = {"src/calc.py", "new.txt", "noise.log", "src/old.py", "inner/a.txt", "missing.txt", "src"}
+    commands = logged_git(tmp_path, monkeypatch)
+    found = safe.changed_paths(touched)
+    assert found == {"src/calc.py", "new.txt", "src/old.py"} == safe.changed_paths() & touched
+    assert commands() == ["ls-files"]
 
 
 def test_a_diff_of_a_binary_file_is_made_again(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.git import working_tree as module
 from orchestrator.bot.git.checkpoints import Checkpoints
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.objects import Difference
 from orchestrator.bot.git.work import find_base
 from orchestrator.bot.git.working_tree import WorkingTree, parse_times
 from tests.doubles.commits import commit_touched
@@ -287,7 +288,10 @@ def test_what_differs_and_what_is_stored_is_what_git_says(
         check=True,
         capture_output=True,
     ).stdout
-    assert files.changed(store / "index") == {os.fsdecode(line[3:]) for line in said.split(b"\0") if line}
+    changed = {os.fsdecode(line[3:]) for line in said.split(b"\0") if line}
+    assert files.changed(store / "index") == changed
+    some = {"/".join(names) for _, names, _ in (*before, *after)}
+    assert files.changed(store / "index", some) == changed & some
     found = files.scan(store / "index")
     stored = files.store([*found.modified, *found.new], store / "index")
     assert not stored.refused
@@ -298,6 +302,14 @@ def test_what_differs_and_what_is_stored_is_what_git_says(
         path: theirs[path] for path in stored.entries
     }
     assert set(theirs) == (set(found.index) | set(found.new)) - set(found.removed)
+    gone = [Difference(path, found.index[path], None) for path in found.removed]
+    files.change(store / "index", gone, doing="cannot test")
+    added = [Difference(path, None, entry) for path, entry in stored.entries.items()]
+    files.change(store / "index", added, doing="cannot test")
+    assert files.tree(store / "index", doing="cannot test") == git(folder, "write-tree")
+    fresh = WorkingTree(HostGit(tmp_path, store), folder)
+    assert files.index(store / "index") == fresh.index(store / "index"), "not listed again, and the same"
+    assert files.changed(store / "index") == fresh.changed(store / "index") == set()
 
 
 def test_an_unchanged_file_is_not_read_again(opened: Clone) -> None:
