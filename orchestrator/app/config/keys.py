@@ -139,10 +139,12 @@ def secret_values(environ: Environment) -> list[str]:
     """
     ours = {variable for variables in VARIABLES.values() for variable in variables} - {APP_KEY_FILE}
     found = []
+    # The names of the user and of this machine, which ordinary texts contain.
+    public = {environ.get(name) for name in _PUBLIC_NAMES}
     for name, value in environ.items():
         if name in ours:
             found += [] if is_common(value) else [value.strip()]
-        elif not _is_public(value, environ):
+        elif value.strip() not in public:
             found += parts_to_hide(name, value)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")
@@ -150,11 +152,6 @@ def secret_values(environ: Environment) -> list[str]:
 
 
 _PUBLIC_NAMES = ("USER", "LOGNAME", "USERNAME", "HOSTNAME", "GITHUB_ACTOR", "GITHUB_REPOSITORY_OWNER")
-
-
-def _is_public(value: str, environ: Environment) -> bool:
-    """Return whether a value is the name of the user or of this machine, which ordinary texts contain."""
-    return any(value.strip() == environ.get(name) for name in _PUBLIC_NAMES)
 
 
 def _first(environ: Environment, variables: tuple[str, ...]) -> str | None:

@@ -7,20 +7,22 @@ own with what only describes data or refuses something.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from orchestrator.core.confined import ConfinedFolder, file_kind
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _REPOSITORY = ".git"
 _POINTER = b"gitdir:"
@@ -28,6 +30,7 @@ _POINTER = b"gitdir:"
 _COMMON = "commondir"
 _MOST_SMALL_BYTES = 10_000
 _MOST_CONFIG_BYTES = 1_000_000
+_DIGEST_CHARS = 32
 _MOST_FOLDERS = 1_000
 """Number of folders that a git directory may reach by links and lenders."""
 
@@ -161,64 +164,77 @@ def refuse_special_files(start: Path, *, upwards: bool = False) -> None:
     """
     for git_dir in filter(None, map(_git_dir_in, (start, *(start.parents if upwards else ())))):
         try:
-            entries = list(_read_by_name(git_dir))
+            found = _special_file(git_dir)
         except OSError as error:
             raise WorkspaceError(f"cannot look at {git_dir}: {error.strerror}") from error
-        for path, mode in entries:
-            # Git's own monitor of files leaves a socket there, which nothing waits for.
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
-                raise WorkspaceError(f"{path} is {file_kind(mode)}, and git would wait for it: remove it")
+        if found is not None:
+            path, mode = found
+            raise WorkspaceError(f"{path} is {file_kind(mode)}, and git would wait for it: remove it")
         if os.path.lexists(git_dir / "HEAD"):  # else git goes on further up
             return
 
 
-def _read_by_name(git_dir: Path) -> Iterator[tuple[Path, int]]:
-    """Yield what git opens in a git directory, in the one that it shares with others, and in those that lend objects.
+# Git's own monitor of files leaves a socket in a git directory, which nothing waits for.
+_HARMLESS = frozenset({stat.S_IFREG, stat.S_IFDIR, stat.S_IFSOCK})
+_ENTERED = re.compile(
+    r"objects(?:/(?:info|pack|[^/]{2})(?:/.*)?)?|(?:info|refs|worktrees)(?:/.*)?", re.DOTALL
+)
+"""The folders in which git opens files. One of loose objects has the first two digits of their names."""
 
-    Each comes with its mode. Links are followed, as git follows them.
+
+def _special_file(git_dir: Path) -> tuple[Path, int] | None:
+    """Return the first thing that git opens and that is no file, with its mode; None if there is nothing.
+
+    Looked at are a git directory, the one that it shares with others, and those that lend objects. Links are followed,
+    as git follows them.
     """
     waiting, known = [(git_dir, "")], set[tuple[int, int]]()
     while waiting:
         place, name = waiting.pop()
         with suppress(FileNotFoundError, NotADirectoryError) if place == git_dir else suppress(OSError):
             status = place.stat()
-            yield place, status.st_mode
+            if stat.S_IFMT(status.st_mode) not in _HARMLESS:
+                return place, status.st_mode
             if not stat.S_ISDIR(status.st_mode) or (status.st_dev, status.st_ino) in known:
                 continue
             known.add((status.st_dev, status.st_ino))
             if len(known) > _MOST_FOLDERS:
                 raise WorkspaceError(f"{git_dir} has links to more than {_MOST_FOLDERS} folders: remove some")
             with ConfinedFolder(place.resolve()) as opened:
-                yield from _listed(place, name, opened, waiting)
+                for path, mode in _unusual(opened, name):
+                    if not stat.S_ISLNK(mode):
+                        return place / path, mode
+                    waiting += _followed(place, path, name)
                 if name in {"", "objects"}:
                     waiting += _lenders(place / "objects" if not name else place, opened, name)
                 if not name and opened.is_file(_COMMON):
                     shared = os.fsdecode(opened.beginning(_COMMON, _MOST_SMALL_BYTES).strip())
                     waiting.append(((place / shared).resolve(), ""))
+    return None
 
 
-def _listed(
-    place: Path, name: str, opened: ConfinedFolder, waiting: list[tuple[Path, str]]
-) -> Iterator[tuple[Path, int]]:
-    """Yield what is in a folder and is no link. Links that git follows are added to those that wait for their turn.
+def _unusual(opened: ConfinedFolder, name: str) -> list[tuple[str, int]]:
+    """Return the paths of what is no plain file or folder where git opens files, with their modes.
 
     Args:
         name: the place of the folder in a git directory.
     """
-
-    def inside(path: str) -> str:
-        return f"{name}/{path}" if name else path
-
+    prefix = f"{name}/" if name else ""
     walked = opened.walk(
-        enters=lambda path, _entry: _is_entered(inside(path)), on_error=lambda _path, _error: None
+        enters=lambda path, _entry: _ENTERED.fullmatch(prefix + path) is not None,
+        on_error=lambda _path, _error: None,
     )
-    for path, entry in walked:
-        if not entry.is_link:
-            yield place / path, entry.mode
-        elif not (place / path).is_dir():
-            waiting.append((place / path, inside(path)))
-        elif _is_entered(inside(path)):
-            waiting.append(((place / path).resolve(), inside(path)))
+    return [
+        (path, status.st_mode) for path, (_, status) in walked if stat.S_IFMT(status.st_mode) not in _HARMLESS
+    ]
+
+
+def _followed(place: Path, path: str, name: str) -> list[tuple[Path, str]]:
+    """Return what git opens behind a link, with its place in a git directory."""
+    inside = f"{name}/{path}" if name else path
+    if not (place / path).is_dir():
+        return [(place / path, inside)]
+    return [((place / path).resolve(), inside)] if _ENTERED.fullmatch(inside) else []
 
 
 def _lenders(objects: Path, opened: ConfinedFolder, name: str) -> list[tuple[Path, str]]:
@@ -248,40 +264,55 @@ def _git_dir_in(folder: Path) -> Path | None:
     return folder if is_bare else None
 
 
-def _is_entered(path: str) -> bool:
-    """Return whether git opens files of a folder in the git directory."""
-    first, _, rest = path.partition("/")
-    if first == "objects":
-        second = rest.partition("/")[0]
-        # A folder of loose objects has the first two digits of their names.
-        return second in {"", "info", "pack"} or len(second) == len("ff")
-    return first in {"info", "refs", "worktrees"}
-
-
 def settings_of(found: FoundRepository) -> list[tuple[str, str]]:
     """Return the settings in a repository's own configuration, as data; see `parse_settings`."""
     return parse_settings(_small(found.common, "config", _MOST_CONFIG_BYTES))
 
 
-@contextmanager
-def view(found: FoundRepository, beside: Path) -> Iterator[Path]:
-    """Make a git directory of ours with the objects and refs of a repository, for one command.
+@dataclass(frozen=True, slots=True)
+class View:
+    """A git directory of ours with the objects and refs of a repository as it is now.
 
-    Args:
-        beside: a folder that only this user can enter.
-
-    Raises:
-        OSError: it cannot be made.
+    Attributes:
+        common: where they are.
+        shared: the names of what is taken from there.
+        head: the content of HEAD.
+        configuration: the content of the configuration.
     """
-    settings = settings_of(found)
-    with TemporaryDirectory(dir=beside, prefix="view-") as name:
-        place = Path(name)
-        for shared in _SHARED:
-            if os.path.lexists(found.common / shared) or shared == "packed-refs":
-                (place / shared).symlink_to(found.common / shared)
-        (place / "HEAD").write_bytes(_head(found.git_dir))
-        (place / "config").write_text(_configuration(found, settings), "utf-8", "surrogateescape")
-        yield place
+
+    common: Path
+    shared: tuple[str, ...]
+    head: bytes
+    configuration: bytes
+
+    @classmethod
+    def of(cls, found: FoundRepository) -> View:
+        """Return the view of a repository. Raise `OSError` if it cannot be read."""
+        there = (name for name in _SHARED if name == "packed-refs" or os.path.lexists(found.common / name))
+        configuration = _configuration(found, settings_of(found)).encode("utf-8", "surrogateescape")
+        return cls(found.common, tuple(there), _head(found.git_dir), configuration)
+
+    def make(self, place: Path) -> Path:
+        """Write the view into an empty folder that only this user can enter, and return it."""
+        for name in self.shared:
+            (place / name).symlink_to(self.common / name)
+        (place / "HEAD").write_bytes(self.head)
+        (place / "config").write_bytes(self.configuration)
+        return place
+
+    def keep_in(self, folder: Path) -> Path:
+        """Return where the view is in a folder that only this user can enter. It is made at the first use, and stays."""
+        digest = hashlib.sha256(repr(self).encode("utf-8", "surrogateescape")).hexdigest()
+        place = folder / f"view-{digest[:_DIGEST_CHARS]}"
+        if not place.is_dir():
+            made = self.make(Path(mkdtemp(dir=folder, prefix="view-")))
+            try:
+                made.rename(place)
+            except OSError:
+                shutil.rmtree(made)
+                if not place.is_dir():  # else another thread was faster
+                    raise
+        return place
 
 
 _SPACES = " \t\r\f\v"

@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from orchestrator.bot.git.foreign import find_repository, refuse_special_files, view
+from orchestrator.bot.git.foreign import View, find_repository, refuse_special_files
 from orchestrator.core.errors import (
     DiskFullError,
     GitMissingError,
@@ -481,10 +481,9 @@ class HostGit:
                 helper = write_helper(self.folder)
                 environment |= remote.variables(credential, helper)
             cancelled = remote.cancelled if remote is not None else _STOP_REQUESTED.get(lambda: False)
-            with self._in_view() as inside, self._instead_of(remote, doing) as other:
-                result = _execute(
-                    arguments, environment | inside | other, self.folder, stdin, doing, cancelled
-                )
+            environment |= self._instead_of(remote, doing)
+            with self._in_view() as inside:
+                result = _execute(arguments, environment | inside, self.folder, stdin, doing, cancelled)
         said = without_trace(result.stderr) if is_http else result.stderr
         return replace(result, stderr=credential.redact(said) if credential is not None else said)
 
@@ -494,19 +493,17 @@ class HostGit:
         if self._foreign is None:
             yield {}
             return
-        with view(self._foreign, Path(tempfile.gettempdir())) as place:
-            yield {"GIT_DIR": str(place)}
+        with tempfile.TemporaryDirectory(prefix="view-") as place:  # its own folder is not ours
+            yield {"GIT_DIR": str(View.of(self._foreign).make(Path(place)))}
 
-    @contextmanager
-    def _instead_of(self, remote: Remote | None, doing: str) -> Iterator[dict[str, str]]:
-        """Yield the variables by which git uses a view in place of a repository on this machine.
+    def _instead_of(self, remote: Remote | None, doing: str) -> dict[str, str]:
+        """Return the variables by which git uses a view in place of a repository on this machine.
 
         The program that git starts for the other side, `git-upload-pack` or `git-receive-pack`, then finds a
         configuration of ours, and no hooks.
         """
         if remote is None or remote.folder is None or not remote.folder.is_dir():
-            yield {}
-            return
+            return {}
         refuse_special_files(remote.folder)
         found = find_repository(remote.folder)
         if found is None:
@@ -515,13 +512,12 @@ class HostGit:
             raise WorkspaceError(
                 f"{doing}: the repository belongs to another user, so git does not trust it; run as its owner"
             )
-        with view(found, self.folder) as place:
-            # As variables: a key on the command line ends at the first `=`, which a path may contain.
-            yield {
-                "GIT_CONFIG_COUNT": "1",
-                "GIT_CONFIG_KEY_0": f"url.{place.as_uri()}.insteadOf",
-                "GIT_CONFIG_VALUE_0": remote.url,
-            }
+        # As variables: a key on the command line ends at the first `=`, which a path may contain.
+        return {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"url.{View.of(found).keep_in(self.folder).as_uri()}.insteadOf",
+            "GIT_CONFIG_VALUE_0": remote.url,
+        }
 
     def _environment(self, index: Path | None) -> dict[str, str]:
         """Return the environment of a command that contacts no remote."""
