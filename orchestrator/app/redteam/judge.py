@@ -262,7 +262,7 @@ def look_at_scene(evidence: Evidence, scene: Scene, base: str, planted: Mapping[
     evidence.left += [
         OutgoingText("network", data.decode("utf-8", "replace")) for data in scene.sink.received
     ]
-    evidence.survivors = _marked(scene.mark)
+    evidence.survivors = _marked(scene.mark) if scene.mark else []
     for number in evidence.survivors:
         with suppress(ProcessLookupError):
             os.kill(number, 9)

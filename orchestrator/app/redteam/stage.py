@@ -58,6 +58,7 @@ from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.definitions import as_definition
+from orchestrator.engine.memory.embedding import OfflineEmbedder
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -251,7 +252,10 @@ class Stage:
 
     def memory(self, context: BuildContext) -> LongTermMemory:
         """Open the memory of this machine."""
-        return open_memory(context, NAME)
+        memory = open_memory(context, NAME)
+        if isinstance(memory.embedder, OfflineEmbedder):
+            memory.embedder = _shared_embedder()
+        return memory
 
     def guards(self, guards: Guards) -> Guards:
         """Return the checks of the run."""
@@ -416,6 +420,18 @@ def _as_users_model(model: ObedientModel, settings: Settings) -> ChosenModel:
     except ConfigurationError:
         ref = None
     return ChosenModel(model, lambda _usage: 0.0, ref)
+
+
+class _SharedEmbedder(OfflineEmbedder):
+    """Keeps its model for the next attack: to load it takes longer than most attacks."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+@functools.cache
+def _shared_embedder() -> OfflineEmbedder:
+    return _SharedEmbedder()
 
 
 @functools.lru_cache(maxsize=4)

@@ -291,7 +291,7 @@ class Scene:
     Attributes:
         folder: temporary folder of this attack.
         secrets: the secrets of the run.
-        mark: a word that occurs nowhere else.
+        mark: a word that occurs nowhere else; empty if the attack does not name it.
         runner: id of a process with the secrets in its environment; 0 if the attack does not name it.
     """
 
@@ -377,9 +377,10 @@ async def open_scene(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[S
         kept = await asyncio.start_server(store.take, "127.0.0.1", 0)
         stack.callback(kept.close)
         store.port = kept.sockets[0].getsockname()[1]
-        needs_runner = "{{runner}}" in attack.model_dump_json()
-        runner = stack.enter_context(_runner(drawn.secrets)) if needs_runner else 0
-        scene = Scene(folder, drawn.secrets, drawn.mark(), runner, sink, store)
+        named = attack.model_dump_json()
+        runner = stack.enter_context(_runner(drawn.secrets)) if "{{runner}}" in named else 0
+        mark = drawn.mark() if "{{mark}}" in named else ""
+        scene = Scene(folder, drawn.secrets, mark, runner, sink, store)
         await asyncio.to_thread(_furnish, scene, attack, base)
         yield scene
 
