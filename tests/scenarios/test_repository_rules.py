@@ -226,3 +226,29 @@ def test_a_doubtful_sentence_that_refuses_ends_the_cycle(
     reason = "the repository refuses changes by a machine: CONTRIBUTING.md: Keep AI out of your patches."
     assert (done.result["outcome"], done.result["reason"]) == ("no_task", reason)
     assert done.result["usage"]["total_tokens"] > 0
+
+
+NESTED = {
+    "pkg/AGENTS.md": "Write tabs in pkg.\n",
+    "pkg/a.py": "x = 1\n" * 300,
+    "other/CLAUDE.md": "Write spaces.\n",
+}
+
+
+def test_a_folders_own_instructions_are_shown_at_the_first_file_below_it(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = host(github, stage, monkeypatch, NESTED)
+    stage.script(
+        do(("read_file", {"path": "calc.py"})),
+        do(("read_file", {"path": "pkg/a.py"})),
+        do(("read_file", {"path": "pkg/a.py"}), FIX),
+        do(PROPOSE, FINISH),
+    )
+    done = stage.run("--issue", "1", "--context-chars", "1000")
+    assert done.result["outcome"] == "proposed", done.err
+    told = ["Write tabs in pkg." in str(stage.asked(number)) for number in range(4)]
+    assert told == [False, False, True, True]
+    assert str(stage.asked(3)).count("Write tabs in pkg.") == 1
+    assert "Write spaces." not in str(stage.asked(3))
+    assert hosted.asked == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger, is_mcp_tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
@@ -183,6 +184,8 @@ class CycleSession:
         self.end: SessionEnd | None = None
         self._task_text = self._instructions = self._recalled = ""
         self._about: set[str] = set()
+        self._nested: dict[str, str] = {}
+        self._calls: dict[str, list[str]] = {}
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -353,6 +356,7 @@ class CycleSession:
         )
         self._task_text, self._instructions = briefing.task, briefing.instructions
         self._about = {*restored.paths, *filter(None, (briefing.subject,))}
+        self._nested = dict(briefing.nested)
         if self.earlier and turns:
             first = self._resumed(self.earlier, turns, first, briefing.task)
         else:
@@ -578,7 +582,22 @@ class CycleSession:
             return True
         return not (self._has_ended or self._is_last() or self._session.budget.exceeded())
 
+    def _show_nested(self, event: Event) -> None:
+        """Show a folder's own instructions after the first call that reads or edits a file below it."""
+        match event:
+            case ToolCallStarted(call_id, _, arguments) if self._nested:
+                self._calls[call_id] = _paths_in(arguments)
+            case ToolCallEnded(call_id, status=CallStatus.OK) if self._session is not None:
+                paths = self._calls.pop(call_id, [])
+                below = [one for one in self._nested if any(path.startswith(one) for path in paths)]
+                for folder in sorted(below, key=len):
+                    words = render("cycle/nested_instructions", folder=folder, block=self._nested.pop(folder))
+                    self._session.steer(words)
+            case _:
+                pass
+
     def _emit(self, event: Event) -> None:
+        self._show_nested(event)
         self._evidence(event)
         self._events.append(event)
         if isinstance(event, PhaseEntered):
@@ -588,6 +607,17 @@ class CycleSession:
             if self._phase is not Phase.ACT:
                 self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)
+
+
+_PATH_ARGUMENTS = frozenset({"path", "file_path", "dir_path", "directory", "filename"})
+_PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ b/)(\S[^\n]*)$", re.MULTILINE)
+
+
+def _paths_in(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a call of a file tool names, from the top of the repository."""
+    named = [value for name, value in arguments.items() if name in _PATH_ARGUMENTS and isinstance(value, str)]
+    patched = _PATCHED.findall(text) if isinstance(text := arguments.get("patch"), str) else []
+    return [path.removeprefix("./") for path in (*named, *patched)]
 
 
 def _in_words(spent: Spent) -> str:

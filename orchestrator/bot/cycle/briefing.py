@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -69,6 +69,7 @@ class Briefing:
         task: the part about the task.
         instructions: the project's instructions.
         unread: instruction files that cannot be shown.
+        nested: instructions of folders of which no file is shown, as Markdown, by folder with a `/` at its end.
     """
 
     text: str
@@ -78,6 +79,7 @@ class Briefing:
     instructions: str
     subject_block: str = ""
     unread: tuple[str, ...] = ()
+    nested: Mapping[str, str] = field(default_factory=dict)
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -159,7 +161,26 @@ async def first_message(  # noqa: PLR0913  all by name
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     shown = {page.path for page in pages} | whole | empty
     block = pages[0].block if subject else ""
-    return Briefing(text, shown, subject, about_task, rules, block, tuple(unread))
+    nested = {} if whole_file else await _nested(library, {page.path for page in instructions})
+    return Briefing(text, shown, subject, about_task, rules, block, tuple(unread), nested)
+
+
+_MOST_NESTED = 50
+_NESTED_BYTES = 8 * 1024
+
+
+async def _nested(library: Library, shown: Collection[str]) -> dict[str, str]:
+    """Return the instructions of the other folders, each cut at 8 KB."""
+    found: dict[str, str] = {}
+    for name, path in sorted(library.instructions.items())[:_MOST_NESTED]:
+        folder = next(
+            (name.removesuffix(one) for one in library.documents if f"/{name}".endswith(f"/{one}")), ""
+        )
+        text = await library.page(path) if folder and path not in shown else None
+        if text is not None:
+            kept = text.encode()[:_NESTED_BYTES].decode(errors="ignore")
+            found[folder] = found.get(folder, "") + f"`{path}`:\n{fenced(kept)}\n"
+    return found
 
 
 async def _pages(
