@@ -370,10 +370,9 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
         "noxfile.py",
         "Pipfile",
     )
-    inner = re.compile(r"[^/]+/(?:[^/]+/)?(?:pyproject\.toml|setup\.py|requirements\.txt)")
-    if not files.has(*own, *_TEST_REQUIREMENTS, "requirements.txt") and any(
-        map(inner.fullmatch, files.paths)
-    ):
+    names = {"pyproject.toml", "setup.py", "requirements.txt"}
+    inner = (path for path in files.paths if path.rpartition("/")[2] in names and path.count("/") in {1, 2})
+    if not files.has(*own, *_TEST_REQUIREMENTS, "requirements.txt") and any(inner):
         return  # the projects are in folders
     python = _Python(files)
     source = python.pytest_source()
