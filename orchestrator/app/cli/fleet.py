@@ -195,6 +195,15 @@ def _status(snapshot: FleetSnapshot, *, as_json: bool) -> int:
             for one in snapshot.repositories
         ),
     )
+    if snapshot.waiting_tasks:
+        print()
+        _print_table(
+            ("REPOSITORY", "TASK", "WAITS FOR A PERSON"),
+            *(
+                (short_line(one.repository), short_line(one.task), short_line(one.why, 200))
+                for one in snapshot.waiting_tasks
+            ),
+        )
     if snapshot.request_quotas:
         print()
         _print_table(
@@ -255,6 +264,9 @@ def _status_json(snapshot: FleetSnapshot) -> dict[str, Any]:
                 "usd_today": one.usd,
             }
             for one in snapshot.repositories
+        ],
+        "waiting": [
+            {"repository": one.repository, "task": one.task, "why": one.why} for one in snapshot.waiting_tasks
         ],
         "queue": [_turn_json(one, snapshot) for one in snapshot.turns],
         "requests": [

@@ -240,7 +240,8 @@ def _find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
             if reason is not None:
                 tasks.skip(reason)
                 continue
-        return FoundTask(task.key, task.title, task.kind, candidate.attempt, number)
+        is_last = claimer is not None and claimer.comes_last(task)
+        return FoundTask(task.key, task.title, task.kind, candidate.attempt, number, is_last)
     return tasks.why_none()
 
 

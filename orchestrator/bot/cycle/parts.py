@@ -155,6 +155,7 @@ class FoundTask:
     Attributes:
         attempt: the key that marks it as already attempted.
         claim: the number of its next claim.
+        is_last: whether its last worker died or failed, so that it comes after all others.
     """
 
     key: str
@@ -162,6 +163,7 @@ class FoundTask:
     kind: TaskKind
     attempt: str
     claim: int
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

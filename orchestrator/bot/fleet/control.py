@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.fleet.rows import Rows, UnreadableRow
-    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState
+    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, RepositoryState, WaitingTask
     from orchestrator.bot.fleet.turns import DailyCost, QueuedTurn
     from orchestrator.bot.forge.base import RequestQuota
     from orchestrator.bot.journal.index import Pause
@@ -44,6 +44,7 @@ class FleetSnapshot:
         most_running: limit of running turns of all workers; None is no limit.
         day_cap: limit in US dollars for all cycles of a UTC day; None is no limit.
         spent_today: the part of it that is spent or reserved.
+        waiting_tasks: tasks that wait for a person.
     """
 
     at: datetime
@@ -58,6 +59,7 @@ class FleetSnapshot:
     day_cap: float | None
     spent_today: float
     costs: Sequence[DailyCost]
+    waiting_tasks: Sequence[WaitingTask] = ()
     unreadable: Sequence[UnreadableRow] = ()
 
     @cached_property
@@ -132,7 +134,8 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
     workers, repositories, turns = store.workers(), store.repositories(), store.queued()
     pauses, quotas, caps = limits.model_pauses(), limits.request_quotas(), limits.caps()
     costs = limits.daily_costs(store.day() - timedelta(days=COST_DAYS - 1))
-    readings: list[Rows[Any]] = [workers, repositories, turns, pauses, quotas, caps, costs]
+    waiting = store.waiting()
+    readings: list[Rows[Any]] = [workers, repositories, turns, pauses, quotas, caps, costs, waiting]
     running_limits, versions = store.running_limits(), store.versions()
     readings += [limits.unreadable_cycles(), running_limits, versions]
     numbers = {one.repository: one.number for one in repositories}
@@ -149,6 +152,7 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
         day_cap=dict(caps).get(DAY_CAP),
         spent_today=limits.spent_today(),
         costs=costs,
+        waiting_tasks=waiting,
         unreadable=tuple(dict.fromkeys(row for one in readings for row in one.unreadable)),
     )
 

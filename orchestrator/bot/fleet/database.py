@@ -112,6 +112,13 @@ quota_users_table = sa.Table(
     sa.Column("repository", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
 )
+waiting_table = sa.Table(
+    "pullwright_waiting",
+    _tables,
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("task", sa.Text, primary_key=True),
+    sa.Column("why", sa.Text, nullable=False),
+)
 deliveries_table = sa.Table(
     "pullwright_deliveries",
     _tables,

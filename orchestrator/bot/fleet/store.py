@@ -20,6 +20,7 @@ from orchestrator.bot.fleet.database import (
     deliveries_table,
     repositories_table,
     to_ms,
+    waiting_table,
     workers_table,
 )
 from orchestrator.bot.fleet.rows import (
@@ -32,11 +33,17 @@ from orchestrator.bot.fleet.rows import (
     read_rows,
     sound,
 )
-from orchestrator.bot.fleet.turns import FleetLimits, QueuedTurn, RepositoryTurn
+from orchestrator.bot.fleet.turns import (
+    DEATH_DELAY,
+    MOST_DEATHS,
+    FleetLimits,
+    QueuedTurn,
+    RepositoryTurn,
+)
 from orchestrator.bot.journal.index import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from orchestrator.bot.fleet.turns import Following
 
@@ -73,6 +80,15 @@ class RepositoryState:
     pause: Pause | None
     cycles: int
     usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTask:
+    """A task that waits for a person, and the reason."""
+
+    repository: str
+    task: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +338,9 @@ class FleetStore(FleetDatabase):
         return {row.repository: row.number for row in rows} | {row.key: None for row in rows.unreadable}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
-        """Queue the turns of a dead worker again, under new ids, and return them.
+        """Queue a look in place of each turn of a dead worker, behind all others, and return the looks.
+
+        A repository whose looks end one worker after another is paused, until a person resumes it.
 
         A repository whose turn cannot be read gets a look, as if its turn was missing.
         """
@@ -336,9 +354,16 @@ class FleetStore(FleetDatabase):
                 run = c.scalar(sa.select(cycles_table.c.run).where(mine))
                 values = {"ended": self.now(), "outcome": "lost"}
                 c.execute(sa.update(cycles_table).where(mine, cycles_table.c.ended.is_(None)).values(values))
-                new = old.again(dead_run=run or "")
-                is_moved = self._replace_turn(c, old.repository, old.number, new, self.clock.now())
-                return new if is_moved else None  # it needs no other column of the row
+                new = old.after_death(run or "")
+                # The deaths of a task's workers are counted in its claim.
+                is_look = not old.task
+                at = self.clock.now() + (DEATH_DELAY if is_look and new.deaths > 1 else timedelta())
+                goes_on = not is_look or new.deaths < MOST_DEATHS
+                is_moved = self._replace_turn(c, old.repository, old.number, new if goes_on else None, at)
+                if is_moved and not goes_on:
+                    mine = repositories_table.c.repository == old.repository
+                    c.execute(sa.update(repositories_table).where(mine).values(paused=_died(new)))
+                return new if is_moved and goes_on else None  # it needs no other column of the row
 
             if (again := self.transaction(change)) is not None:
                 taken.append(again)
@@ -455,6 +480,42 @@ class FleetStore(FleetDatabase):
             )
 
         return read_rows("pullwright_repositories", "repository", self.rows(query), state)
+
+    def note_waiting(
+        self, repository: str, tasks: Mapping[str, str], *, gone: Collection[str] | None
+    ) -> None:
+        """Store which tasks wait for a person, each with the reason, for display.
+
+        Args:
+            gone: tasks that do not wait any more; None for all that are not among `tasks`.
+        """
+
+        def change(c: sa.Connection) -> None:
+            t = waiting_table.c
+            old = (
+                [t.repository == repository]
+                if gone is None
+                else [t.repository == repository, t.task.in_(gone)]
+            )
+            c.execute(sa.delete(waiting_table).where(*old))
+            for task, why in tasks.items():
+                insert = self.insert(waiting_table).values(repository=repository, task=task, why=why)
+                c.execute(
+                    insert.on_conflict_do_update(index_elements=["repository", "task"], set_={"why": why})
+                )
+
+        self.transaction(change)
+
+    def waiting(self) -> Rows[WaitingTask]:
+        """Return the tasks that wait for a person, by repository."""
+        t = waiting_table.c
+        query = sa.select(*raw(*t)).order_by(t.repository, t.task).limit(_MOST_LISTED)
+        return read_rows(
+            "pullwright_waiting",
+            "repository",
+            self.rows(query),
+            lambda row: WaitingTask(row.key("repository"), row.key("task"), row.text("why")),
+        )
 
     # --- workers ---
 
@@ -621,6 +682,12 @@ class FleetStore(FleetDatabase):
         return sa.table(
             "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=self.engine_schema
         )
+
+
+def _died(turn: RepositoryTurn) -> str:
+    """Return why a repository is paused whose turns end their workers."""
+    runs = f", the last in run {turn.dead_runs[-1]}" if turn.dead_runs else ""
+    return f"{turn.deaths} workers in a row died while they looked at it{runs}: find out why, then resume it"
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)

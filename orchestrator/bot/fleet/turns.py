@@ -90,6 +90,7 @@ class RepositoryTurn:
         failures: number of failed cycles of the repository in a row.
         renewed: whether the scheduled time has come, so that attempted tasks may be tried again.
         dead_runs: runs of dead workers, whose claims may be taken over.
+        deaths: how many workers in a row died during turns of the repository, or of the task, until one was completed.
     """
 
     repository: str
@@ -103,6 +104,7 @@ class RepositoryTurn:
     failures: int = 0
     renewed: bool = False
     dead_runs: tuple[str, ...] = ()
+    deaths: int = 0
 
     @property
     def id(self) -> str:
@@ -112,19 +114,25 @@ class RepositoryTurn:
     @property
     def priority(self) -> Priority:
         """The turn's priority among those of all repositories."""
+        if self.deaths:  # behind the others
+            return Priority.NEW
         if not self.task:
             return Priority.LOOK
         return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.ASKED
 
-    def again(self, *, dead_run: str = "") -> RepositoryTurn:
-        """Return a repetition of a turn that did not complete.
+    def again(self) -> RepositoryTurn:
+        """Return a repetition of a turn that did not begin."""
+        return replace(self, number=self.number + 1)
+
+    def after_death(self, dead_run: str) -> RepositoryTurn:
+        """Return the look that follows a turn whose worker died. It finds other tasks before the same one.
 
         Args:
-            dead_run: the run of a dead worker that had the turn; its claim is replaced by one with the next number.
+            dead_run: the run of the dead worker; empty if none began.
         """
         dead = (*self.dead_runs, dead_run) if dead_run else self.dead_runs
-        claim = self.claim + 1 if dead_run and self.task else self.claim
-        return replace(self, number=self.number + 1, claim=claim, dead_runs=dead)
+        look = self.look(attempted=self.attempted, failures=self.failures)
+        return replace(look, renewed=self.renewed, dead_runs=dead, deaths=self.deaths + 1)
 
     def for_new_worker(self) -> RepositoryTurn:
         """Return the turn for a newly started worker, in which attempted tasks may be tried again."""
@@ -166,6 +174,7 @@ class RepositoryTurn:
             failures=given("failures", fields.whole, 0),
             renewed=given("renewed", fields.flag, False),
             dead_runs=given("dead_runs", fields.texts, ()),
+            deaths=given("deaths", fields.whole, 0),
         )
 
     @classmethod
@@ -244,6 +253,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, its result, and the times of t
             kind=str(found.kind),
             title=" ".join(found.title.split())[:_MOST_TITLE_CHARS],
             attempt=found.attempt,
+            deaths=max(turn.deaths, int(found.is_last)),
         )
         return Following(cycle, now)
     failed = result.outcome in {Outcome.PAUSED, Outcome.FAILED}
@@ -271,6 +281,12 @@ def following(  # noqa: PLR0913, PLR0917  a turn, its result, and the times of t
             assert_never(step)
     return follows
 
+
+MOST_DEATHS = 3
+"""After so many workers in a row died, the last while it looked at a repository, a person has to look at it."""
+
+DEATH_DELAY = timedelta(minutes=5)
+"""How long a repository rests after the second worker in a row died while it looked at it."""
 
 DAY_CAP = "max_usd_per_day"
 """Name of the cap on money for all cycles of a UTC day."""

@@ -88,6 +88,8 @@ class FleetWorker:
         self._once = once
         self._on_over = on_over
         self._over: set[str] = set()
+        # Running turns after whose last try a worker died.
+        self._suspects = 0
 
     def begin(self) -> None:
         """Queue a turn for each repository without one, at once or at its next scheduled time.
@@ -206,6 +208,8 @@ class FleetWorker:
             return Following(turn.again(), now + timedelta(seconds=ELSEWHERE_SECONDS))
         if member.running:
             return Following(turn.again(), now + timedelta(seconds=_BUSY_SECONDS))
+        if turn.deaths and self._suspects:  # or one that kills its worker would count against the other
+            return Following(turn.again(), now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
             self._over.add(turn.repository)
             return Following(None, now)
@@ -239,10 +243,12 @@ class FleetWorker:
         began = member.not_before = self._clock.now()
         member.pause = member.halted = None
         member.running, member.active_at = True, self._clock.monotonic()
+        self._suspects += turn.deaths > 0
         try:
             result = await self._result(turn, member, run)
         finally:
             member.running = False
+            self._suspects -= turn.deaths > 0
         attempted = member.runner.attempted if member.runner is not None else set(turn.attempted)
         member.next_steps.resume(turn.failures)
         step = member.next_steps.after(result)
@@ -255,6 +261,11 @@ class FleetWorker:
             member.not_before = began if isinstance(step, Pause) else follows.at
         await asyncio.to_thread(self._share, member, result, step)
         await asyncio.to_thread(self._store.limits.save_request_quotas, turn.repository, result.quotas)
+        is_whole = result.outcome is Outcome.NO_TASK and result.task is None and not turn.task
+        taken = {result.task.key} if result.task is not None else set()
+        if result.waits or is_whole or taken:
+            gone = None if is_whole else taken
+            await asyncio.to_thread(self._store.note_waiting, turn.repository, result.waits, gone=gone)
         if isinstance(step, NeedsPerson) or (member.runner is not None and member.runner.stop()):
             await self._close(member)
         return result, step, follows

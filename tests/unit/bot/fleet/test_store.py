@@ -255,9 +255,42 @@ def test_what_a_dead_worker_ran_is_taken_over_and_what_others_run_is_not(store: 
     run_at(store, "alive", second)
     store.add_worker("alive", "1.0", 1)
     assert store.heartbeats() == {"dead": -1, "alive": 0}  # the dead one is known by what it left
-    assert store.take_over("dead") == [first.again(dead_run="")]
-    assert [(one.turn, one.worker) for one in store.queued()] == [(second, "alive"), (first.again(), "")]
+    assert store.take_over("dead") == [first.after_death("")]
+    assert [(one.turn, one.worker) for one in store.queued()] == [
+        (second, "alive"),
+        (first.after_death(""), ""),
+    ]
     assert store.heartbeats() == {"alive": 0}
+
+
+def test_a_repository_whose_looks_end_their_workers_waits_for_a_person(store: FleetStore) -> None:
+    first, other = begun(store, A, B)
+    turn = first
+    for deaths in (1, 2):
+        run_at(store, "dead", turn)
+        (turn,) = store.take_over("dead")
+        assert turn.deaths == deaths
+    delayed = next(one for one in store.queued() if one.turn == turn)
+    assert delayed.state == "delayed"
+    run_at(store, "dead", turn)
+    assert store.take_over("dead") == []
+    assert [one.turn for one in store.queued()] == [other]
+    state = next(one for one in store.repositories() if one.repository == A)
+    assert state.paused == "3 workers in a row died while they looked at it: find out why, then resume it"
+    assert store.resume(A)
+    assert [one.turn.deaths for one in store.queued() if one.turn.repository == A] == [0]
+
+
+def test_what_waits_for_a_person_is_shown_until_it_is_taken_or_not_seen_any_more(store: FleetStore) -> None:
+    def waiting() -> list[tuple[str, str, str]]:
+        return [(one.repository, one.task, one.why) for one in store.waiting()]
+
+    store.note_waiting(A, {"issue-1": "it died", "issue-2": "no"}, gone=())
+    store.note_waiting(B, {"issue-1": "no"}, gone=())
+    store.note_waiting(A, {"issue-1": "it died again"}, gone={"issue-2"})
+    assert waiting() == [(A, "issue-1", "it died again"), (B, "issue-1", "no")]
+    store.note_waiting(A, {}, gone=None)
+    assert waiting() == [(B, "issue-1", "no")]
 
 
 class KilledClient:
@@ -288,7 +321,7 @@ def test_who_dies_while_it_takes_over_leaves_the_dead_run_known(
             store.take_over("dead")
     store.take_over("dead")
     store.restart_lost()
-    assert [one.turn for one in store.queued() if one.turn.number > 2] == [cycle.again(dead_run="run-1")]
+    assert [one.turn for one in store.queued() if one.turn.number > 2] == [cycle.after_death("run-1")]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "deleted"])

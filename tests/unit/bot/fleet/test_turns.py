@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome
@@ -104,10 +105,28 @@ def test_a_task_that_another_has_claimed_until_some_time_holds_up_no_other_task_
     assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
 
 
-def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> None:
-    again = CYCLE.again(dead_run="20260101-100000-abcdef")
-    assert (again.number, again.claim, again.dead_runs) == (9, 5, ("20260101-100000-abcdef",))
-    assert LOOK.again(dead_run="").id == "github.com/a/b:look:0:8"
+def test_a_turn_whose_worker_died_is_followed_by_a_look_behind_the_others() -> None:
+    after = CYCLE.after_death("20260101-100000-abcdef")
+    assert (after.number, after.task, after.dead_runs) == (9, "", ("20260101-100000-abcdef",))
+    assert (after.deaths, after.priority) == (1, Priority.NEW)
+    assert after.after_death("").deaths == 2
+    assert LOOK.again().id == "github.com/a/b:look:0:8"
+    assert after.again().deaths == 1
+
+
+def test_deaths_count_until_a_turn_is_completed() -> None:
+    look = LOOK.after_death("x")
+    found = FoundTask("issue-2", "Two", TaskKind.REVIEW, "issue-2", 1)
+    cycle = after(look, CycleResult("run", Outcome.FOUND, found=found), StartAgain(NOW), set()).turn
+    assert cycle is not None
+    assert (cycle.deaths, cycle.priority) == (1, Priority.NEW)
+    done = after(cycle, CycleResult("run", Outcome.PROPOSED), StartAgain(NOW), set()).turn
+    assert done is not None
+    assert (done.deaths, done.priority) == (0, Priority.LOOK)
+    suspect = CycleResult("run", Outcome.FOUND, found=replace(found, is_last=True))
+    again = after(LOOK, suspect, StartAgain(NOW), set()).turn
+    assert again is not None
+    assert again.deaths == 1
 
 
 def test_reviews_and_checks_come_before_new_issues() -> None:
@@ -122,5 +141,5 @@ def test_reviews_and_checks_come_before_new_issues() -> None:
 
 
 def test_what_the_queue_holds_reads_back() -> None:
-    for turn in (LOOK, CYCLE, CYCLE.again(dead_run="x")):
+    for turn in (LOOK, CYCLE, CYCLE.after_death("x")):
         assert RepositoryTurn.from_json(turn.to_json()) == turn
