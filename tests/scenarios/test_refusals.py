@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.github.faults import Fault
 from tests.scenarios.hosted import Hosted
-from tests.scenarios.stage import FIX_IT, Stage
+from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
@@ -36,6 +36,14 @@ exit 1;; esac; done
 """
 
 
+# It judges every commit that it is given, as push protection does.
+NO_PASSWORDS = """#!/bin/sh
+while read old new ref; do case $ref in refs/heads/*)
+git log -p --format= "main..$new" | grep -q swordfish && { echo "this word is not for notes" >&2; exit 1; };; esac; done
+exit 0
+"""
+
+
 @pytest.fixture
 def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hosted:
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
@@ -47,7 +55,7 @@ def test_a_refused_push_says_reason_file_and_link(hosted: Hosted) -> None:
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(PUSH_PROTECTION)
     hook.chmod(0o755)
-    hosted.stage.script(FIX_IT)
+    hosted.stage.script(FIX_IT, do(FINISH), do(FINISH))
     done = hosted.stage.run(json_output=False)
     assert done.code == 1
     for words in (
@@ -59,6 +67,24 @@ def test_a_refused_push_says_reason_file_and_link(hosted: Hosted) -> None:
         assert words in done.out
     assert "kept" in done.out
     assert len(hosted.refs("refs/pullwright/wip")) == 1
+    # The model read it first, and then the task waits, where people see it.
+    assert "Push cannot contain secrets" in str(hosted.stage.model.requests[1].body)
+    again = hosted.stage.run()
+    assert again.code == 3
+    assert "waits for a person" in again.result["reason"]
+
+
+def test_a_change_that_is_refused_once_is_mended_by_the_model(hosted: Hosted) -> None:
+    hook = hosted.repo.path / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(NO_PASSWORDS)
+    hook.chmod(0o755)
+    first = ("write_file", {"path": "note.txt", "content": "the word is swordfish\n"})
+    second = ("write_file", {"path": "note.txt", "content": "the word is in the safe\n"})
+    hosted.stage.script(do(first, FIX, PROPOSE), do(second, PROPOSE, FINISH))
+    done = hosted.stage.run()
+    assert (done.code, done.result["outcome"]) == (0, "proposed")
+    assert "this word is not for notes" in str(hosted.stage.model.requests[1].body)
 
 
 def test_an_archived_repository_is_called_so_before_anything_is_paid(hosted: Hosted) -> None:
