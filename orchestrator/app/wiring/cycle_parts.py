@@ -394,6 +394,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         why_over_budget=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
         warn=lambda text: emit(Warned(text)),
+        tell=emit,
         commands=request.commands,
         answer=request.answer,
         base=settings.base,

@@ -313,22 +313,20 @@ WORKING_LABEL = "pullwright:working"
 """Label of an issue in progress. It only mirrors the claim: no decision depends on it."""
 
 
+def claimed_event(lease: Lease, spent_before: Spent = Spent()) -> Claimed:  # noqa: B008  a frozen value
+    """Return the event that a task was claimed."""
+    record, previous = lease.record, lease.previous
+    until = record.expires_at.isoformat(timespec="seconds")
+    took_over = previous.run if previous is not None and previous.state == "held" else ""
+    return Claimed(record.task, record.owner, record.number, until, took_over, spent_before)
+
+
 async def show_claim(parts: CycleParts, choice: Choice) -> None:
     """Report the claim in the journal and on the issue, and perform the actions that waited for it."""
     if choice.lease is None or choice.task is None:
         return
-    record, previous = choice.lease.record, choice.lease.previous
-    expired = previous is not None and previous.state == "held"
-    parts.emit(
-        Claimed(
-            choice.task.key,
-            record.owner,
-            record.number,
-            record.expires_at.isoformat(timespec="seconds"),
-            previous.run if previous and expired else "",
-            choice.spent_before,
-        )
-    )
+    previous = choice.lease.previous
+    parts.emit(claimed_event(choice.lease, choice.spent_before))
     for action in choice.after_claim:
         await show_on_forge(parts, action)
     place = waiting_place(choice.task)

@@ -13,7 +13,7 @@ from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, clai
 from orchestrator.bot.coordination.claims import RETRY, Lease, died_of, is_old, remove_tombstones
 from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
-from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL, waiting_place
+from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL, claimed_event, waiting_place
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
     Earlier,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.core.events import Event
     from orchestrator.core.messages import Spent
 
 
@@ -83,6 +84,7 @@ class Claimer:
         why_over_budget: returns why a task that has cost this much is not continued, or None.
         kept: unfinished work that only this machine has.
         warn: shows the user a message.
+        tell: records an event.
         answer: the user's own answer to the open question; then no other task is taken.
         attended: whether a person works on the task, who can answer its question.
         base: the branch to start from, if the user named one.
@@ -104,6 +106,7 @@ class Claimer:
     why_over_budget: Callable[[Spent], str | None]
     kept: KeptWork
     warn: Callable[[str], None]
+    tell: Callable[[Event], None] = lambda _event: None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     answer: str | None = None
     base: str | None = None
@@ -387,6 +390,7 @@ class Claimer:
         lease = self.claims.take(task.key, self.run, self.dead_runs, asked=asked_digest(task))
         if not isinstance(lease, Lease):
             return
+        self.tell(claimed_event(lease))  # so that the run's record stays, and the digest has the reason
         try:
             tell_waiting(self.forge, waiting_place(task), why, self.run, self.commands.retry(task.key))
             if task.number is not None:
