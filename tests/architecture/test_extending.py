@@ -100,5 +100,5 @@ def test_a_tool_and_a_profile_take_part_in_a_cycle(tree: Path, model: ModelServe
 
 def test_an_option_is_one_entry(tree: Path) -> None:
     assert python(tree, "-c", USES) == "Look at fewer files first.\n"
-    assert "--quick, --no-quick" in python(tree, "-m", "orchestrator", "run", "--help")
+    assert "--quick, --no-quick" in python(tree, "-m", "orchestrator", "run", "--help", "all")
     assert "quick" in python(tree, "-m", "orchestrator", "config")
