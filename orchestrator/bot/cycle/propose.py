@@ -189,8 +189,12 @@ class Proposer:
         attempt, result = self.attempt, self.attempt.result
         title, body = change.title, change.body
         attempt.emit(PhaseEntered(Phase.PROPOSE))
-        if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
-            return None
+        unseen: ForgeError | WorkspaceError | None = None
+        try:
+            if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
+                return None
+        except (ForgeError, WorkspaceError) as error:
+            unseen = error  # raised when the proposal is in the journal, so that the next cycle asks no model again
         outcome = await self._commit(change.staged, self._message_with_commits(title, change.model_body))
         diff = await asyncio.to_thread(attempt.clone.diff)
         result.changed = diff_stat(diff)
@@ -204,6 +208,8 @@ class Proposer:
             answer = "Dry run: the pull request would be opened now."
         else:
             attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit, diff))
+            if unseen is not None:
+                raise unseen
             published = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
             if published is None:
                 return None

@@ -434,6 +434,7 @@ class TaskSearch:
         try:
             issue = self.forge.issue(task.number)
         except ForgeNotFoundError as error:
+            self.forge.repository()  # if that is hidden from us, too, the issue may well be there: an error
             return Unwanted(str(error), is_over=True)
         before, self._looked[task.number] = self._looked.get(task.number), issue
         if issue == before:
