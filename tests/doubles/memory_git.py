@@ -429,7 +429,7 @@ class MemoryClone(Clone):
         at = int(self._clock.now().timestamp())
         text = clean_message(message)
         tip = commit_files(self._objects, self._staged_files, self.parents, who, text, at)
-        self._before = self.tip, self.parents, self.fresh, self._head_files
+        self._undo = self.tip, self.parents, self.fresh, self._head_files
         self.tip = self.head = tip
         self.parents, self.fresh = [tip], False
         self._head_files = self._staged_files
@@ -437,7 +437,7 @@ class MemoryClone(Clone):
 
     def uncommit(self) -> None:
         self._check()
-        self.tip, self.parents, self.fresh, self._head_files = self._before
+        self.tip, self.parents, self.fresh, self._head_files = self._undo
         self.head = self.tip
 
     def diff(self) -> str:

@@ -128,7 +128,7 @@ def test_a_patch_whose_work_the_remote_has_does_not_stay(home: Home) -> None:
 
 
 def test_the_words_of_a_typed_task_stay_with_its_saved_work(home: Home) -> None:
-    events = [
+    events: list[Event] = [
         CycleStarted("run", "octo/calc", "m", "native"),
         TaskTaken("text-1", "Fix it", "", "text", None),
     ]

@@ -69,7 +69,7 @@ class PlacedEnvironment(LocalEnvironment):
         self._change = change
         self.commands = 0
 
-    async def exec_command(
+    async def exec_command(  # noqa: PLR0913  all but the command by name
         self,
         command: str,
         *,
@@ -77,11 +77,17 @@ class PlacedEnvironment(LocalEnvironment):
         working_dir: str | None = None,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
+        read_only: bool = False,
     ) -> ExecResult:
         self.commands += 1
         line = shlex.join([*self._shell, "-c", command])
         result = await super().exec_command(
-            line, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+            line,
+            timeout_ms=timeout_ms,
+            working_dir=working_dir,
+            env=env,
+            on_output=on_output,
+            read_only=read_only,
         )
         return self._change(result)
 
