@@ -270,6 +270,6 @@ def test_what_the_queue_lacks_is_said_in_one_line(
 
 
 def test_without_a_file_it_says_which_flag_is_missing(stage: Stage) -> None:
-    done = stage.command("worker")
+    done = stage.command("worker", "--once")
     assert done.code == 2
     assert "--config" in done.err

@@ -221,6 +221,7 @@ class InMemoryGitHub:
             one.created_at,
             tuple(one.assignees),
             one.updated_at,
+            association="COLLABORATOR" if one.author in self.repo.people else "NONE",
         )
 
     def _pull(self, one: state.Pull) -> PullRequest:

@@ -16,6 +16,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRateLimitError,
+    ForgeRejectedError,
     ForgeUnavailableError,
 )
 from tests.tables import table
@@ -121,7 +122,7 @@ def refused(
                     "errors": [{"field": "head", "code": "invalid"}, {"message": "Too\nlong"}, "Other"],
                 },
             ),
-            ForgeError,
+            ForgeRejectedError,
             (
                 "cannot open the door: GitHub rejected the request "
                 "(422: Validation Failed; head: invalid; Too long; Other)"

@@ -209,7 +209,7 @@ async def test_items_of_a_file_need_no_admission_and_are_cleaned(
     choosing, heard = backlog(world, clean=clean)
     task = (await choosing.choose()).task
     assert task is not None
-    assert (task.title, task.body) == ("Fix it", "Fix it\n  now")
+    assert (task.title, task.body) == ("Fix it now", "Fix it\n  now")
     plain = (await backlog(world)[0].choose()).task
     assert plain is not None
     assert plain.key != task.key

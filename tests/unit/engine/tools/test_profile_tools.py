@@ -168,7 +168,7 @@ async def test_errors_name_the_path_as_it_was_written(context: ToolContext, tmp_
         (b"\xef\xbb\xbfa\r\n", "x\n", b"\xef\xbb\xbfx\r\n"),
         (b"\xef\xbb\xbfa\n", "\ufeffx\n", b"\xef\xbb\xbfx\n"),
         (b"", "x", b"x"),
-        (b"caf\xe9\n", "x", b"x"),
+        (b"caf\xe9\n", "x", b"x\n"),
         (b"\0\n", "x", b"x"),
     ],
 )
