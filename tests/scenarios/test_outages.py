@@ -202,7 +202,7 @@ async def test_what_waits_for_a_person_is_shown_to_them(place: Place) -> None:
     place.model.script = [do(FIX, NEWS, HELD), do(PROPOSE, FINISH)]
     await broken_off(place)
     await goes_on(place)
-    check_one_pull_request(place)
+    check_one_pull_request(place, "Part of #1")
     (pull,) = place.repo.pulls.values()
     assert "test.yml" in pull.comments[0].body
 

@@ -12,7 +12,7 @@ digest() { "$INPUT_PYTHON" "$INPUT_PROGRAM" digest "$@"; }
 
 resume=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 echo "::stop-commands::$resume"
-for run in runs/*/; do
+for run in looks/*/ runs/*/; do
   if [[ -d $run ]]; then
     digest --run "$(basename "$run")" >> "$summary" || echo "no summary of $run"
     if [[ $INPUT_ARTIFACT && -f ${run}run.html ]]; then
