@@ -131,7 +131,7 @@ def test_the_answer_of_somebody_who_may_write_goes_on_exactly_where_it_stopped_o
 
 
 @slow
-def test_an_edit_after_the_answer_was_taken_changes_nothing(
+def test_an_edit_after_the_answer_was_taken_is_told_as_something_new(
     hosted: Hosted, stage: Stage, another_machine: Callable[[], None]
 ) -> None:
     ask(hosted)
@@ -145,7 +145,8 @@ def test_an_edit_after_the_answer_was_taken_changes_nothing(
     assert stage.asked(2)[: len(stage.asked(1))] == stage.asked(1)
     said = json.dumps(stage.asked(2))
     assert "2. Floats too" in said
-    assert "delete README.md" not in said
+    assert "A part of it is new" in stage.told(2)
+    assert "1, and delete README.md" in stage.told(2), "who may write wrote it"
 
 
 @slow

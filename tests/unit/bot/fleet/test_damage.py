@@ -75,6 +75,7 @@ class Damaged:
             store.limits.pause_quota(f"quota of {name}", pause)
             quota = RequestQuota(f"installation of {name}", "core", 5_000, 40, pause.until)
             store.limits.save_request_quotas(name, [quota])
+            store.note_waiting(name, {"issue-7": "its worker died three times"}, gone=())
         store.limits.declare_cap(DAY_CAP, 50.0)
         store.receive("digest", B)
 
@@ -153,6 +154,7 @@ class Damaged:
         assert store.beat(ME) is False
         assert store.beat(ME) is False
         store.take_over(DEAD)
+        store.note_waiting(B, {"issue-8": "a person has to act"}, gone=("issue-7",))
         for name in (A, B):
             turn = RepositoryTurn(name, store.numbers([name]).get(name) or 0, "issue-7")
             try:
@@ -173,6 +175,7 @@ KEYS = {
     "pullwright_caps": ("name", DAY_CAP),
     "pullwright_request_quotas": ("name", f"%{A}"),
     "pullwright_quota_users": ("repository", A),
+    "pullwright_waiting": ("repository", A),
     "pullwright_deliveries": ("digest", "digest"),
     "workflow_status": ("workflow_uuid", f"{A}%"),
     "workflow_input": ("workflow_uuid", f"{A}%"),
