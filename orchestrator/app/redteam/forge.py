@@ -156,6 +156,10 @@ class StagedForge(LocalForge):
         by = self._world.labelled_by if self._has(label) else None
         return IssueHistory(by, None if by is None else self._labelled_at, self._edits)
 
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """See `Forge`."""
+        return self.history(number, label).labelled_by
+
     def comments(self, number: int) -> list[Comment]:
         """Return the comments on the issue."""
         return list(self._comments) if number == self._issue.number else []
