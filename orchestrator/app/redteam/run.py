@@ -32,6 +32,13 @@ PlayOne: TypeAlias = "Callable[[Attack, Configured, Drawn], Coroutine[Any, Any, 
 """Plays one attack. It must be a function of a module, too."""
 
 _MOST_PROCESSES = 8
+_PRELOADED = [
+    "orchestrator.app.redteam.stage",
+    "orchestrator.app.redteam.servers",
+    # What the program imports at its first use, and most attacks use. The packages of extras may be missing.
+    *("jinja2", "jsonschema", "markdown_it", "mcp.client"),
+]
+"""Modules that all processes share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +85,14 @@ def play_all(
     Args:
         attacks: the attacks; their results have the same order.
         play_one: `try_attack` or a similar function.
-        processes: number of processes; by default one per processor, at most 8.
+        processes: number of processes; by default one more than processors, at most 8, because an attack also
+            waits for the disk and for programs that end.
 
     Raises:
         ConfigurationError: the configuration is not valid.
         WorkspaceError: git is missing or failed.
     """
-    processes = min(processes or _processors(), len(attacks))
+    processes = min(processes or min(_processors() + 1, _MOST_PROCESSES), len(attacks))
     if processes <= 1:
         yield from map(_player(make_user, play_one), attacks)
         return
@@ -97,8 +105,7 @@ def play_all(
 
 
 def _processors() -> int:
-    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(usable, _MOST_PROCESSES)
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _start_method() -> multiprocessing.context.BaseContext:
@@ -106,7 +113,7 @@ def _start_method() -> multiprocessing.context.BaseContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["orchestrator.app.redteam.stage"])
+    context.set_forkserver_preload(_PRELOADED)
     return context
 
 
