@@ -454,16 +454,20 @@ AFTER_THE_PROMPT = {
 """What takes long to load: a person types meanwhile. What redacts the first lines comes before them."""
 
 
+IMPORTED = re.compile(r"import time:[ \d|]*\| +([\w.]+)")
+"""A line about an import. What draws the prompt may stand before it and behind it."""
+
+
 def test_what_is_heavy_is_loaded_behind_the_prompt(
     stage: Stage, terminal: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     stage.script(reply("Here."))
     with terminal(new_interpreter=True) as person:
-        before = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("\n>"), re.MULTILINE))
+        before = set(IMPORTED.findall(person.wait_for("\n>")))
         assert "prompt_toolkit" in before
         person.type("Hello")
-        after = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("Here."), re.MULTILINE))
+        after = set(IMPORTED.findall(person.wait_for("Here.")))
     assert not before & AFTER_THE_PROMPT
     assert {"jinja2", "rich", "orchestrator.app.wiring", "orchestrator.engine.session"} <= after
     assert [
