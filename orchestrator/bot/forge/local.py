@@ -267,7 +267,7 @@ class LocalForge:
             raise ForgeNotFoundError(f"no such repository: {self._path}")
         return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
 
-    def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  the same for every label
+    def labelled_by(self, number: int, label: str) -> str | None:  # noqa: ARG002  the same for every label
         """Return None: a local repository does not record who adds labels."""
         self._pull(number)
 
