@@ -270,6 +270,7 @@ class LocalForge:
     def labelled_by(self, number: int, label: str) -> str | None:  # noqa: ARG002  the same for every label
         """Return None: a local repository does not record who adds labels."""
         self._pull(number)
+        return None
 
     def attachment(self, url: str) -> AttachmentPlace | None:
         """Return None: a local repository has no attachments."""
