@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 LONGEST = timedelta(hours=1)
 """How long a result without a task stays valid: the forge's fingerprint does not show all, such as permissions."""
-_NAMED_REASONS = 3
+_NAMED_REASONS = 6
 
 
 @dataclass(slots=True)
