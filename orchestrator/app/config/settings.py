@@ -182,11 +182,8 @@ def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
     old_names = [old for old in RENAMED if old in values]
     renamed = {RENAMED[old]: values[old] for old in old_names}
     if LIMITS in values:
-        values |= {
-            key: limit
-            for key, limit in _limits(values.pop(LIMITS), f"{LIMITS} in {place}").items()
-            if key not in values
-        }
+        present = {key: f"{key} in {place}" for key in values}
+        values |= _limits(values.pop(LIMITS), f"{LIMITS} in {place}", present)
     return renamed | values, [f"{old} in {place} is called {RENAMED[old]} now" for old in old_names]
 
 
@@ -315,32 +312,33 @@ def _with_new_names(source: _Source, notices: list[str]) -> _Source:
             source.setdefault(new, (value, place))
     if LIMITS in source:
         words, place = source.pop(LIMITS)
-        for key, value in _limits(words, place.names(LIMITS)).items():
-            if key in source:
-                raise ConfigurationError(
-                    f"{place.names(LIMITS)} and {source[key][1].names(key)} are the same limit: leave out one"
-                )
-            source[key] = value, place
+        present = {key: origin.names(key) for key, (_, origin) in source.items()}
+        limits = _limits(words, place.names(LIMITS), present)
+        source |= {key: (value, place) for key, value in limits.items()}
     return source
 
 
-def _limits(words: Any, named: str) -> dict[str, float]:
+def _limits(words: Any, named: str, present: Mapping[str, str]) -> dict[str, float]:
     """Return the options that limits in words stand for.
 
     Args:
         words: a text, or a list of texts.
         named: where they stand, for a message.
+        present: the options that the same source sets by their own names, and where, for a message.
 
     Raises:
-        ConfigurationError: a limit is not in its form.
+        ConfigurationError: a limit is not in its form, or is set by its own name, too.
     """
     texts = [words] if isinstance(words, str) else words
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ConfigurationError(f"{named} must be a text or a list of texts, like {LIMIT_FORM}")
     try:
-        return limits_in_words(" ".join(texts))
+        limits = limits_in_words(" ".join(texts))
     except ValueError as error:
         raise ConfigurationError(f"{named}: {error}") from None
+    for key in limits.keys() & present.keys():
+        raise ConfigurationError(f"{named} and {present[key]} are the same limit: leave out one")
+    return limits
 
 
 def _from_flags(flags: Mapping[str, Any]) -> _Source:

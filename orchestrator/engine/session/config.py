@@ -96,8 +96,10 @@ EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
 """Section "Context Constants" of the teaching agent specification."""
 
 
+_OF_PROFILE: Mapping[str, CompactionPolicy] = {"explorer": EXPLORER}
+"""The profiles whose specification sets a policy of its own."""
 AS_PROFILE = CompactionPolicy()
-"""Stands for the policy of the session's profile: `EXPLORER`, and None for every other."""
+"""Stands for the policy of the session's profile, and for None where the profile has none."""
 
 
 def compaction_of(profile: str, share: float) -> CompactionPolicy:
@@ -106,7 +108,7 @@ def compaction_of(profile: str, share: float) -> CompactionPolicy:
     Args:
         share: of the context window, for every profile except the explorer, whose specification sets its own.
     """
-    return EXPLORER if profile == "explorer" else CompactionPolicy(share=share)
+    return _OF_PROFILE.get(profile) or CompactionPolicy(share=share)
 
 
 MOST_WRAP_UP_SHARE = 0.5
@@ -261,7 +263,7 @@ class SessionConfig:
         """Return the settings with what the profile decides where nothing was given."""
         if self.compaction is not AS_PROFILE:
             return self
-        return replace(self, compaction=EXPLORER if profile == "explorer" else None)
+        return replace(self, compaction=_OF_PROFILE.get(profile))
 
     @property
     def output_limits(self) -> OutputLimits:

@@ -685,6 +685,10 @@ def test_limits_in_words_in_a_repositorys_file_only_tighten(tmp_path: Path) -> N
     (tmp_path / "pullwright.toml").write_text('max = "3usd"\nmax_usd = 2\n')
     with pytest.raises(ConfigurationError, match="are the same limit: leave out one"):
         load_settings({}, {}, tmp_path)
+    with pytest.raises(
+        ConfigurationError, match="max in x and max_usd in x are the same limit: leave out one"
+    ):
+        tightened(Settings(), 'max = "3usd"\nmax_usd = 5\n', "x")
     (tmp_path / "pullwright.toml").write_text("max = 3\n")
     with pytest.raises(ConfigurationError, match="must be a text or a list of texts, like 2usd"):
         load_settings({}, {}, tmp_path)
