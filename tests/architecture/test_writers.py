@@ -156,6 +156,12 @@ CHANNELS = (
     ),
     Channel(
         NETWORK,
+        "contents of Git LFS, for the forge's server",
+        "a change is searched for secrets with these contents before it is committed; nothing else is uploaded",
+        {"bot/git/lfs.py": 1},
+    ),
+    Channel(
+        NETWORK,
         "the digest for a webhook, and traces",
         "each text of a digest is redacted (`SafeMarkdown`); a trace has numbers and names of a closed list",
         {"app/cli/digest.py": 1, "app/wiring/spans.py": 1},

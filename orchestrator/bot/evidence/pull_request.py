@@ -33,6 +33,7 @@ from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.cycle_events import Cloned, Phase, PhaseEntered, Proof
 from orchestrator.core.errors import PullwrightError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.lfs_pointers import is_pointer
 from orchestrator.core.prompts import one_line, render
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ _SECONDS_A_MINUTE = 60.0
 _HEADS = "refs/heads/"
 CHECK_NAME = "Pullwright: claims and tests"
 CHECK_KEY = "pullwright:verify-pr"
-_LFS = b"version https://git-lfs.github.com/spec/"
-"""Beginning of a Git LFS pointer file: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
 
 
 class EvidenceOutcome(StrEnum):
@@ -361,9 +360,7 @@ def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
 def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
     """Yield notes on the parts of a change that no test run covers."""
     modules = sum(any(one and one.mode == SUBMODULE_MODE for one in (file.old, file.new)) for file in files)
-    pointers = sum(
-        bool(file.new and file.new.content and file.new.content.startswith(_LFS)) for file in files
-    )
+    pointers = sum(bool(file.new and file.new.content and is_pointer(file.new.content)) for file in files)
     for count, words in (
         (modules, ("submodule", "submodules", "in the runs a submodule is an empty folder")),
         (pointers, ("file of Git LFS", "files of Git LFS", "the runs have the pointer in its place")),

@@ -19,6 +19,7 @@ from orchestrator.bot.git.base import (
 from orchestrator.bot.git.branches import Branches, bundle_reference, fetch_proposed
 from orchestrator.bot.git.folders import disarm
 from orchestrator.bot.git.hostgit import HostGit, name_paths, printable_line, storage_errors
+from orchestrator.bot.git.lfs import EDITED_POINTER, LfsServer, why_refused
 from orchestrator.bot.git.objects import (
     Difference,
     TreeEntry,
@@ -27,6 +28,7 @@ from orchestrator.bot.git.objects import (
     changed_tree,
     commit_of,
     differences,
+    entries_at,
     identity_variables,
     pack_commit,
     read_objects,
@@ -36,7 +38,7 @@ from orchestrator.bot.git.objects import (
     write_blob,
     write_tree,
 )
-from orchestrator.bot.git.staging import COMMITTING, IN_LFS, Screening, Stager, binary_patch, diff, held_paths
+from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
 from orchestrator.bot.git.working_tree import WorkingTree
 from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         TrackedFile,
     )
     from orchestrator.bot.git.folders import Owner
+    from orchestrator.bot.git.lfs import LfsFile
     from orchestrator.bot.git.remote import Fence, Remote
     from orchestrator.bot.git.work import WorkApplier
     from orchestrator.core.clock import Clock
@@ -87,6 +90,9 @@ def clean_message(text: str) -> str:
 
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"
+_LFS_CONFIGURATION = ".lfsconfig"
+# The first one that is there: https://github.com/git-lfs/git-lfs/blob/main/docs/man/git-lfs-config.adoc
+_LFS_KEYS = ("lfs.pushurl", "lfs.url", "remote.origin.lfspushurl", "remote.origin.lfsurl")
 # Only so many changed files are searched for secrets one by one. If there are more, none of them is kept.
 _FILE_MODES = frozenset({"100644", "100755"})
 _MOST_SEARCHED = 1000
@@ -137,6 +143,10 @@ class Clone:
         self._shown: tuple[str, bytes] | None = None
         # What was staged last, and the new values of `_settled` and `_shown` once it is committed.
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
+        self._lfs = LfsServer(remote, self._lfs_address)
+        # What was staged last and belongs into Git LFS, and what was committed and is not at the server yet; by path.
+        self._lfs_staged: dict[str, LfsFile] = {}
+        self._lfs_committed: dict[str, LfsFile] = {}
         # Tip, head, parents and freshness before the last commit, until it is taken back.
         self._before: tuple[str, str, list[str], bool] | None = None
         # The head's tree with all that it changes since the base, once something was committed here.
@@ -213,22 +223,78 @@ class Clone:
         wanted = touched | self.conflicts
         self._stager.admits = screen.admits if screen else self._stager.admits
         left_out = self._stager.stage(index, wanted, include_commands=include_commands)
+        without_lfs, refused = self._ask_lfs(index, touched)
+        left_out = sorted([*left_out, *without_lfs], key=lambda item: item.path)
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
-        if outcome.refused is None and self._stager.in_lfs:
-            outcome = replace(
-                outcome, refused=f"{name_paths(self._stager.in_lfs, _MOST_SHOWN_PATHS)}: {IN_LFS}"
-            )
+        self._lfs_staged = {
+            path: file for path, file in self._lfs_staged.items() if path in set(outcome.files)
+        }
+        if outcome.refused is None:
+            outcome = replace(outcome, refused=refused)
         if outcome.refused is None and (left := self._unresolved(found.tree)):
             # A held path is as the head has it: with the markers, if the head is a merge.
             outcome = replace(outcome, refused=f"a person has to resolve the conflict in {left}")
         settled = (wanted & self._stager.taken) - {item.path for item in left_out}
         is_allowed = outcome.refused is None and not outcome.held_back
         staged = Staged(found.tree, outcome, is_allowed and bool(outcome.files or len(self.parents) > 1))
-        self._staged = staged, settled, found.diff
+        # People see the pointers.
+        self._staged = staged, settled, None if self._lfs_staged else found.diff
         return staged
+
+    def _ask_lfs(self, index: Path, touched: set[str]) -> tuple[list[LeftOut], str | None]:
+        """Keep new contents of Git LFS staged if the server takes them. Return what is left out, and why all is refused.
+
+        What only commands made is left out; without what a tool wrote, the change would be another one.
+        """
+        there = self._stager.in_lfs
+        self._stager.put_pointers(index, {path: file for path, file in there.items() if file.is_known})
+        new = {path: file for path, file in there.items() if not file.is_known}
+        self._lfs_staged = new
+        reasons = dict.fromkeys(self._stager.edited_pointers & touched, EDITED_POINTER)
+        left_out: list[LeftOut] = []
+        if new and (why := self._lfs.why_not(new.values())) is not None:
+            tracked = self._files.index(self.index)
+            listed = [Difference(path, tracked.get(path), file.content) for path, file in new.items()]
+            self._stager.restore(listed, index)
+            self._stager.taken -= new.keys()
+            self._lfs_staged = {}
+            left_out = [LeftOut(path, why_refused(why)) for path in new]
+            reasons |= dict.fromkeys(touched & new.keys(), why_refused(why))
+        if not reasons:
+            return left_out, None
+        paths = sorted(path for path, reason in reasons.items() if reason == reasons[min(reasons)])
+        return left_out, f"{name_paths(paths, _MOST_SHOWN_PATHS)}: {reasons[min(reasons)]}"
+
+    def _lfs_address(self) -> str:
+        """Return the address of Git LFS in the base commit's `.lfsconfig`; empty if it has none.
+
+        A file of the working tree is not asked: the model may write it.
+        """
+        blob = self.blobs([_LFS_CONFIGURATION]).get(_LFS_CONFIGURATION)
+        if blob is None:
+            return ""
+        for key in _LFS_KEYS:
+            found = self.git.attempt("config", "--blob", blob, "--get", key, doing=COMMITTING)
+            if found.status == 0:
+                return found.stdout.decode("utf-8", "replace").strip()
+        return ""
+
+    def _upload_lfs(self, branch: str) -> None:
+        """Give the server of Git LFS the contents whose pointers are about to be pushed."""
+        if not self._lfs_committed:
+            return
+        there = entries_at(self.git, self.tip, self._lfs_committed)
+        wanted = [file for path, file in self._lfs_committed.items() if there.get(path) == file.pointer]
+        if wanted:
+            self._lfs.upload(
+                wanted,
+                lambda file: read_objects(self.git, [file.content.object_id], doing=COMMITTING)[0],
+                branch,
+            )
+        self._lfs_committed = {}
 
     def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
         """Commit what was staged last on top of the previous commit, even if files have changed since."""
@@ -237,7 +303,13 @@ class Clone:
         if self._staged is None or self._staged[0] is not staged:
             raise AssertionError("something else was staged since, or this was committed")
         _, settled, shown = self._staged
-        tip = self._commit_tree(staged.tree, message)
+        tree = staged.tree
+        if self._lfs_staged:
+            index = self.index.with_name(_STAGED)
+            self._stager.put_pointers(index, self._lfs_staged)
+            tree = self._stager.tree(index)
+        tip = self._commit_tree(tree, message)
+        self._lfs_committed |= self._lfs_staged
         self._before = self.tip, self.head, self.parents, self.fresh
         with storage_errors(COMMITTING):
             self.index.with_name(_STAGED).replace(self.index)
@@ -247,7 +319,7 @@ class Clone:
         self.fresh = False
         self._settled = settled
         self._shown = None if shown is None else (tip, shown)
-        self._screened = staged.tree, staged.outcome.changes
+        self._screened = tree, staged.outcome.changes
         return replace(staged.outcome, commit=tip)
 
     def uncommit(self) -> None:
@@ -532,12 +604,13 @@ class Clone:
 
         Raises:
             ClaimLostError: somebody else moved the claim; the branch was not touched.
-            PushRejectedError: the remote refused it, or has another commit.
+            PushRejectedError: the remote refused it, or its Git LFS did; or it has another commit.
             RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
         self._require_forward(expected)
         if expected is not None and expected != self.tip:
             self._use_equal(expected)
+        self._upload_lfs(branch)
         self.pushed = self._branches.push(branch, self.tip, expected=expected, lease=lease)
         return self.pushed
 

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
 from orchestrator.bot.git.hostgit import decode_paths, encode_paths, storage_errors
+from orchestrator.bot.git.lfs import EDITED_POINTER, LfsFile
 from orchestrator.bot.git.objects import (
     DIFFERENCES,
     Contents,
     Difference,
+    TreeEntry,
     differences,
+    read_objects,
+    write_blob,
 )
 from orchestrator.bot.git.working_tree import LARGEST_BYTES
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
+from orchestrator.core.lfs_pointers import is_pointer, pointer_to
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import CommitScreen
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.objects import TreeEntry
     from orchestrator.bot.git.working_tree import WorkingTree
     from orchestrator.core.changes import FileChange
     from orchestrator.core.confined import ConfinedFolder, Entry
@@ -41,7 +45,6 @@ _MOST_PATCH_BYTES = 10_000_000
 _MOST_NEW_FILES = 500
 
 
-IN_LFS = "its content belongs into Git LFS, which is not written here: add the file by hand, with git lfs"
 IN_SUBMODULE = "inside the submodule "
 A_SUBMODULE = "a submodule with files in it, which belong to its own repository"
 """Why something is left out: `IN_SUBMODULE` is followed by the submodule's path."""
@@ -262,14 +265,16 @@ class Stager:
         links: the links of the index that was staged into last, with their objects.
         taken: the paths in the index that was staged into last.
         admits: returns whether a path is taken although an ignore rule names it.
-        in_lfs: touched paths that were left out last because their content belongs into Git LFS.
+        in_lfs: the files that were staged last whose content belongs into Git LFS. They are staged with it.
+        edited_pointers: paths that were left out last because somebody edited a pointer of Git LFS.
     """
 
     def __init__(self, git: HostGit, files: WorkingTree) -> None:
         self.links: Mapping[str, str] = {}
         self.taken: set[str] = set()
         self.admits: Callable[[str], bool] = lambda _path: False
-        self.in_lfs: list[str] = []
+        self.in_lfs: dict[str, LfsFile] = {}
+        self.edited_pointers: set[str] = set()
         self._git = git
         self._files = files
 
@@ -297,35 +302,56 @@ class Stager:
         stored = self._files.store([path for path in selection.add if path not in ignored], index)
         removed = [Difference(path, tracked[path], None) for path in selection.remove]
         self._files.change(index, removed, doing=COMMITTING)
-        in_lfs = self._in_lfs(index, tracked, stored.entries)
-        entries = {path: entry for path, entry in stored.entries.items() if path not in in_lfs}
-        refused = {**stored.refused, **self._add(index, entries), **in_lfs}
-        self.in_lfs = sorted(touched & in_lfs.keys())
+        refused = {**stored.refused, **self._add(index, stored.entries)}
+        new_entries = {path: entry for path, entry in stored.entries.items() if path not in refused}
+        self.in_lfs, self.edited_pointers = self._look_for_lfs(index, tracked, new_entries)
+        if self.edited_pointers:
+            self.restore(
+                [Difference(path, tracked.get(path), new_entries[path]) for path in self.edited_pointers],
+                index,
+            )
+            refused |= dict.fromkeys(self.edited_pointers, EDITED_POINTER)
         self.taken = {*tracked, *stored.entries} - {*selection.remove, *refused}
         left_out = [LeftOut(path, reason) for path, reason in refused.items()]
         return sorted(selection.left_out + left_out, key=lambda item: item.path)
 
-    def _in_lfs(
+    def _look_for_lfs(
         self, index: Path, tracked: Mapping[str, TreeEntry], new: Mapping[str, TreeEntry]
-    ) -> dict[str, str]:
-        """Return the paths whose content belongs into Git LFS, with reasons: neither it nor a pointer is an ordinary file.
+    ) -> tuple[dict[str, LfsFile], set[str]]:
+        """Return the staged files whose content belongs into Git LFS, and the paths of edited pointers.
 
-        A pointer that the index has already, under any name, is taken: the file was moved.
+        A pointer that the index had before, under any name, stays one: the file was moved. An empty file has none.
         """
         if not any(path.rpartition("/")[2] == ".gitattributes" for path in (*tracked, *new)):
-            return {}
-        rules = {path: entry for path, entry in new.items() if path.endswith(".gitattributes")}
-        self._add(index, rules)
-        known = {entry.object_id for entry in tracked.values()}
-        asked = [path for path, entry in new.items() if entry.object_id not in known and path not in rules]
+            return {}, set()
+        asked = [
+            path for path, entry in new.items() if entry.mode != LINK_MODE and entry != tracked.get(path)
+        ]
         if not asked:
-            return {}
+            return {}, set()
         words = ("check-attr", "--cached", "-z", "--stdin", "filter")
         said = self._git.run(*words, doing=COMMITTING, stdin=encode_paths(asked), index=index)
         fields = decode_paths(said)
         # Three fields each: the path, the attribute, its value.
-        found = [path for path, value in zip(fields[::3], fields[2::3], strict=True) if value == "lfs"]
-        return dict.fromkeys(found, IN_LFS)
+        below = [path for path, value in zip(fields[::3], fields[2::3], strict=True) if value == "lfs"]
+        found, edited = dict[str, LfsFile](), set[str]()
+        before = {entry.object_id for entry in tracked.values()} if below else set[str]()
+        for path in below:
+            (content,) = read_objects(self._git, [new[path].object_id], doing=COMMITTING)
+            if is_pointer(content):
+                edited |= set() if new[path].object_id in before else {path}
+            elif content:
+                pointer, oid = pointer_to(content)
+                blob = write_blob(self._git, pointer, doing=COMMITTING)
+                entry = TreeEntry(new[path].mode, blob)
+                self._files.pointers[new[path].object_id] = blob
+                found[path] = LfsFile(new[path], entry, oid, len(content), entry == tracked.get(path))
+        return found, edited
+
+    def put_pointers(self, index: Path, files: Mapping[str, LfsFile]) -> None:
+        """Stage the pointers of files in place of their contents."""
+        changes = [Difference(path, file.content, file.pointer) for path, file in files.items()]
+        self._files.change(index, changes, doing=COMMITTING)
 
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
         """Reset each difference in the index to its old entry.

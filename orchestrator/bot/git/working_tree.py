@@ -170,6 +170,9 @@ class _Copy:
 class WorkingTree:
     """The files of a folder where somebody else may write. It is not thread-safe.
 
+    Attributes:
+        pointers: the object that stands for another one in an index, by the other's id: what belongs into Git LFS.
+
     Args:
         git: has the objects, and a folder of ours for copies; without a working tree.
         root: the folder. Nobody else may write in the folders above it.
@@ -191,6 +194,7 @@ class WorkingTree:
         rules: Sequence[bytes] = (),
     ) -> None:
         self._git, self.root, self._converts, self._rules = git, root, converts, rules
+        self.pointers: dict[str, str] = {}
         self._times = times
         self._known: dict[str, tuple[Signature, str]] = {}
         self._unwatched: frozenset[str] = frozenset()
@@ -238,9 +242,16 @@ class WorkingTree:
         """
         found = self.scan(index, among)
         entries = self.store(found.modified, index).entries
-        modified = {path for path in found.modified if entries.get(path) != found.index[path]}
+        modified = {
+            path for path in found.modified if not self._is_same(entries.get(path), found.index[path])
+        }
         every = {*modified, *found.new, *found.removed, *found.odd}
         return every if among is None else every & set(among)
+
+    def _is_same(self, there: TreeEntry | None, known: TreeEntry) -> bool:
+        if there is None or there == known:
+            return there == known
+        return there.mode == known.mode and self.pointers.get(there.object_id) == known.object_id
 
     def scan(self, index: Path, among: Collection[str] | None = None) -> Scan:
         """Compare the folder with an index, without reading a file. `among` is as for `changed`."""

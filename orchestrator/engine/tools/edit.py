@@ -34,6 +34,7 @@ from orchestrator.engine.tools.textfile import (
     check_text,
     decode_text,
     did_you_mean,
+    editable_text,
     file_name,
     lines_of,
     numbered,
@@ -148,7 +149,7 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
-        return decode_text(path, await read_bytes(context, path, MAX_BYTES))
+        return editable_text(path, await read_bytes(context, path, MAX_BYTES))
     except FileMissingError:
         return None
     except FileUnreadableError as error:

@@ -51,6 +51,7 @@ from orchestrator.engine.tools.textfile import (
     check_text,
     decode_text,
     did_you_mean,
+    editable_text,
     file_name,
     image_type,
     is_pdf,
@@ -368,7 +369,7 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
         near = await did_you_mean(context, name)
         create = context.if_shown("file_write", " To create a file, use file_write.")
         raise FileMissingError(f"{error}.{near or create}") from None
-    return name, before, decode_text(path, before)
+    return name, before, editable_text(path, before)
 
 
 async def _back_up(context: ToolContext, path: str) -> str:

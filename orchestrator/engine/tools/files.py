@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileTooLargeError, FileUnreadableError, ToolError
+from orchestrator.core.lfs_pointers import is_pointer
 from orchestrator.core.messages import Image
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.file_syntax import newly_unreadable
@@ -39,6 +40,7 @@ from orchestrator.engine.tools.textfile import (
     is_pdf,
     lines_of,
     new_bytes,
+    pointer_remark,
     read_bytes,
     save,
 )
@@ -196,7 +198,7 @@ def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | N
 
 
 def _remarks(data: bytes, first: int, page: _Page) -> list[str]:
-    remarks = []
+    remarks = [f"[this {pointer_remark(data)}]"] if is_pointer(data) else []
     shown = len(page.shown)
     if shown < page.total:
         last = first + shown - 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.encodings import marked_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.lfs_pointers import is_pointer, size_in_words
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 
 if TYPE_CHECKING:
@@ -199,6 +200,26 @@ def decode_text(path: str, data: bytes) -> TextFile:
             "not sure: no tool reads or writes it, so leave it as it is"
         ) from None
     return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
+
+
+def editable_text(path: str, data: bytes) -> TextFile:
+    """Decode the bytes of a file of which a part is about to be changed.
+
+    Raises:
+        FileUnreadableError: as `decode_text`; or the text is a pointer of Git LFS, of which no part can be changed.
+    """
+    if is_pointer(data):
+        raise FileUnreadableError(f"{path} {pointer_remark(data)}")
+    return decode_text(path, data)
+
+
+def pointer_remark(pointer: bytes) -> str:
+    """Return what a pointer of Git LFS is, as the end of a sentence."""
+    size = size_in_words(pointer)
+    return (
+        f"is a pointer of Git LFS: the file's own content{size and f' ({size})'} is not here. An edited pointer is "
+        "refused; to change the file, write its whole new content in the pointer's place"
+    )
 
 
 def new_bytes(context: ToolContext, name: str, text: str) -> bytes:

@@ -16,6 +16,7 @@ from orchestrator.engine.tools.textfile import (
     check_text,
     decode_text,
     did_you_mean,
+    editable_text,
     file_name,
     new_bytes,
     syntax_remark,
@@ -226,7 +227,7 @@ class _Patching:
         target = name if change.move_to is None else file_name(self._context, change.move_to)
         data = before
         if change.chunks:
-            file = decode_text(name, before)
+            file = editable_text(name, before)
             data = file.encode(self._edited(name, target, file, change))
         if target == name:
             self._staging.put(name, data)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.doubles.lfs_server import LfsStore
+
 
 @dataclass
 class SmartHttp:
@@ -24,6 +26,7 @@ class SmartHttp:
         root: the folder whose repositories it serves.
         redirect: send every request to this server instead.
         status: answer this and nothing else, with `headers`.
+        lfs: the server's Git LFS; None if it has none.
         credentials: each `user:password` that was shown, or None for a request without.
     """
 
@@ -33,6 +36,7 @@ class SmartHttp:
     redirect: str | None = None
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    lfs: LfsStore | None = None
     port: int = 0
     credentials: list[str | None] = field(default_factory=list)
 
@@ -67,6 +71,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        self._answer()
+
     def _answer(self) -> None:
         body = self._body()
         header = self.headers.get("Authorization", "")
@@ -93,6 +100,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
+        if self.command == "PUT":
+            self._reply(501, {})
+            return
+        if path.endswith("/objects/batch"):
+            if self.rig.lfs is None:
+                self._reply(404, {}, b'{"message": "Not Found"}')
+                return
+            shown = {name.lower(): value for name, value in self.headers.items()}
+            self._reply(*self.rig.lfs.batch(path, shown, body))
+            return
         place, found, rest = path.partition("/info/refs")
         if not found:
             place, _, service = path.rpartition("/")

@@ -285,23 +285,60 @@ def with_lfs(tmp_path: Path) -> Iterator[Clone]:
         yield opened
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"new.bin": "content"},
-        {"a.bin": POINTER.format("b" * 64)},
-        {"a.bin": "content"},
-        {"sub/.gitattributes": "*.dat filter=lfs\n", "sub/x.dat": "content"},
-    ],
-    ids=["new content", "an edited pointer", "content in place of a pointer", "a rule of the change itself"],
+_ON_DISK = (
+    "its content belongs into Git LFS, and a repository on this machine has no server for it: "
+    "add the file by hand, with git lfs"
 )
-def test_what_belongs_into_lfs_is_refused(with_lfs: Clone, files: dict[str, str]) -> None:
+_EDITED = (
+    "it is a pointer of Git LFS, and the content that it would stand for is not known: write the file's whole new "
+    "content in its place, or leave it as it was"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"new.bin": "content"}, _ON_DISK),
+        ({"a.bin": POINTER.format("b" * 64)}, _EDITED),
+        ({"a.bin": POINTER.format("a" * 64).replace("size 3", "size 4")}, _EDITED),
+        ({"a.bin": POINTER.format("a" * 64) + "and more\n"}, _EDITED),
+        ({"a.bin": "content"}, _ON_DISK),
+        ({"copy.bin": "b"}, _ON_DISK),
+        ({"sub/.gitattributes": "*.dat filter=lfs\n", "sub/x.dat": "content"}, _ON_DISK),
+    ],
+    ids=[
+        "new content",
+        "another pointer",
+        "an edited pointer",
+        "a damaged pointer",
+        "content in place of a pointer",
+        "the content of an ordinary file",
+        "a rule of the change itself",
+    ],
+)
+def test_what_belongs_into_lfs_is_refused_without_a_server(
+    with_lfs: Clone, files: dict[str, str], why: str
+) -> None:
     write(with_lfs.tree, {**files, "b": "changed"})
     staged = with_lfs.stage({*files, "b"}, include_commands=False)
-    path = list(files)[-1]
-    why = "its content belongs into Git LFS, which is not written here: add the file by hand, with git lfs"
-    assert staged.outcome.refused == f"{path}: {why}"
+    assert staged.outcome.refused == f"{list(files)[-1]}: {why}"
     assert not staged.is_new
+
+
+def test_a_link_and_an_empty_file_below_an_lfs_rule_are_ordinary(with_lfs: Clone) -> None:
+    write(with_lfs.tree, {"empty.bin": ""})
+    (with_lfs.tree / "link.bin").symlink_to("a.bin")
+    outcome = commit_touched(with_lfs, {"empty.bin", "link.bin"}, "m", include_commands=False)
+    assert (outcome.refused, outcome.files) == (None, ["empty.bin", "link.bin"])
+
+
+def test_unfinished_work_keeps_what_belongs_into_lfs(with_lfs: Clone) -> None:
+    write(with_lfs.tree, {"new.bin": "content"})
+    with_lfs.stage({"new.bin"}, include_commands=False)
+    saved = with_lfs.snapshot({"new.bin"}, "saved", include_commands=False)
+    assert saved.commit is not None
+    assert git(with_lfs.folder / "host.git", "show", f"{saved.commit}:new.bin") == "content"
+    assert b"content" in with_lfs.pending_patch({"new.bin"}, include_commands=False)
 
 
 def test_what_commands_made_below_an_lfs_rule_is_left_out(with_lfs: Clone) -> None:
