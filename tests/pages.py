@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import for_outcome
-from orchestrator.app.options import OPTIONS, flag_of, kind
+from orchestrator.app.options import all_options, flag_of, kind
 from orchestrator.bot.cycle import parts
 from orchestrator.core import events
 from tests.pictures import PICTURES
@@ -34,7 +34,7 @@ _ROWS = re.compile(r"\A\n(?:\|.*\n)*")
 
 def option_rows() -> list[tuple[str, ...]]:
     """All options."""
-    return [_option(key) for key in OPTIONS]
+    return [_option(key) for key in all_options()]
 
 
 def outcome_rows() -> list[tuple[str, ...]]:
@@ -75,7 +75,7 @@ def table_text(head: str) -> str:
 
 
 def _option(key: str) -> tuple[str, ...]:
-    option = OPTIONS[key]
+    option = all_options()[key]
     default = str(option.default).lower() if kind(key) is bool else option.default
     shown = "" if default in {None, ()} else f"`{default}`"
     return f"`{key}`", f"`{flag_of(key)}`", shown, option.description

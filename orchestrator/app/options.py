@@ -1,18 +1,22 @@
 """Every option of the program: default, allowed values, who may set it, and description.
 
 An option is added here only: flag, variable, files, messages and `pullwright config` are derived from it.
-This module imports no other package, so that `--help` starts at once. `config.settings` creates the values.
+This module imports no library, so that `--help` starts at once. `config.settings` creates the values.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from orchestrator.app.plugins import installed
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from orchestrator.app.forms import (
         Address,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
         Word,
         Zone,
     )
+    from orchestrator.app.plugins import Installed
 
 MOST_ITEMS = 1_000
 """Maximum items of an option that is a list."""
@@ -94,6 +99,7 @@ class Option(NamedTuple):
         begins: the title of the group in `--help` that begins with this option; empty continues the group before.
         bounds: the range of a number.
         is_list: whether the option takes several values.
+        values: the values of a choice or a switch, as a person types them. The type of the option has them.
     """
 
     default: Any
@@ -103,6 +109,7 @@ class Option(NamedTuple):
     begins: str = ""
     bounds: Bounds | None = None
     is_list: bool = False
+    values: tuple[str, ...] = ()
 
 
 def option(default: Any, description: str, allowed: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
@@ -132,18 +139,22 @@ def several(description: str, allowed: str, reach: Reach, begins: str = "") -> A
     return Option((), description, f"a list, each {allowed}", reach, begins, is_list=True)
 
 
-def _values_of(key: str) -> tuple[str, ...]:
+def _definitions(options: type) -> dict[str, Option]:
+    """Return the options that a class defines, by key."""
+    found = {}
+    for key, annotation in options.__annotations__.items():
+        option: Option = vars(options)[key]
+        values = _values_of(str(annotation))
+        allowed = f"{', '.join(values[:-1])} or {values[-1]}" if values else option.allowed
+        found[key] = option._replace(allowed=allowed, values=values)
+    return found
+
+
+def _values_of(annotation: str) -> tuple[str, ...]:
     """Return the values of a choice or a switch, as a person types them; empty for other options."""
-    annotation = str(Options.__annotations__[key])
     if annotation == "bool":
         return ("true", "false")
     return tuple(re.findall(r"'([^']+)'", annotation)) if annotation.startswith("Literal[") else ()
-
-
-def _definition(key: str) -> Option:
-    option: Option = vars(Options)[key]
-    values = _values_of(key)
-    return option._replace(allowed=f"{', '.join(values[:-1])} or {values[-1]}") if values else option
 
 
 _USD = Bounds(0.0, 100_000.0, above=True)
@@ -514,14 +525,29 @@ class Options:
     )
 
 
-OPTIONS: dict[str, Option] = {key: _definition(key) for key in Options.__annotations__}
-"""All options by key, in display order."""
-KEYS: tuple[str, ...] = tuple(OPTIONS)
+@functools.cache
+def all_options() -> Mapping[str, Option]:
+    """Return all options by key, in display order: the program's own, then those of the plug-ins."""
+    found = _definitions(Options)
+    for one in installed().values():
+        found |= options_of(one)
+    return MappingProxyType(found)
+
+
+def options_of(plugin: Installed) -> dict[str, Option]:
+    """Return the options of a plug-in by key."""
+    return _definitions(plugin.load(plugin.plugin.options)) if plugin.plugin.options else {}
+
+
+def classes_of_options() -> list[type]:
+    """Return the classes with the types of all options."""
+    named = [one.load(one.plugin.options) for one in installed().values() if one.plugin.options]
+    return [Options, *named]
 
 
 def kind(key: str) -> type:
     """Return the type of an option's value: `str`, `bool`, `int`, `float` or `tuple`."""
-    known = OPTIONS[key]
+    known = all_options()[key]
     if known.is_list:
         return tuple
     if known.bounds:
@@ -531,7 +557,7 @@ def kind(key: str) -> type:
 
 def choices(key: str) -> tuple[Any, ...]:
     """Return the allowed values of a choice or switch; empty for other options."""
-    return (True, False) if kind(key) is bool else _values_of(key)
+    return (True, False) if kind(key) is bool else all_options()[key].values
 
 
 def flag_of(key: str) -> str:
@@ -541,8 +567,6 @@ def flag_of(key: str) -> str:
 
 LIMITS = "max"
 """The key of limits in words: `2usd`, `5usd/day`. They stand for the options that `limits_in_words` names."""
-SETTING_KEYS = frozenset((*KEYS, *RENAMED, LIMITS))
-"""The keys that a flag may set."""
 FIRST = {
     "model": "the model, as PROVIDER:NAME",
     "api_url": "the model's server, if it is not the vendor's",
@@ -573,6 +597,11 @@ _SCOPES = {"": "", "cycle": "", "task": "_per_task", "day": "_per_day", "repo": 
 LIMIT_FORM = (
     "2usd, 5usd/day, 3usd/task, 200k/task, 30min or 20rounds (of a cycle without /task, /day or /repo)"
 )
+
+
+def setting_keys() -> frozenset[str]:
+    """Return the keys that a flag may set."""
+    return frozenset((*all_options(), *RENAMED, LIMITS))
 
 
 def limits_in_words(text: str) -> dict[str, float]:
@@ -616,7 +645,7 @@ def add_settings(
     import argparse
 
     group: argparse._ActionsContainer = parser
-    for key, option in OPTIONS.items():
+    for key, option in all_options().items():
         if only and key not in only:
             continue
         if option.begins and not only:
@@ -646,7 +675,7 @@ def add_settings(
 
 
 def _help(key: str) -> str:
-    text, default = OPTIONS[key].description.removesuffix("."), OPTIONS[key].default
+    text, default = all_options()[key].description.removesuffix("."), all_options()[key].default
     if kind(key) is bool:
         default = "yes" if default else "no"
     return text if default in {None, ()} else f"{text} (default: {default})"
@@ -657,7 +686,7 @@ def _shape(key: str) -> dict[str, Any]:
 
     if kind(key) is bool:
         return {"action": argparse.BooleanOptionalAction}
-    if OPTIONS[key].bounds:
+    if all_options()[key].bounds:
         return {"metavar": "N"}
     metavar = "|".join(choices(key)) or key.rpartition("_")[2].upper()
-    return {"metavar": metavar, "action": "append" if OPTIONS[key].is_list else "store"}
+    return {"metavar": metavar, "action": "append" if all_options()[key].is_list else "store"}

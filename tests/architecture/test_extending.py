@@ -27,7 +27,7 @@ FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE
 USES = """
 from pathlib import Path
 from orchestrator.app.config.settings import load_settings
-from orchestrator.app.options import OPTIONS
+from orchestrator.app.options import all_options
 
 cwd = Path("empty")
 cwd.mkdir()
@@ -35,7 +35,7 @@ assert load_settings({}, {}, cwd).settings.quick is False
 assert load_settings({}, {"PULLWRIGHT_QUICK": "yes"}, cwd).settings.quick is True
 (cwd / "pullwright.toml").write_text("quick = true")
 assert load_settings({}, {}, cwd).settings.quick is True
-print(OPTIONS["quick"].description)
+print(all_options()["quick"].description)
 """
 
 
@@ -50,7 +50,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (tree / name).write_text(text, encoding="utf-8")
     options = tree / "orchestrator/app/options.py"
     source = options.read_text(encoding="utf-8")
-    options.write_text(source.replace("\n\n\nOPTIONS: ", f"\n{OPTION}\n\nOPTIONS: "), encoding="utf-8")
+    options.write_text(
+        source.replace("\n\n\n@functools.cache\n", f"\n{OPTION}\n\n@functools.cache\n", 1), encoding="utf-8"
+    )
     return tree
 
 

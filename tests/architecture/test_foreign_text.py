@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.fuzz.foreign import BEGINS, ENDS, NOISE_S, PIECES, READERS, USUAL_NOISE_S
+from tests.fuzz.foreign import BEGINS, ENDS, KNOWN_OF_PLUGINS, NOISE_S, PIECES, READERS, USUAL_NOISE_S
 from tests.fuzz.growth import grows
 from tests.tables import table
 
@@ -54,11 +54,11 @@ def test_more_texts(name: str) -> None:
         ("tests in Rust", ("", "#[cfg(test)]\n", "x")),
         ("terminal", ("", "\x90", "é")),
         ("suggestion by go.mod", ("", "\n", "x")),
-        ("task of the past", ("", " ", "x")),
         ("template", ("# a", " ", "x")),
         ("template", ("", "<!--", "")),
         ("whole files in a reply", ("~", "~", "`")),
         ("commit message", ("# ", " #", "x")),
+        *KNOWN_OF_PLUGINS,
     ],
     ids=str,
 )

@@ -13,10 +13,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from orchestrator.app.cli.arguments import MEANINGS, UsageError, parse
-from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.cli.commands import commands as all_commands
+from orchestrator.app.config import CONFIG_VARIABLE
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.settings import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
-from orchestrator.app.options import KEYS, choices
+from orchestrator.app.config.settings import PREFIX, SUITE_VARIABLES
+from orchestrator.app.options import all_options, choices
 from orchestrator.app.redteam.attack import read_corpus
 from orchestrator.engine.models.listing import MODEL_PORTS
 from orchestrator.engine.profiles.base import profile_names
@@ -78,7 +79,7 @@ def help_of(command: str) -> str:
 
 @cache
 def flags() -> frozenset[str]:
-    return frozenset(re.findall(r"--[a-z][a-z-]+", "".join(map(help_of, COMMANDS))))
+    return frozenset(re.findall(r"--[a-z][a-z-]+", "".join(map(help_of, all_commands()))))
 
 
 def anchors(path: Path) -> set[str]:
@@ -123,7 +124,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_command_that_is_shown_is_understood(page: Path) -> None:
     for argv in typed(page):
         if len(argv) == 1:  # it is talked about
-            assert argv[0] in COMMANDS
+            assert argv[0] in all_commands()
             continue
         try:
             with contextlib.suppress(SystemExit):  # the help was printed
@@ -151,7 +152,7 @@ def test_every_flag_is_one(page: Path) -> None:
 @page
 def test_every_variable_is_one(page: Path) -> None:
     known = (
-        {f"{PREFIX}{key.upper()}" for key in KEYS}
+        {f"{PREFIX}{key.upper()}" for key in all_options()}
         | {CONFIG_VARIABLE, MODEL_PORTS, "PULLWRIGHT_HOME"}
         | SUITE_VARIABLES
     )

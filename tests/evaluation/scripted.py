@@ -12,7 +12,7 @@ import argparse
 import threading
 from pathlib import Path
 
-from tests.doubles.scripted_past import ScriptedPast, cheats, copies, does_nothing
+from tests.plugins.backtest.scripted_past import ScriptedPast, cheats, copies, does_nothing
 
 
 def main() -> None:

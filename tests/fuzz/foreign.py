@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app import words
 from orchestrator.app.html import page as html_page
 from orchestrator.bot.coordination.records import _checked as checked_ref
 from orchestrator.bot.cycle import propose, relevance, repository_rules, tasks
-from orchestrator.bot.evidence import past_changes
 from orchestrator.bot.forge.github import issues, parsing
 from orchestrator.bot.git import clone, hostgit
 from orchestrator.bot.policy import change_checks, hidden_characters, incoming, test_listing
@@ -144,13 +145,6 @@ def _shell(text: str) -> None:
     shell.scan_deep(text[:8_192])
 
 
-def _past(text: str) -> None:
-    real = past_changes.RealChange(
-        7, frozenset({"a" * 40}), frozenset({"x = 1 + 2 + 3 + 4"}), frozenset({"src/a.py"})
-    )
-    past_changes.task_text(text[:1_000], text, real, is_commit=True)
-
-
 def _markdown(text: str) -> None:
     _WORDING.text(text[:40_000], issue=1)
 
@@ -198,7 +192,7 @@ def _calls(text: str) -> None:
         python_tests.checked_ids([text], {"tests/test_a.py"})
 
 
-READERS: Mapping[str, Reader] = {
+_OWN: Mapping[str, Reader] = {
     # A model's reply and its calls.
     "plan, tolerantly": _tolerantly,
     "plan, strictly": _strictly,
@@ -239,7 +233,6 @@ READERS: Mapping[str, Reader] = {
     "checklist": lambda text: [*tasks.checklist("f", text)],
     "slug": tasks.slug,
     "answer": _answer,
-    "task of the past": _past,
     "sections of a comment": issues.sections_of,
     "comment, normalized": issues.normalized,
     "own words": lessons.own_words,
@@ -282,7 +275,17 @@ READERS: Mapping[str, Reader] = {
         "requirements-dev.txt",
     )},
 }  # fmt: skip
+_OF_PLUGINS = [
+    import_module(f"tests.plugins.{file.parent.name}.foreign")
+    for file in sorted((Path(__file__).parents[1] / "plugins").glob("*/foreign.py"))
+]
+READERS: Mapping[str, Reader] = dict(_OWN) | {
+    name: reader for one in _OF_PLUGINS for name, reader in one.READERS.items()
+}
 """Each reader, by what it reads."""
+KNOWN_OF_PLUGINS: list[tuple[str, tuple[str, str, str]]] = [
+    known for one in _OF_PLUGINS for known in one.KNOWN
+]
 
 
 def _suppressed(reader: Callable[[str], Any], text: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from orchestrator.app.cli.arguments import parse
-from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.cli.commands import commands
 from tests.doubles.engines import engine
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_its_sandbox_works_with_the_options_of_the_page_and_is_not_left_out_with
 def test_the_services_run_commands_that_there_are_with_those_options() -> None:
     services = yaml.safe_load((FOLDER / "compose.yml").read_text("utf-8"))["services"]
     for service in services.values():
-        if service["command"][0] in COMMANDS:
+        if service["command"][0] in commands():
             parse(service["command"])
     typed = sandbox_options()
     wanted = {typed[at + 1] for at, word in enumerate(typed) if word == "--security-opt"}

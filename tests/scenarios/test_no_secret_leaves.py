@@ -24,10 +24,10 @@ from urllib.parse import quote, unquote
 import pytest
 
 from orchestrator.app.cli.arguments import build_parser, subparsers
-from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.cli.commands import commands
 from orchestrator.app.cli.slash import COMMANDS as COMMANDS_OF_CHAT
 from orchestrator.app.dashboard.serving import serving_health
-from orchestrator.app.options import SETTING_KEYS
+from orchestrator.app.options import setting_keys
 from orchestrator.app.wiring.spans import Tracing
 from orchestrator.bot.fleet.members import SILENT_SECONDS, Health, Member
 from orchestrator.bot.journal.folders import Home, create_run_folder
@@ -139,7 +139,7 @@ def invocations(*, flags: bool) -> Iterator[tuple[str, ...]]:
                 yield *words, *required, *extra, f"--{WORDS}={IN_ONE}"
             for action in parser._actions if flags else ():
                 takes = action.option_strings and action.nargs != 0
-                if takes and (action.dest not in SETTING_KEYS or name == "run"):
+                if takes and (action.dest not in setting_keys() or name == "run"):
                     flag = action.option_strings[-1]
                     yield *words, *required, *extra, flag, IN_ONE
                     yield *words, *required, *extra, f"{flag}={WORDS}"
@@ -216,7 +216,7 @@ def _walk(walk: Walk, wanted: list[tuple[str, ...]]) -> None:
 
 def test_no_command_shows_a_value_that_is_typed(walk: Walk) -> None:
     wanted = list(invocations(flags=False))
-    assert {words[0] for words in wanted} == set(COMMANDS)
+    assert {words[0] for words in wanted} == set(commands())
     _walk(walk, [(WORDS,), (IN_ONE,), (f"--{WORDS}",), ("-x", IN_ONE), ("help", WORDS), *wanted])
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
-from orchestrator.app.cli.commands import COMMANDS
+from orchestrator.app.cli.commands import command
+from orchestrator.app.config import add_named_plugins
+from orchestrator.app.plugins import load
 from orchestrator.app.terminal import redact_terminal
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.suggestions import PROGRAM
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     try:
+        add_named_plugins(os.environ)
         status = _dispatch(parse(argv))
         sys.stdout.flush()
     except UsageError as error:
@@ -56,10 +58,9 @@ def _run(argv: Sequence[str]) -> int:
 
 def _dispatch(options: argparse.Namespace) -> int:
     """Run the command. Only the command's module is imported, so that each command starts fast."""
-    command = options.command
-    function = command.replace("-", "_")
-    module = importlib.import_module(f"{__name__}.{COMMANDS[command].module or function}")
-    status: int = getattr(module, function)(options)
+    known = command(options.command)
+    assert known is not None  # noqa: S101  the parser has refused all others
+    status: int = load(known.run)(options)
     return status
 
 

@@ -8,13 +8,16 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.cli.commands import COMMANDS, CONFIGURED, EXAMPLES, commands_in_groups
+from orchestrator.app.cli.commands import command, commands, commands_in_groups
+from orchestrator.app.plugins import absence_of
 from orchestrator.app.terminal import print_fixed
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
 from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+
+    from orchestrator.app.plugins import Command
 
 DONE = 0
 FAILED = 1
@@ -106,7 +109,7 @@ class _Parser(argparse.ArgumentParser):
             helps = [one.help for one in self._actions if one.metavar == missing[1] and one.help]
             raise UsageError(f"name {missing[1]}{''.join(f': {text}' for text in helps)}")
         if wrong := re.match(r"argument COMMAND: invalid choice: '([^']*)'", message):
-            raise UsageError(f"there is no command {wrong[1]!r}{_suggestion(wrong[1], COMMANDS)}")
+            raise _no_command(wrong[1])
         raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
 
     def format_help(self) -> str:
@@ -129,15 +132,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: the command line is not valid.
         SystemExit: `--help` or `--version` was printed.
     """
-    if tuple(argv) in _LISTED:
+    first = command(argv[0]) if argv and not argv[0].startswith("-") else None
+    if first is None and argv and not argv[0].startswith("-"):
+        raise _no_command(argv[0])
+    if first is not None and first.lists_actions and len(argv) == 1:
         return argparse.Namespace(command="help", topic=argv[0], man=False, all=False)
     parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        command = subparsers(parser).get(options.command, parser)
-        flags = [flag for action in command._actions for flag in action.option_strings]  # noqa: SLF001  no other way
+        chosen = subparsers(parser).get(options.command, parser)
+        flags = [flag for action in chosen._actions for flag in action.option_strings]  # noqa: SLF001  no other way
         raise UsageError(_unknown(unknown[0], flags))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False, all=False)
@@ -154,9 +158,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the given flags that are options of the configuration, by key."""
-    from orchestrator.app.options import SETTING_KEYS
+    from orchestrator.app.options import setting_keys
 
-    return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
+    return {key: value for key, value in vars(options).items() if key in setting_keys()}
 
 
 _STATUSES = "exit status:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -182,37 +186,36 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     def parser_of(prog: str, **shape: Any) -> argparse.ArgumentParser:
         return _Parser(prog, **shape) if only in {prog.rpartition(" ")[2], None} else others
 
-    commands = parser.add_subparsers(  # type: ignore[call-overload]  # argparse only calls parser_class
+    added = parser.add_subparsers(  # type: ignore[call-overload]  # argparse only calls parser_class
         dest="command",
         metavar="COMMAND",
         title="commands",
         parser_class=parser_of,
     )
-    for name, (text, add_flags, _) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, **_shape_of(name, text))
-        if command is not others:
-            command.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=_HELP)
-            add_flags(command)
+    known = command(only) if only else None
+    for name, one in {only: known}.items() if only and known else commands().items():
+        to = added.add_parser(name, help=one.text, **_shape_of(name, one))
+        if to is not others:
+            to.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=_HELP)
+            one.add_flags(to)
     return parser
 
 
-def _shape_of(name: str, text: str) -> dict[str, Any]:
+def _shape_of(name: str, known: Command) -> dict[str, Any]:
     """Return the arguments of a command's parser."""
-    examples = "".join(f"  {PROGRAM} {example}\n" for example in EXAMPLES.get(name, ()))
+    examples = "".join(f"  {PROGRAM} {example}\n" for example in known.examples)
     return {
-        "description": f"{text[0].upper()}{text[1:]}.",
+        "description": f"{known.text[0].upper()}{known.text[1:]}.",
         "epilog": (f"examples:\n{examples}\n" if examples else "")
         + f"'{PROGRAM} --help' lists the exit statuses.",
         "add_help": False,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
         "allow_abbrev": False,
-        "usage": f"{PROGRAM} {name} [FLAG ...]" if name in CONFIGURED else None,
+        "usage": f"{PROGRAM} {name} [FLAG ...]" if known.has_many_flags else None,
     }
 
 
 _HELP = "print this page; with 'all' every flag"
-_LISTED = {(name,) for name in ("worker", "fleet", "memory", "mcp", "runs")}
-"""Commands that print their help if nothing else is typed."""
 
 
 class _Help(argparse.Action):
@@ -244,9 +247,9 @@ def short_help(parser: argparse.ArgumentParser) -> str:
 
 def _is_shown(action: argparse.Action) -> bool:
     """Return whether the short help has the flag."""
-    from orchestrator.app.options import FIRST, SETTING_KEYS, flag_of
+    from orchestrator.app.options import FIRST, flag_of, setting_keys
 
-    return action.dest not in SETTING_KEYS or (
+    return action.dest not in setting_keys() or (
         action.dest in FIRST and flag_of(action.dest) in action.option_strings
     )
 
@@ -320,6 +323,10 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     return {}
 
 
+def _no_command(name: str) -> UsageError:
+    return UsageError(absence_of(name) or f"there is no command {name!r}{_suggestion(name, commands())}")
+
+
 def _unknown(argument: str, flags: Iterable[str]) -> str:
     name = argument.partition("=")[0]
     if not name.startswith("-"):
@@ -328,7 +335,7 @@ def _unknown(argument: str, flags: Iterable[str]) -> str:
 
     if is_secret_name(name) and not _suggestion(name, flags, _VERY_CLOSE):
         return f"there is no flag {name}; {_KEYS_TEXT}"
-    return f"there is no flag {name}{_suggestion(name, flags)}"
+    return absence_of(name) or f"there is no flag {name}{_suggestion(name, flags)}"
 
 
 def _suggestion(name: str, known: Iterable[str], cutoff: float = _CLOSE) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.config import user_file
 from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import (
@@ -29,10 +30,9 @@ from orchestrator.app.config.settings import (
     read_toml,
     typed,
     unknown_key,
-    user_file,
     users_skills,
 )
-from orchestrator.app.options import KEYS, OPTIONS, Reach, flag_of, kind
+from orchestrator.app.options import Reach, all_options, flag_of, kind
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.session_parts import open_memory
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.app.config.settings import Loaded
-
 
 _SHOWN_CHARS = 60
 _WIDTH = 100
@@ -90,7 +89,7 @@ def _init(_options: argparse.Namespace) -> int:
 def template() -> str:
     """Return the text of a new `config.toml`, with every option that a file may set in a comment."""
     lines = ["# Your own options of Pullwright, for all repositories. Keys belong in the environment.", ""]
-    for key, one in OPTIONS.items():
+    for key, one in all_options().items():
         if one.reach is Reach.TYPED:
             continue
         if one.begins:
@@ -110,9 +109,9 @@ def _own_file() -> Path:
 def _set(options: argparse.Namespace) -> int:
     key = options.key.replace("-", "_")
     path = _own_file()
-    if key not in OPTIONS:
+    if key not in all_options():
         raise ConfigurationError(unknown_key(key, path))
-    if OPTIONS[key].reach is Reach.TYPED:
+    if all_options()[key].reach is Reach.TYPED:
         raise ConfigurationError(f"{key} has no effect in a file: type {flag_of(key)}")
     value = options.value if kind(key) is tuple else typed(key, " ".join(options.value))
     if any(map(known_secrets(os.environ).holds_secret, options.value)):
@@ -209,7 +208,7 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> dict[str
             "origin": loaded.origin[key].kind.value,
             "place": loaded.origin[key].place,
         }
-        for key in KEYS
+        for key in all_options()
     }
     keys = key_states(environ)
     places = {name: str(path) for name, path in _places(home, environ)}
@@ -237,8 +236,8 @@ def _places(home: Home, environ: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     rows = [
-        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), OPTIONS[key].description)
-        for key in KEYS
+        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), all_options()[key].description)
+        for key in all_options()
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = []

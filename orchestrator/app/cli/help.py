@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, short_help, subparsers
-from orchestrator.app.cli.commands import COMMANDS, commands_in_groups
+from orchestrator.app.cli.commands import commands, commands_in_groups
 from orchestrator.app.terminal import print_fixed
 from orchestrator.core.suggestions import PROGRAM
 
@@ -22,7 +22,6 @@ begin with:
   pullwright run --demo                        try it: no key, no network
   pullwright init                              set this repository up
   pullwright run --repo . --task 'Fix ...'     one task; owner/name works on GitHub
-  pullwright help COMMAND                      more about a command
 """
 _ROFF_CHARS = 70
 _MAN_DATE = "2026-11-23"
@@ -90,7 +89,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> _Command:
             flags[flag.names[0]] = flag
     for one in subparsers(parser).values():
         flags |= {flag.names[0]: flag for flag in _command("", one).flags}
-    text = COMMANDS[name].text if name else ""
+    text = commands()[name].text if name else ""
     return _Command(name, text, tuple(flags.values()), tuple(words))
 
 

@@ -17,7 +17,7 @@ from orchestrator.app.config.settings import (
     read_toml,
     unknown_key,
 )
-from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach, flag_of
+from orchestrator.app.options import RENAMED, Reach, all_options, flag_of
 from orchestrator.core.addresses import holds_credential, ip_address
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
@@ -179,9 +179,9 @@ class _Reader:
     def _check_settings(self, table: dict[str, Any], place: str) -> None:
         for name, value in table.items():
             key = RENAMED.get(name, name)
-            if key not in KEYS:
+            if key not in all_options():
                 raise ConfigurationError(self._unknown(key, place))
-            if OPTIONS[key].reach is Reach.TYPED:
+            if all_options()[key].reach is Reach.TYPED:
                 raise ConfigurationError(f"{key} of {place} has no effect there: type {flag_of(key)}")
             if key in _NOT_IN_A_FLEET:
                 raise ConfigurationError(f"{key} of {place} has no effect there: {_NOT_IN_A_FLEET[key]}")

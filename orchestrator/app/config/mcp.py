@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.app.config.settings import nearest_to, read_json_file, read_toml, user_file
+from orchestrator.app.config import user_file
+from orchestrator.app.config.settings import nearest_to, read_json_file, read_toml
 from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError

@@ -9,29 +9,30 @@ import re
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from orchestrator.app import forms
+from orchestrator.app.config import CONFIG_VARIABLE, PLUGINS, user_file, user_folder
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.options import (
     AUTO,
-    KEYS,
     LIMIT_FORM,
     LIMITS,
     MOST_ITEMS,
-    OPTIONS,
     RENAMED,
     Option,
     Options,
     Reach,
+    all_options,
     choices,
+    classes_of_options,
     flag_of,
     kind,
     limits_in_words,
 )
+from orchestrator.app.plugins import absence_of
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_named
@@ -40,10 +41,10 @@ from orchestrator.core.redaction import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 PREFIX = "PULLWRIGHT_"
 LOCAL_FILE = "pullwright.toml"
-CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
 _EXTRAS = frozenset(
     {
         "PULLWRIGHT_HOME",
@@ -57,7 +58,7 @@ SUITE_VARIABLES = frozenset(
 )
 """Variables of Pullwright's own test suite. A run does not read them."""
 
-_NAMES = frozenset({*KEYS, *RENAMED, LIMITS})
+_NAMES = frozenset({*all_options(), *RENAMED, LIMITS})
 _SERVERS = "mcp"
 """The table of MCP servers in the user's own file."""
 _PERSONS = "your own config.toml"
@@ -107,12 +108,16 @@ else:
             limits = {"gt" if option.bounds.above else "ge": option.bounds.least, "le": option.bounds.most}
         return Field(option.default, description=option.description, **limits)
 
-    _TYPES = get_type_hints(Options, vars(forms) | {"Literal": Literal}, include_extras=True)
+    _TYPES = {
+        key: value
+        for one in classes_of_options()
+        for key, value in get_type_hints(one, vars(forms) | {"Literal": Literal}, include_extras=True).items()
+    }
     Settings = create_model(
         "Settings",
         __config__=ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False),
         __module__=__name__,
-        **{key: (_TYPES[key], _field(option)) for key, option in OPTIONS.items()},
+        **{key: (_TYPES[key], _field(option)) for key, option in all_options().items()},
     )
 
 
@@ -149,15 +154,17 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
-    unused = [key for key in values if key in KEYS and OPTIONS[key].reach is Reach.PROPOSE]
+    unused = [key for key in values if key in all_options() and all_options()[key].reach is Reach.PROPOSE]
     if unused and settings.test_command != AUTO:
         notes.append(f"{', '.join(unused)} in {place}: used only with --test-command {AUTO}")
     if _SERVERS in values:
         notes.append(
             f"[{_SERVERS}] in {place} has no effect: only the person who runs this configures servers"
         )
-    for key in [key for key in KEYS if key in values]:
-        match OPTIONS[key].reach:
+    if PLUGINS in values:
+        notes.append(f"{PLUGINS} in {place} has no effect: only the person who runs this adds plug-ins")
+    for key in [key for key in all_options() if key in values]:
+        match all_options()[key].reach:
             case Reach.TIGHTEN if key in _RUN_LIMITS:
                 notes.append(f"{key} in {place} has no effect: it counts for the whole run, not for a cycle")
             case Reach.TIGHTEN:
@@ -192,7 +199,7 @@ def _valid(key: str, value: Any, place: str) -> Any:
         return getattr(Settings(**{key: value}), key)
     except ValidationError:
         # Without the value: the onboarding pull request publishes this message.
-        raise ConfigurationError(f"{key} in {place}: must be {OPTIONS[key].allowed}") from None
+        raise ConfigurationError(f"{key} in {place}: must be {all_options()[key].allowed}") from None
 
 
 class SourceKind(StrEnum):
@@ -245,7 +252,7 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
         ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
     """
     values: dict[str, Any] = {}
-    origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
+    origin = dict.fromkeys(all_options(), Origin(SourceKind.DEFAULT, ""))
     users, local = user_file(environ), cwd / LOCAL_FILE
     sources = [
         _from_server(environ),
@@ -259,10 +266,10 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
     for source in sources:
         for key, (value, place) in _with_new_names(source, notices).items():
             check_value(key, value, place)
-            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
+            if all_options()[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
                 proposed.setdefault(place.place, []).append(key)
                 continue
-            present = values.get(key, OPTIONS[key].default)
+            present = values.get(key, all_options()[key].default)
             wanted = tuple(value) if isinstance(value, list) else value
             values[key], origin[key] = _within_reach(key, wanted, present, place), place
     if proposed and values.get("test_command") != AUTO:
@@ -282,22 +289,9 @@ def _is_same_file(folder: Path, users: Path) -> bool:
         return False
 
 
-def user_file(environ: Mapping[str, str]) -> Path:
-    """Return the user's file: `PULLWRIGHT_CONFIG`, or `config.toml` in the platform's config folder."""
-    named = environ.get(CONFIG_VARIABLE)
-    return Path(named).expanduser() if named else user_folder() / "config.toml"
-
-
-def user_folder() -> Path:
-    """Return the platform's folder for the user's configuration."""
-    import platformdirs
-
-    return platformdirs.user_config_path("pullwright", appauthor=False)
-
-
 def users_skills() -> Path:
     """Return the folder of the user's own skills."""
-    return user_folder() / "skills"
+    return user_folder(os.environ) / "skills"
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]
@@ -363,7 +357,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
             continue
         key = variable.removeprefix(PREFIX).lower()
         if key not in _NAMES or variable != variable.upper():
-            near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
+            near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in all_options()), *_EXTRAS])
             raise ConfigurationError(
                 f"the environment variable {variable} names no option; the nearest is {near}"
             )
@@ -517,6 +511,12 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
                 f"[{_SERVERS}] in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}, or pass --mcp-config FILE"
             )
         del values[_SERVERS]  # see `orchestrator.app.config.mcp`
+    if PLUGINS in values:
+        if kind is not SourceKind.USER_FILE:
+            raise ConfigurationError(
+                f"{PLUGINS} in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}"
+            )
+        del values[PLUGINS]  # see `add_named_plugins`
     for key in values:
         if key not in _NAMES:
             raise ConfigurationError(unknown_key(key, path))
@@ -526,7 +526,9 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
 def unknown_key(key: str, path: Path) -> str:
     """Return a message for an unknown key in a file: the nearest option, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
-    similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
+    if absent := absence_of(flag_of(plain)):
+        return f"{key} in {path}: {absent}"
+    similar = difflib.get_close_matches(plain, all_options(), n=1, cutoff=_CLOSE)
     if not similar and is_secret_name(plain):
         variable = next(
             (name for word, name in _SECRET_PLACES.items() if word in plain), "PULLWRIGHT_API_KEY"
@@ -536,7 +538,7 @@ def unknown_key(key: str, path: Path) -> str:
 
 
 def _nearest(key: str) -> str:
-    return f"the nearest known one is {nearest_to(key, KEYS)!r}"
+    return f"the nearest known one is {nearest_to(key, all_options())!r}"
 
 
 def nearest_to(name: str, known: Iterable[str]) -> str:
@@ -576,7 +578,7 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
         Settings(**{key: value})
     except ValidationError:
         raise ConfigurationError(
-            f"{origin.names(key)} = {_shown(value)}: must be {OPTIONS[key].allowed}"
+            f"{origin.names(key)} = {_shown(value)}: must be {all_options()[key].allowed}"
         ) from None
 
 
@@ -595,7 +597,7 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
         value: the value of this source.
         present: the value of the sources with lower precedence.
     """
-    match OPTIONS[key].reach, origin.kind:
+    match all_options()[key].reach, origin.kind:
         case Reach.TYPED, SourceKind.ENVIRONMENT | SourceKind.LOCAL_FILE | SourceKind.USER_FILE if (
             value != present
         ):

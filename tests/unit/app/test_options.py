@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 
 from orchestrator.app.config.settings import Settings
-from orchestrator.app.options import KEYS, OPTIONS, Reach, choices, kind
+from orchestrator.app.options import Reach, all_options, choices, kind
 
 
 def test_the_kind_of_an_option_is_that_of_its_field() -> None:
-    for key in KEYS:
+    for key in all_options():
         annotation = str(Settings.model_fields[key].annotation)
         one = next(
             (one for one in (tuple, bool, int, float) if re.search(rf"\b{one.__name__}\b", annotation)), str
@@ -16,7 +16,11 @@ def test_the_kind_of_an_option_is_that_of_its_field() -> None:
 
 
 def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> None:
-    tightened = {key: choices(key) for key in KEYS if OPTIONS[key].reach is Reach.TIGHTEN and choices(key)}
+    tightened = {
+        key: choices(key)
+        for key in all_options()
+        if all_options()[key].reach is Reach.TIGHTEN and choices(key)
+    }
     assert tightened == {
         "permission": ("read-only", "safe", "dangerous"),
         "comments": ("none", "writers", "quoted"),
@@ -27,4 +31,4 @@ def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> No
 
 
 def test_the_first_option_begins_a_group() -> None:
-    assert OPTIONS[KEYS[0]].begins
+    assert next(iter(all_options().values())).begins

@@ -19,7 +19,7 @@ from orchestrator.app.cli.arguments import (
     parse,
 )
 from orchestrator.app.cli.run import RunTotals
-from orchestrator.app.options import KEYS, LIMITS, RENAMED, SETTING_KEYS
+from orchestrator.app.options import LIMITS, RENAMED, all_options, setting_keys
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError
@@ -95,7 +95,7 @@ def test_a_flag_that_was_renamed_is_understood_and_not_shown(capsys: pytest.Capt
 
 
 def test_every_option_has_a_flag() -> None:
-    assert {*KEYS, *RENAMED, LIMITS} == SETTING_KEYS
+    assert {*all_options(), *RENAMED, LIMITS} == setting_keys()
 
 
 @table(

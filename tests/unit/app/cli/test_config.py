@@ -18,7 +18,7 @@ from orchestrator.app.cli.config import add_to_users_file, template
 from orchestrator.app.config.foreign import Imported, read_foreign
 from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.config.settings import Settings, as_toml, load_settings
-from orchestrator.app.options import OPTIONS, Reach
+from orchestrator.app.options import Reach, all_options
 from orchestrator.app.terminal import known_secrets
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
@@ -52,7 +52,7 @@ def test_a_new_file_has_every_option_and_changes_nothing(
         for line in own.read_text().splitlines()
         if line.startswith("#") and line[1:2] != " "
     ]
-    assert named == [key for key, one in OPTIONS.items() if one.reach is not Reach.TYPED]
+    assert named == [key for key, one in all_options().items() if one.reach is not Reach.TYPED]
     defaults = "\n".join(
         line[1:]
         for line in own.read_text().splitlines()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.cli import main
-from orchestrator.app.cli.commands import COMMANDS, GROUPS, SHELLS
-from orchestrator.app.options import FIRST, KEYS, flag_of
+from orchestrator.app.cli.commands import GROUPS, SHELLS, commands
+from orchestrator.app.options import FIRST, all_options, flag_of
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def test_nothing_typed_prints_a_page_of_one_screen(capsys: CaptureFixture[str]) 
     page = printed(capsys)
     assert page == printed(capsys, "help")
     assert len(page.splitlines()) <= 40
-    for name in COMMANDS:
+    for name in commands():
         assert page.count(f"\n  {name} ") == 1
 
 
 def test_each_command_has_a_place_on_the_page() -> None:
     placed = [name for names in GROUPS.values() for name in names]
     assert len(placed) == len(set(placed))
-    assert set(COMMANDS) <= set(placed)
+    assert set(commands()) <= set(placed)
 
 
 def test_the_help_of_a_command_is_its_own(capsys: CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_the_help_of_run_is_one_screen_and_names_what_a_first_week_needs(capsys:
         assert f"  {flag_of(key)}" in short
     assert "'pullwright run --help all' shows every flag." in short
     whole = printed(capsys, "help", "run", "--all")
-    assert all(f"  {flag_of(key)}" in whole for key in KEYS)
+    assert all(f"  {flag_of(key)}" in whole for key in all_options())
 
 
 @table("name", ["worker", "fleet", "memory", "mcp", "runs"])
@@ -66,7 +66,7 @@ def test_a_command_with_actions_alone_lists_them(name: str) -> None:
 
 def test_the_manual_page_has_every_command_and_option(capsys: CaptureFixture[str], tmp_path: Path) -> None:
     page = printed(capsys, "help", "--man")
-    for name in (*COMMANDS, *map(flag_of, KEYS)):
+    for name in (*commands(), *map(flag_of, all_options())):
         assert f"\\fB{name}".replace("-", "\\-") in page
     file = tmp_path / "pullwright.1"
     file.write_text(page)

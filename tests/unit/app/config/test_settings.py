@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from orchestrator.app.config import user_file, user_folder
 from orchestrator.app.config.settings import (
     SUITE_VARIABLES,
     Origin,
@@ -20,9 +23,8 @@ from orchestrator.app.config.settings import (
     SourceKind,
     load_settings,
     tightened,
-    user_file,
 )
-from orchestrator.app.options import KEYS, OPTIONS, Reach, limits_in_words
+from orchestrator.app.options import Reach, all_options, limits_in_words
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
 
@@ -50,7 +52,7 @@ def place(tmp_path: Path) -> Place:
 def test_without_any_source_the_defaults_hold(place: Place) -> None:
     loaded = place.load()
     assert loaded.settings == Settings()
-    assert set(loaded.origin) == set(KEYS)
+    assert set(loaded.origin) == set(all_options())
     assert set(loaded.origin.values()) == {Origin(SourceKind.DEFAULT, "")}
 
 
@@ -230,7 +232,7 @@ def test_variables_that_are_no_options_are_left_alone(place: Place) -> None:
         PULLWRIGHT_HOME="/x", PULLWRIGHT_TEST_BASE_URL="x", PULLWRIGHT_API_KEY="x", PATH="/bin"
     )
     assert loaded.settings == Settings()
-    assert not {f"PULLWRIGHT_{key.upper()}" for key in KEYS} & SUITE_VARIABLES
+    assert not {f"PULLWRIGHT_{key.upper()}" for key in all_options()} & SUITE_VARIABLES
 
 
 def test_a_named_file_must_be_there(place: Place) -> None:
@@ -289,7 +291,12 @@ def test_the_users_file_may_be_a_link_and_is_no_pipe(place: Place) -> None:
 
 def test_the_users_file_is_where_the_platform_keeps_it() -> None:
     assert user_file({}).name == "config.toml"
-    assert "pullwright" in str(user_file({}).parent)
+    assert user_file({}).parent == platformdirs.user_config_path("pullwright", appauthor=False)
+    named = {"XDG_CONFIG_HOME": "/elsewhere"} if sys.platform == "linux" else {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in named.items():
+            patch.setenv(name, value)
+        assert user_folder(named) == platformdirs.user_config_path("pullwright", appauthor=False)
 
 
 def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: Place) -> None:
@@ -339,7 +346,7 @@ _A_VALUE_OF = {
 }
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if OPTIONS[key].reach is Reach.NEVER])
+@pytest.mark.parametrize("key", [key for key in all_options() if all_options()[key].reach is Reach.NEVER])
 def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
     place.local.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
     flag, variable = f"--{key.replace('_', '-')}", f"PULLWRIGHT_{key.upper()}"
@@ -403,7 +410,7 @@ def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str)
 
 def test_every_rule_has_a_case() -> None:
     lists = {"deny_command", "protect_path", "test_paths"}
-    assert {key for key in KEYS if OPTIONS[key].reach is Reach.TIGHTEN} == {*LOOSER, *lists}
+    assert {key for key in all_options() if all_options()[key].reach is Reach.TIGHTEN} == {*LOOSER, *lists}
 
 
 def test_the_folders_lists_are_added(place: Place) -> None:
@@ -505,7 +512,9 @@ class TestACommandForTests:
     """It is a person's choice: a repository's file names one only to whom asks for it."""
 
     def test_every_option_of_the_kind_has_a_case(self) -> None:
-        assert {key for key in KEYS if OPTIONS[key].reach is Reach.PROPOSE} == set(_HOW_TO_TEST)
+        assert {key for key in all_options() if all_options()[key].reach is Reach.PROPOSE} == set(
+            _HOW_TO_TEST
+        )
 
     def test_the_folders_file_sets_none_and_that_is_said(self, place: Place) -> None:
         place.local.write_text(_FILE)
@@ -633,14 +642,14 @@ def test_settings_cannot_be_changed() -> None:
         Settings().max_rounds = 3
 
 
-@table("key", KEYS)
+@table("key", all_options())
 def test_every_option_is_described(key: str) -> None:
-    assert OPTIONS[key].description.endswith(".")
-    assert OPTIONS[key].allowed != "another value"
+    assert all_options()[key].description.endswith(".")
+    assert all_options()[key].allowed != "another value"
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(st.sampled_from(KEYS), st.text(max_size=30))
+@given(st.sampled_from(list(all_options())), st.text(max_size=30))
 def test_any_text_is_taken_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, key: str, text: str
 ) -> None:

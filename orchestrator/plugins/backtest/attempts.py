@@ -27,17 +27,6 @@ from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, pa
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import checklist
-from orchestrator.bot.evidence.cases import CaseSearch, Judged, Judgement, TestsOfChange, digest_of, judge
-from orchestrator.bot.evidence.past_changes import (
-    MOST_LOOKED_AT,
-    copy_proposal,
-    create_task_repository,
-    from_commits,
-    from_pull_requests,
-    patch_between,
-)
-from orchestrator.bot.evidence.summary import OpenBacklog
-from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
 from orchestrator.bot.git.folders import address_key, remove_folder
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import (
@@ -68,6 +57,17 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.messages import Spent, Usage
+from orchestrator.plugins.backtest.cases import CaseSearch, Judged, Judgement, TestsOfChange, digest_of, judge
+from orchestrator.plugins.backtest.past_changes import (
+    MOST_LOOKED_AT,
+    copy_proposal,
+    create_task_repository,
+    from_commits,
+    from_pull_requests,
+    patch_between,
+)
+from orchestrator.plugins.backtest.summary import OpenBacklog
+from orchestrator.plugins.backtest.trials import Arm, Attempted, TryResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -77,14 +77,14 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
-    from orchestrator.bot.evidence.past_changes import Case, PastChange, UnfitChange
-    from orchestrator.bot.evidence.trials import Try
     from orchestrator.bot.forge.base import PastForge
     from orchestrator.bot.git.remote import Remote
     from orchestrator.bot.verification.base import RunOptions
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
+    from orchestrator.plugins.backtest.cases import FoundCases, ReadyCase
+    from orchestrator.plugins.backtest.past_changes import Case, PastChange, UnfitChange
+    from orchestrator.plugins.backtest.trials import Try
 
 PATCHES = "patches"
 """The folder with the patches of the tries."""
@@ -433,7 +433,7 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 class CycleAttempts:
-    """Makes tries, each a cycle on its own repository: see `orchestrator.bot.evidence.trials.Attempts`.
+    """Makes tries, each a cycle on its own repository: see `orchestrator.plugins.backtest.trials.Attempts`.
 
     Args:
         view: returns the `Emit` that shows a try.

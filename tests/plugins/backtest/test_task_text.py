@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.evidence.past_changes import Hint, RealChange, task_text
 from orchestrator.core.changes import FileChange, FileVersion
+from orchestrator.plugins.backtest.past_changes import Hint, RealChange, task_text
 from tests.tables import table
 
 if TYPE_CHECKING:

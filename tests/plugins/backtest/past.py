@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.doubles.scripted_past import ScriptedPast
+    from tests.plugins.backtest.scripted_past import ScriptedPast
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTHONDONTWRITEBYTECODE=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BUG = '''"""Prices of a shop."""

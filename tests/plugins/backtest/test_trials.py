@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from orchestrator.bot.coordination.budget import Caps
-from orchestrator.bot.evidence.cases import Judged
-from orchestrator.bot.evidence.trials import (
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.messages import Spent
+from orchestrator.plugins.backtest.cases import Judged
+from orchestrator.plugins.backtest.trials import (
     Arm,
     Attempted,
     Progress,
@@ -22,14 +25,11 @@ from orchestrator.bot.evidence.trials import (
     make_tries,
     planned,
 )
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.bot.evidence.cases import ReadyCase
+    from orchestrator.plugins.backtest.cases import ReadyCase
 
 ARMS = (Arm("a, json-plan", "1", "a", "json-plan"), Arm("b, json-plan", "2", "b", "json-plan"))
 

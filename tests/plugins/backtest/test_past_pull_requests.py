@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.evidence.past_changes import (
+from orchestrator.bot.forge.base import MergedPullRequest, PastComment, PastIssue, TextVersion
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.local import RepositoryHistory
+from orchestrator.plugins.backtest.past_changes import (
     PastChange,
     UnfitChange,
     body_at,
     from_pull_requests,
     text_at,
 )
-from orchestrator.bot.forge.base import MergedPullRequest, PastComment, PastIssue, TextVersion
-from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.local import RepositoryHistory
 from tests.scenarios.stage import add_commit, git, make_repository
 
 if TYPE_CHECKING:

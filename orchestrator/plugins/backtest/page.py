@@ -19,15 +19,15 @@ from orchestrator.app.html.page import (
     Table,
 )
 from orchestrator.app.words import counted, money
-from orchestrator.bot.evidence.cases import Judged
+from orchestrator.plugins.backtest.cases import Judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.app.html.page import Block, Cell, Tone
-    from orchestrator.bot.evidence.cases import ReadyCase
-    from orchestrator.bot.evidence.summary import BacktestResult, Estimate
-    from orchestrator.bot.evidence.trials import TryResult
+    from orchestrator.plugins.backtest.cases import ReadyCase
+    from orchestrator.plugins.backtest.summary import BacktestResult, Estimate
+    from orchestrator.plugins.backtest.trials import TryResult
 
 _TONES: dict[str, Tone] = {
     Judged.SOLVED: "ok",

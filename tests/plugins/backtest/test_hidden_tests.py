@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.evidence.cases import (
+from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.verification.base import RunOptions
+from orchestrator.bot.verification.runs import HostRuns
+from orchestrator.bot.verification.trees import TestFiles
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.plugins.backtest.cases import (
     CaseSearch,
     HiddenTests,
     Judged,
@@ -20,21 +25,16 @@ from orchestrator.bot.evidence.cases import (
     judge,
     learn_tests,
 )
-from orchestrator.bot.evidence.past_changes import Case, PastChange, copy_proposal, take_out
-from orchestrator.bot.git.local import LocalRepository
-from orchestrator.bot.verification.base import RunOptions
-from orchestrator.bot.verification.runs import HostRuns
-from orchestrator.bot.verification.trees import TestFiles
-from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.plugins.backtest.past_changes import Case, PastChange, copy_proposal, take_out
 from tests.evaluation.weakenings import cases
-from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, PYTEST, TITLE
+from tests.plugins.backtest.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, PYTEST, TITLE
 from tests.scenarios.stage import add_commit, git, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from orchestrator.bot.evidence.cases import OpenRuns
     from orchestrator.bot.git.objects import Trees
+    from orchestrator.plugins.backtest.cases import OpenRuns
 
 DATA = tomllib.loads((Path(__file__).parents[3] / "evaluation" / "weakenings.toml").read_text("utf-8"))
 RED = {

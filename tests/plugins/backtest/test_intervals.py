@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.evidence.summary import estimate, paired_difference
+from orchestrator.plugins.backtest.summary import estimate, paired_difference
 
 SHARE = (0.0, 1.0)
 values = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)

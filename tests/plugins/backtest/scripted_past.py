@@ -10,8 +10,8 @@ import subprocess
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.bot.evidence.past_changes import is_prose
 from orchestrator.core.changes import is_test_path
+from orchestrator.plugins.backtest.past_changes import is_prose
 from tests.doubles.model_server import ModelServer, fail, plan
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.cli.backtest import summary_lines
-from orchestrator.bot.evidence.cases import Judged
-from orchestrator.bot.evidence.summary import OpenBacklog, sum_up
-from orchestrator.bot.evidence.trials import planned
-from tests.unit.bot.evidence.test_trials import ARMS, case, done
+from orchestrator.plugins.backtest.cases import Judged
+from orchestrator.plugins.backtest.command import summary_lines
+from orchestrator.plugins.backtest.summary import OpenBacklog, sum_up
+from orchestrator.plugins.backtest.trials import planned
+from tests.plugins.backtest.test_trials import ARMS, case, done
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.bot.evidence.summary import BacktestSummary
+    from orchestrator.plugins.backtest.summary import BacktestSummary
 
 
 def summary(

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bot.evidence.past_changes import Case, UnfitChange, take_out
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import CaseStatus, Change, IndexedRun
@@ -23,17 +22,18 @@ from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalE
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.files import is_full, lock_file
 from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.backtest.past_changes import Case, UnfitChange, take_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from orchestrator.bot.evidence.past_changes import PastChange
     from orchestrator.bot.git.local import RepositoryHistory
     from orchestrator.bot.verification.base import RunOptions, RunResult
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.bot.verification.trees import TestFiles
+    from orchestrator.plugins.backtest.past_changes import PastChange
 
 _DIGITS = 16
 _VERSION = 1

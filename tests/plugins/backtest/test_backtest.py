@@ -13,8 +13,17 @@ from orchestrator.app.cli import main
 from tests.doubles.forked import Forked
 from tests.doubles.github import people
 from tests.doubles.github.fixtures import github
-from tests.doubles.scripted_past import ScriptedPast, cheats, copies, does_nothing, writes
-from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, TITLE, backtest, command, make_past
+from tests.plugins.backtest.past import (
+    BUG,
+    DISCOUNT,
+    NEW_DISCOUNT,
+    PERCENT,
+    TITLE,
+    backtest,
+    command,
+    make_past,
+)
+from tests.plugins.backtest.scripted_past import ScriptedPast, cheats, copies, does_nothing, writes
 from tests.scenarios.stage import git
 
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
     from tests.doubles.model_server import RecordedRequest, Step
-    from tests.doubles.scripted_past import Behaviour
+    from tests.plugins.backtest.scripted_past import Behaviour
 
 __all__ = ["github"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
-    from orchestrator.bot.evidence.trials import Arm, Try, TryResult
+    from orchestrator.plugins.backtest.cases import FoundCases, ReadyCase
+    from orchestrator.plugins.backtest.trials import Arm, Try, TryResult
 
 RESAMPLES = 4_000
 _SEED = 17

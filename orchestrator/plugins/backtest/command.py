@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
 from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_page
 from orchestrator.app.terminal import known_secrets, print_json
-from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.app.words import (
     clean,
     counted,
@@ -25,15 +24,23 @@ from orchestrator.app.words import (
 )
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.evidence.cases import Judged, only_process
-from orchestrator.bot.evidence.past_changes import UnfitChange
-from orchestrator.bot.evidence.summary import BacktestResult, sum_up
-from orchestrator.bot.evidence.trials import Progress, Totals, TryRecord, known_before, make_tries, planned
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ReplyReceived
+from orchestrator.plugins.backtest.attempts import Backtest, BacktestRequest, CycleAttempts
+from orchestrator.plugins.backtest.cases import Judged, only_process
+from orchestrator.plugins.backtest.past_changes import UnfitChange
+from orchestrator.plugins.backtest.summary import BacktestResult, sum_up
+from orchestrator.plugins.backtest.trials import (
+    Progress,
+    Totals,
+    TryRecord,
+    known_before,
+    make_tries,
+    planned,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -43,12 +50,12 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
-    from orchestrator.bot.evidence.past_changes import PastChange
-    from orchestrator.bot.evidence.summary import BacktestSummary, Estimate
-    from orchestrator.bot.evidence.trials import Attempted, Try, TryResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.plugins.backtest.cases import FoundCases, ReadyCase
+    from orchestrator.plugins.backtest.past_changes import PastChange
+    from orchestrator.plugins.backtest.summary import BacktestSummary, Estimate
+    from orchestrator.plugins.backtest.trials import Attempted, Try, TryResult
 
 _SIGNS = {
     Judged.SOLVED: ("✔", "+", "green"),
@@ -314,8 +321,8 @@ def _letter(place: int) -> str:
 
 
 def _write_page(place: str, made: Backtest, result: BacktestResult) -> None:
-    from orchestrator.app.html.backtest import backtest_page
     from orchestrator.app.html.page import render_page
+    from orchestrator.plugins.backtest.page import backtest_page
 
     page = backtest_page(result, made.patch_of, made.real_patch, (share, spread))
     write_page(place, render_page(page, known_secrets(os.environ).redact))

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.coordination.budget import Caps
-from orchestrator.bot.evidence.cases import JsonLines, Judged, digest_of
 from orchestrator.core.messages import Spent
+from orchestrator.plugins.backtest.cases import JsonLines, Judged, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from orchestrator.bot.evidence.cases import ReadyCase
     from orchestrator.core.clock import Clock
     from orchestrator.engine.policy.secrets import Redactor
+    from orchestrator.plugins.backtest.cases import ReadyCase
 
 _MOST_FAILURES = 2
 """Most failures of one arm in a row. After that many, a server is down or a key is wrong, and more tries would fail too."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.evidence.cases import JsonLines, digest_of, only_process
 from orchestrator.core.errors import ConfigurationError, JournalError
+from orchestrator.plugins.backtest.cases import JsonLines, digest_of, only_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_a_record_that_is_a_folder_is_an_error_in_one_line(tmp_path: Path) -> No
 
 def test_two_processes_are_not_at_it_at_once(tmp_path: Path) -> None:
     code = (
-        "import pathlib, sys; from orchestrator.bot.evidence.cases import only_process\n"
+        "import pathlib, sys; from orchestrator.plugins.backtest.cases import only_process\n"
         "with only_process(pathlib.Path(sys.argv[1])): pass"
     )
     with only_process(tmp_path):

@@ -11,20 +11,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.backtest import Backtest, BacktestRequest
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.evidence.cases import HiddenTests, ReadyCase
-from orchestrator.bot.evidence.past_changes import Case, create_task_repository, from_commits, take_out
-from orchestrator.bot.evidence.trials import Try
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.trees import TestFiles
-from tests.doubles.scripted_past import CONFTEST_HOOK, ScriptedPast, does_nothing, writes
-from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, PYTEST, TITLE, backtest, make_past
+from orchestrator.plugins.backtest.attempts import Backtest, BacktestRequest
+from orchestrator.plugins.backtest.cases import HiddenTests, ReadyCase
+from orchestrator.plugins.backtest.past_changes import Case, create_task_repository, from_commits, take_out
+from orchestrator.plugins.backtest.trials import Try
+from tests.plugins.backtest.past import (
+    BUG,
+    DISCOUNT,
+    NEW_DISCOUNT,
+    PERCENT,
+    PYTEST,
+    TITLE,
+    backtest,
+    make_past,
+)
+from tests.plugins.backtest.scripted_past import CONFTEST_HOOK, ScriptedPast, does_nothing, writes
+from tests.plugins.backtest.test_backtest import past
 from tests.scenarios.stage import add_commit, git, make_repository
-from tests.scenarios.test_backtest import past
 
 if TYPE_CHECKING:
     from pathlib import Path

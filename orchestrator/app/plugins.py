@@ -1,0 +1,222 @@
+"""The table of plug-ins: optional features, each whole in its own folder, and what they add to the program.
+
+A plug-in is a package whose module `plugin` defines `PLUGIN`. The program's own are the folders of
+`orchestrator/plugins`; the others are named by `plugins` in the person's own config.toml. What a plug-in adds is
+named by text, `.module:attribute` below its package, and imported when it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugins")  # noqa: PTH100, PTH118, PTH120  pathlib takes long to load
+"""The folder of the program's own plug-ins."""
+_PACKAGE = "orchestrator.plugins"
+
+HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "backtest": ("backtest",),
+    }
+)
+"""The commands and options of the program's own plug-ins, by plug-in, so that a message can name one that is not there."""
+
+
+class Point(StrEnum):
+    """The places where the program asks the plug-ins. Each says what it gets."""
+
+
+class Command(NamedTuple):
+    """A command of the program.
+
+    Attributes:
+        text: the description in one line.
+        group: the group of the help page: "start", "watch", "steer" or "check".
+        add_flags: adds the command's flags to its parser.
+        run: the function that runs the command, as `module:function`. It takes the parsed arguments, and returns the
+            exit status. A module that begins with a dot is below the plug-in's package.
+        has_many_flags: whether the flags are too many for a usage line.
+        examples: examples for the help, without the program's name.
+        lists_actions: whether the command prints its help if nothing else is typed.
+    """
+
+    text: str
+    group: str
+    add_flags: Callable[[argparse.ArgumentParser], None]
+    run: str
+    has_many_flags: bool = False
+    examples: tuple[str, ...] = ()
+    lists_actions: bool = False
+
+
+class Plugin(NamedTuple):
+    """What a plug-in adds, as values.
+
+    Attributes:
+        name: the name of its folder.
+        text: what it is for, in one line.
+        options: the class of its options, in the form of `orchestrator.app.options.Options`, as `.module:Class`.
+        adds: what it gives at each place that asks, as `.module:attribute`.
+        needs: the other plug-ins that it imports.
+        extra: the extra of the distribution that its libraries come with.
+    """
+
+    name: str
+    text: str
+    commands: Mapping[str, Command] = MappingProxyType({})
+    options: str = ""
+    adds: Mapping[Point, str] = MappingProxyType({})
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+
+
+class Installed(NamedTuple):
+    """A plug-in with the package that it was found in."""
+
+    plugin: Plugin
+    package: str
+    folder: str
+
+    def load(self, reference: str) -> Any:
+        """Import what a reference names."""
+        return load(self.absolute(reference))
+
+    def absolute(self, reference: str) -> str:
+        """Return a reference with the package that it is below."""
+        return f"{self.package}{reference}" if reference.startswith(".") else reference
+
+    def lines(self) -> int:
+        """Return the number of lines of its Python files."""
+        from pathlib import Path
+
+        return sum(file.read_bytes().count(b"\n") for file in Path(self.folder).rglob("*.py"))
+
+
+def load(reference: str) -> Any:
+    """Import what an absolute reference names, `module:attribute`."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@functools.cache
+def installed() -> dict[str, Installed]:
+    """Return the plug-ins by name: the program's own, then those that were added."""
+    return {name: _own(name) for name in own_names()}
+
+
+@functools.cache
+def own_names() -> tuple[str, ...]:
+    """Return the names of the program's own plug-ins that are there, sorted."""
+    try:
+        names = os.listdir(FOLDER)  # noqa: PTH208  pathlib takes long to load
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(name for name in names if os.access(f"{FOLDER}/{name}/plugin.py", os.R_OK)))
+
+
+def _own(name: str) -> Installed:
+    package = f"{_PACKAGE}.{name}"
+    return Installed(importlib.import_module(f"{package}.plugin").PLUGIN, package, f"{FOLDER}/{name}")
+
+
+def added(point: Point) -> Iterator[Any]:
+    """Return what the plug-ins give at a place, in the order of their names. It is imported only now."""
+    for one in installed().values():
+        if point in one.plugin.adds:
+            yield one.load(one.plugin.adds[point])
+
+
+def home_of(name: str) -> str:
+    """Return the program's own plug-in that has a command or option of this name; empty if none has."""
+    return next((home for home, names in HOMES.items() if name in names), "")
+
+
+def absence_of(name: str) -> str:
+    """Return what to say about a command or option of a plug-in that is not there; empty if it is no plug-in's."""
+    home = home_of(name)
+    if not home or home in own_names():
+        return ""
+    return f"{name} belongs to the plug-in {home}, whose folder orchestrator/plugins/{home} is not there"
+
+
+# Plug-ins of other people.
+
+
+def add(places: Collection[str], named_by: Path) -> None:
+    """Add plug-ins that are not the program's own, before the options are read.
+
+    Args:
+        places: for each, the path of its folder, or the name of a package that can be imported.
+        named_by: the file that names them, for messages.
+
+    Raises:
+        ConfigurationError: one cannot be loaded, or has the name, a command or an option of another.
+    """
+    for place in places:
+        try:
+            one = _from_folder(place) if os.sep in place else _from_package(place)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the plug-in {place} cannot be loaded ({type(error).__name__}: {error}): mend it, or remove it "
+                f"from plugins in {named_by}"
+            ) from error
+        _check(one, place, named_by)
+        installed()[one.plugin.name] = one
+
+
+def _from_folder(place: str) -> Installed:
+    """Load a plug-in from its folder, as a package of its own name."""
+    import importlib.util
+    from pathlib import Path
+
+    folder = Path(place).expanduser().resolve()
+    package = f"pullwright_plugin_{folder.name}"
+    if package not in sys.modules:
+        start = folder / "__init__.py"
+        spec = importlib.util.spec_from_file_location(
+            package, start if start.is_file() else None, submodule_search_locations=[str(folder)]
+        )
+        if spec is None:
+            raise ImportError(f"{folder} is no package")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[package] = module
+        if spec.loader is not None:
+            spec.loader.exec_module(module)
+    return Installed(_checked(importlib.import_module(f"{package}.plugin")), package, str(folder))
+
+
+def _from_package(package: str) -> Installed:
+    module = importlib.import_module(f"{package}.plugin")
+    return Installed(_checked(module), package, (module.__file__ or "").rpartition("/")[0])
+
+
+def _checked(module: Any) -> Plugin:
+    if not isinstance(module.PLUGIN, Plugin):
+        raise TypeError("PLUGIN is no orchestrator.app.plugins.Plugin")
+    return module.PLUGIN
+
+
+def _check(new: Installed, place: str, named_by: Path) -> None:
+    """Refuse a plug-in that takes a name which another has, or needs one that is not there."""
+    for name, present in installed().items():
+        if present.package == new.package:
+            continue
+        taken = {name, *present.plugin.commands} & {new.plugin.name, *new.plugin.commands}
+        if taken:
+            raise ConfigurationError(
+                f"the plug-in {place} in {named_by} has the name {min(taken)}, which the plug-in {name} has too"
+            )
+    if missing := [name for name in new.plugin.needs if name not in installed()]:
+        raise ConfigurationError(f"the plug-in {place} in {named_by} needs the plug-in {missing[0]}")

@@ -1,0 +1,1 @@
+"""Tries models and settings on past changes of a repository, whose own tests judge each try."""

@@ -1,0 +1,61 @@
+"""What `backtest` adds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.app.plugins import Command, Plugin
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    from orchestrator.app.cli.flags import (
+        add_json,
+        add_plain,
+        add_repo,
+        add_settings,
+        add_switch,
+        add_text,
+        amount,
+        number,
+    )
+    from orchestrator.app.options import choices
+
+    past = parser.add_argument_group("which changes of the past")
+    add_repo(past)
+    text = "maximum number of cases, newest first (default: 10)"
+    past.add_argument("--last", type=number, default=10, metavar="N", help=text)
+    text = "use commits that changed code and tests, instead of merged pull requests that closed an issue"
+    add_switch(past, "--from-git", text)
+    arms = parser.add_argument_group("what is compared")
+    text = "a model, as PROVIDER:NAME; several are compared side by side"
+    add_text(arms, "--model", "MODEL", text, dest="models", action="append")
+    arms.add_argument(
+        "--contract",
+        dest="contracts",
+        action="append",
+        choices=choices("contract"),
+        help="form of the model's replies; several are compared, each with each model",
+    )
+    text = "number of tries per case (default: 1)"
+    arms.add_argument("--tries", type=number, default=1, metavar="N", help=text)
+    how = parser.add_argument_group("how to run")
+    text = "number of concurrent tries (default: 1)"
+    how.add_argument("--jobs", type=number, default=1, metavar="N", help=text)
+    text = "maximum US dollars of all tries, including earlier ones"
+    how.add_argument("--max-usd-total", type=amount, metavar="N", help=text)
+    how.add_argument("--max-minutes-total", type=amount, metavar="N", help="maximum minutes of this command")
+    add_text(how, "--html", "FILE", "write a page with every try and its change")
+    add_json(how, "print one JSON object on standard output")
+    add_plain(how)
+    add_settings(parser, without={"model", "contract"})
+
+
+_TEXT = "try models and settings on past changes of a repository"
+PLUGIN = Plugin(
+    name="backtest",
+    text=_TEXT,
+    commands={"backtest": Command(_TEXT, "check", _add_flags, ".command:backtest", has_many_flags=True)},
+)

@@ -1,0 +1,146 @@
+"""The plug-ins can be taken out, one by one and all at once, and a person can add one of their own."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.options import flag_of, options_of
+from orchestrator.app.plugins import HOMES, Point, installed, own_names
+
+ROOT = Path(__file__).parents[2]
+NAMES = own_names()
+PROGRAM = "import sys; from orchestrator.app.cli import main; sys.exit(main(sys.argv[1:]))"
+FAST_TESTS = (
+    "tests/unit/app/cli/test_help.py",
+    "tests/unit/app/test_options.py",
+    "tests/architecture/test_pages.py",
+)
+"""What is run without each plug-in; without all of them the whole fast tier of the rest is run."""
+
+
+def run(
+    tree: Path, *arguments: str, code: str = PROGRAM, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the program of a tree, or other code, there."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_each_command_and_option_of_a_plugin_has_its_home() -> None:
+    given = {
+        name: {*one.plugin.commands, *map(flag_of, options_of(one))} for name, one in installed().items()
+    }
+    assert {name: set(HOMES[name]) for name in given} == given
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_plugin_names_is_there(name: str) -> None:
+    one = installed()[name]
+    assert one.plugin.name == name
+    for reference in one.plugin.adds.values():
+        assert one.load(reference) is not None
+    assert set(one.plugin.adds) <= set(Point)
+    for command in one.plugin.commands.values():
+        assert callable(one.load(command.run))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_imports_another_only_if_it_says_so(name: str) -> None:
+    found = set()
+    for file in (ROOT / "orchestrator/plugins" / name).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found |= {
+                part[1] for module in modules if (part := re.match(r"orchestrator\.plugins\.(\w+)", module))
+            }
+    assert found - {name} <= set(installed()[name].plugin.needs)
+
+
+def test_the_description_of_a_plugin_loads_nothing_else() -> None:
+    """The page of help loads all of them, so each has to be small."""
+    code = (
+        "import sys; from orchestrator.app.plugins import installed; installed()\n"
+        "print([name for name in sys.modules if name.startswith('orchestrator.')])"
+    )
+    loaded = ast.literal_eval(run(ROOT, code=code).stdout)
+    allowed = {"core", "core.errors", "app", "app.plugins", "plugins"}
+    allowed |= {part for name in NAMES for part in (f"plugins.{name}", f"plugins.{name}.plugin")}
+    assert {name.removeprefix("orchestrator.") for name in loaded} <= allowed
+
+
+# The program without them.
+
+
+def tree_without(folder: Path, *names: str) -> Path:
+    """Make a copy of the program without some plug-ins, with everything that is theirs."""
+    left_out = {
+        str(ROOT / f"{parent}/{name}")
+        for name in names
+        for parent in ("orchestrator/plugins", "prompts/plugins", "tests/plugins")
+    }
+
+    def ignored(at: str, found: list[str]) -> set[str]:
+        return {one for one in found if f"{at}/{one}" in left_out or one in {".git", ".venv", "__pycache__"}}
+
+    shutil.copytree(ROOT, folder / "tree", ignore=ignored, symlinks=True)
+    for name in names:
+        (folder / "tree/docs" / f"{name}.md").unlink(missing_ok=True)
+    return folder / "tree"
+
+
+@pytest.mark.slow(reason="runs the demo and a part of the tests without each plug-in")
+@pytest.mark.parametrize("name", NAMES)
+def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> None:
+    depending = [other for other, one in installed().items() if name in one.plugin.needs]
+    tree = tree_without(tmp_path, name, *depending)
+    demo = run(tree, "run", "--demo", "--json")
+    assert demo.returncode == 0, demo.stderr
+    assert json.loads(demo.stdout.splitlines()[0])["outcome"] == "proposed"
+    for missing in HOMES[name]:
+        arguments = [missing] if not missing.startswith("-") else ["run", "--repo", ".", missing, "1"]
+        refused = run(tree, *arguments)
+        assert refused.returncode == 2
+        assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert f"{name}: its folder is not there" in run(tree, "plugins").stdout
+    tests = run(
+        tree,
+        "-m",
+        "not slow",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *FAST_TESTS,
+        code="import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+    )
+    assert tests.returncode == 0, tests.stdout[-5_000:]
+
+
+@pytest.mark.slow(reason="runs the fast tests of the core without any plug-in")
+def test_without_all_plugins_the_core_works(tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, *NAMES)
+    demo = run(tree, "run", "--demo", "--json")
+    assert demo.returncode == 0, demo.stderr
+    tests = run(
+        tree,
+        *("-q", "-p", "no:cacheprovider", "-n", "2", "tests/unit", "tests/conformance"),
+        code="import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+    )
+    assert tests.returncode == 0, tests.stdout[-5_000:]
