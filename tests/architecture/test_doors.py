@@ -117,6 +117,7 @@ DOORS = (
             "app/onboarding/files.py": 8,
             "app/redteam/attack.py": 1,
             "app/wiring/program.py": 1,
+            "app/plugins.py": 3,
             "app/wiring/spans.py": 1,
             "bot/policy/change_checks.py": 2,
             "engine/contracts/json_plan.py": 1,

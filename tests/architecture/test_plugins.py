@@ -105,6 +105,7 @@ def tree_without(folder: Path, *names: str) -> Path:
     return folder / "tree"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.slow(reason="runs the demo and a part of the tests without each plug-in")
 @pytest.mark.parametrize("name", NAMES)
 def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> None:
@@ -133,6 +134,7 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     assert tests.returncode == 0, tests.stdout[-5_000:]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow(reason="runs the fast tests of the core without any plug-in")
 def test_without_all_plugins_the_core_works(tmp_path: Path) -> None:
     tree = tree_without(tmp_path, *NAMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -291,12 +290,10 @@ def test_the_users_file_may_be_a_link_and_is_no_pipe(place: Place) -> None:
 
 def test_the_users_file_is_where_the_platform_keeps_it() -> None:
     assert user_file({}).name == "config.toml"
-    assert user_file({}).parent == platformdirs.user_config_path("pullwright", appauthor=False)
-    named = {"XDG_CONFIG_HOME": "/elsewhere"} if sys.platform == "linux" else {}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in named.items():
-            patch.setenv(name, value)
-        assert user_folder(named) == platformdirs.user_config_path("pullwright", appauthor=False)
+        for folder in ("", "/elsewhere"):
+            patch.setenv("XDG_CONFIG_HOME", folder)
+            assert user_folder(os.environ) == platformdirs.user_config_path("pullwright", appauthor=False)
 
 
 def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: Place) -> None:
