@@ -87,9 +87,11 @@ class ModelError(PullwrightError):
         status: HTTP status code, or None if there was no HTTP reply.
         is_unexplained: whether the provider refused the request for a reason that this program does not
             recognize.
+        body: the provider's own words, without the key; empty if it sent none.
     """
 
     is_unexplained = False
+    body = b""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from orchestrator.app.dashboard.http_server import ServerLimits, serving
+from orchestrator.core.http_server import ServerLimits, serving
 from orchestrator.core.addresses import bracketed, is_loopback
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.event_loop import on_ending_signals

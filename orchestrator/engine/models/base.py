@@ -297,7 +297,7 @@ def counted_or_estimated(
 
 def estimated_usage(request: Request, reply: Message) -> Usage:
     """Estimate an upper bound of the tokens by the length of the text."""
-    prompt = sum(map(_message_tokens, request.messages)) + _tokens(head_size(request))
+    prompt = sum(map(_message_tokens, request.messages)) + tokens_in(head_size(request))
     return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply))
 
 
@@ -347,16 +347,17 @@ def _part_tokens(part: object) -> int:
         case Image():
             return TOKENS_PER_IMAGE
         case Text(text) | Reasoning(text):
-            return _tokens(size_of_text(text))
+            return tokens_in(size_of_text(text))
         case ToolCall(name=name, arguments=arguments):
-            return _tokens(size_of_text(name) + size_of_json(arguments))
+            return tokens_in(size_of_text(name) + size_of_json(arguments))
         case ToolResult(content=content, images=images):
-            return _tokens(size_of_text(content)) + len(images) * TOKENS_PER_IMAGE
+            return tokens_in(size_of_text(content)) + len(images) * TOKENS_PER_IMAGE
         case _:
             return 0
 
 
-def _tokens(size: int) -> int:
+def tokens_in(size: int) -> int:
+    """Estimate an upper bound of the tokens of a text of this size, in UTF-8 bytes."""
     return -(-size // BYTES_PER_TOKEN)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from orchestrator import __version__
 from orchestrator.core.addresses import certificates_for
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import OnWait, Piece, Request, StreamEvent
-    from orchestrator.engine.models.wire import Wire
+    from orchestrator.engine.models.wire import ReplyDecoder, Wire, WireRequest
 
 T = TypeVar("T")
+Tap: TypeAlias = "Callable[[bytes], Awaitable[None]]"
+"""Takes a copy of the bytes of a reply, as they come, before they are decoded."""
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 8 * 1024 * 1024
@@ -134,12 +137,13 @@ async def _read_document(response: httpx2.Response, host: str) -> bytes:
 class _BoundedText:
     """Gives the event reader, which uses only headers and text of a response, the text up to a limit."""
 
-    def __init__(self, response: httpx2.Response, host: str) -> None:
+    def __init__(self, response: httpx2.Response, host: str, tap: Tap | None) -> None:
         self.request = response.request
         # Some servers omit the content type; a body of another type simply has no events.
         self.headers = {"content-type": "text/event-stream"}
         self._response = response
         self._host = host
+        self._tap = tap
 
     async def aiter_text(self) -> AsyncIterator[str]:
         """Yield the text, decompressed piece by piece. Other tasks, and a stop, have their turn before each piece."""
@@ -148,6 +152,8 @@ class _BoundedText:
         # https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         async for data in self._response.aiter_bytes():
+            if self._tap is not None:
+                await self._tap(data)
             text = decoder.decode(data)
             seen += len(text)
             if seen > MAX_STREAM_BYTES:
@@ -186,7 +192,7 @@ class HttpOptions:
     without_key: str = ""
 
 
-class _Attempts:
+class Attempts:
     """The attempts of one call, with the time and waits used so far."""
 
     def __init__(self, options: HttpOptions, clock: Clock, random: Callable[[], float]) -> None:
@@ -243,7 +249,7 @@ If it fails later, the request was sent.
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
-class _Connection:
+class ModelConnection:
     """Sends requests to one server, and keeps its key out of all errors.
 
     Args:
@@ -260,12 +266,17 @@ class _Connection:
         self._options = options or HttpOptions()
         self.client: httpx2.AsyncClient | None = None
 
-    def attempts(self) -> _Attempts:
+    def attempts(self) -> Attempts:
         """Begin a call."""
-        return _Attempts(self._options, self.clock, self._random)
+        return Attempts(self._options, self.clock, self._random)
+
+    def sign(self, wire: Wire, sent: WireRequest) -> SignedRequest:
+        """Return a request with the headers that carry the key."""
+        credentials = wire.credentials(self.key) if self.key else {}
+        return SignedRequest(sent.url, {**sent.headers, **credentials}, sent.content)
 
     async def post(
-        self, url: str, headers: Mapping[str, str], content: bytes, attempts: _Attempts
+        self, url: str, headers: Mapping[str, str], content: bytes, attempts: Attempts
     ) -> httpx2.Response:
         """Send JSON; return the successful response with its body unread. The caller closes it.
 
@@ -281,6 +292,7 @@ class _Connection:
             body = without_bytes(await attempts.within(_read_start(response)), self.key)
         now = self.clock.now()
         error = error_from_body(response.status_code, dict(response.headers), body, now, host_of(url))
+        error.body = body
         if isinstance(error, AuthenticationError) and not self.key and self._options.without_key:
             error.args = (f"{error}; {self._options.without_key}",)
         raise error
@@ -352,6 +364,20 @@ class _Connection:
         return self.client
 
 
+def sendable_key(api_key: str | None, name: str) -> str:
+    """Return a key without blanks around it; an empty text for none.
+
+    Raises:
+        ConfigurationError: it has characters that keys never have.
+    """
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ConfigurationError(
+            f"the API key for {name} has characters that keys never have: check that it was copied completely"
+        )
+    return key
+
+
 class HttpModel:
     """A model behind a wire protocol. It supports concurrent calls in one event loop.
 
@@ -388,14 +414,10 @@ class HttpModel:
         """
         self._name = name
         self._wire = wire
-        key = (api_key or "").strip()
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise ConfigurationError(
-                f"the API key for {name} has characters that keys never have: check that it was copied completely"
-            )
+        key = sendable_key(api_key, name)
         self._on_wait = on_wait
         self._outgoing = OutgoingRequests(redactor or Redactor())
-        self._connection = _Connection(key, clock, random, options)
+        self._connection = ModelConnection(key, clock, random, options)
         self._running = 0  # replies
         self._closing = False
 
@@ -438,7 +460,9 @@ class HttpModel:
             while True:
                 wire, shown = self._wire, False
                 said: list[Piece] | Response | ModelError = []
-                exchange = _Exchange(self._connection, wire, request, attempts, stream=stream)
+                made = partial(wire.decoder, request)
+                sent = self._connection.sign(wire, wire.encode(request, stream=stream))
+                exchange = Exchange(self._connection, sent, attempts, decoder=made, stream=stream)
                 async with aclosing(exchange):
                     while isinstance(said, list):
                         for piece in said:
@@ -490,7 +514,7 @@ class JsonServer:
     ) -> None:
         self.url = url
         self._redactor = redactor or Redactor()
-        self._connection = _Connection((api_key or "").strip(), clock, random, options)
+        self._connection = ModelConnection((api_key or "").strip(), clock, random, options)
 
     async def ask(self, value: JsonObject) -> Any:
         """Send a document and return the server's.
@@ -506,8 +530,8 @@ class JsonServer:
                 return said
             await self._connection.clock.sleep(attempts.plan(said))
 
-    async def _try(self, content: bytes, attempts: _Attempts) -> Any:
-        """Send the document once; a failure is returned, as in `_Exchange`."""
+    async def _try(self, content: bytes, attempts: Attempts) -> Any:
+        """Send the document once; a failure is returned, as in `Exchange`."""
         import httpx2
 
         host, key = host_of(self.url), self._connection.key
@@ -528,23 +552,45 @@ class JsonServer:
         await self._connection.aclose()
 
 
-class _Exchange:
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request as it is sent, with the key in its headers."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes = field(repr=False)
+
+
+class Exchange:
     """One HTTP request and its reply.
 
     A failure is returned, not raised. Raised from here it would have the HTTP library's error as its context,
     which holds the request with the key.
+
+    Args:
+        decoder: creates a decoder for the reply.
+        stream: whether the reply is asked for as a stream.
+        tap: gets a copy of the reply.
     """
 
-    def __init__(
-        self, connection: _Connection, wire: Wire, request: Request, attempts: _Attempts, *, stream: bool
+    def __init__(  # noqa: PLR0913  keyword-only
+        self,
+        connection: ModelConnection,
+        sent: SignedRequest,
+        attempts: Attempts,
+        *,
+        decoder: Callable[[], ReplyDecoder],
+        stream: bool,
+        tap: Tap | None = None,
     ) -> None:
         self._connection = connection
-        self._wire = wire
-        self._request = request
+        self._sent = sent
         self._attempts = attempts
         self._stream = stream
-        self._host = host_of(wire.url)
-        self._decoder = wire.decoder(request)
+        self._tap = tap
+        self._host = host_of(sent.url)
+        self._make_decoder = decoder
+        self._decoder = decoder()
         self._response: httpx2.Response | None = None
         self._events: AsyncGenerator[httpx2.ServerSentEvent] | None = None
         self._said_characters = 0
@@ -571,16 +617,21 @@ class _Exchange:
 
         key = self._connection.key
         if self._events is None:
-            response = self._response = await self._open()
+            sent = self._sent
+            response = self._response = await self._connection.post(
+                sent.url, sent.headers, sent.content, self._attempts
+            )
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             # Some servers answer a request for a stream with a JSON document or a web page.
             if not self._stream or media_type.endswith(("json", "html")):
-                body = await self._attempts.within(_read_document(response, self._host))
-                decoder = self._wire.decoder(self._request)
+                body = without_bytes(await self._attempts.within(_read_document(response, self._host)), key)
+                if self._tap is not None:
+                    await self._tap(body)
+                decoder = self._make_decoder()
                 decoder.take_headers(response.headers)
-                return decoder.read(without_bytes(body, key))
+                return decoder.read(body)
             self._decoder.take_headers(response.headers)
-            bounded = cast("httpx2.Response", _BoundedText(response, self._host))
+            bounded = cast("httpx2.Response", _BoundedText(response, self._host, self._tap))
             source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
             self._events = cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))
         event = await self._attempts.within(anext(self._events, None))
@@ -595,12 +646,6 @@ class _Exchange:
             await _drain(self._events)
             pieces = [*pieces, *self._finish()]
         return pieces
-
-    async def _open(self) -> httpx2.Response:
-        sent = self._wire.encode(self._request, stream=self._stream)
-        key = self._connection.key
-        headers = {**sent.headers, **(self._wire.credentials(key) if key else {})}
-        return await self._connection.post(sent.url, headers, sent.content, self._attempts)
 
     def _finish(self) -> list[Piece]:
         held, self._reply = self._decoder.finish()

@@ -21,7 +21,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     RateLimitError,
 )
-from orchestrator.core.events import EMBEDDING_AGENT, LimitReached, ReplyReceived, SubagentEvent
+from orchestrator.core.events import EMBEDDING_AGENT, LimitReached, ReplyReceived, SubagentEvent, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.models.base import BYTES_PER_TOKEN
 
@@ -550,6 +550,27 @@ class Reservation:
         lost = Amount(self.need.input_tokens + made, self.need.usd(made))
         self.budget.spend_uncertain(lost)
         return lost
+
+
+def tell_failed(
+    reservation: Reservation, emit: Emit, error: ModelError | None, seconds: float | None = None
+) -> bool:
+    """Count a failed attempt, and emit it so that the journal shows it after a crash.
+
+    Args:
+        error: why it failed; None if its stream broke.
+        seconds: the wait before the next attempt; None if there is none.
+
+    Returns:
+        Whether it may be billed.
+    """
+    lost = reservation.failed(error)
+    reason = "the stream broke" if error is None else str(error)
+    if lost is not None:
+        emit(WaitStarted(seconds or 0.0, reason, lost.tokens, lost.usd))
+    elif seconds is not None:
+        emit(WaitStarted(seconds, reason))
+    return lost is not None
 
 
 def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation | Shortage:

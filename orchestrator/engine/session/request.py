@@ -13,7 +13,6 @@ from orchestrator.core.events import (
     TextDelta,
     TextStarted,
     TurnStarted,
-    WaitStarted,
     Warned,
 )
 from orchestrator.engine.models.base import (
@@ -30,7 +29,7 @@ from orchestrator.engine.models.base import (
     next_name,
 )
 from orchestrator.engine.profiles.base import orient, system_prompt
-from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation, cost_of
+from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation, cost_of, tell_failed
 from orchestrator.engine.session.calls import ToolRunner
 from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes
 from orchestrator.engine.tools.registry import ToolRegistry
@@ -359,11 +358,4 @@ class SentRequest:
         self.emit(Warned("the stream broke; the reply is asked for again"))
 
     def _count(self, error: ModelError | None, seconds: float | None = None) -> None:
-        """Count an attempt that may be billed, and emit it so that the journal shows it after a crash."""
-        lost = self.reservation.failed(error)
-        self.is_counted = lost is not None
-        if lost is not None:
-            reason = "the stream broke" if error is None else str(error)
-            self.emit(WaitStarted(seconds or 0.0, reason, lost.tokens, lost.usd))
-        elif seconds is not None:
-            self.emit(WaitStarted(seconds, str(error)))
+        self.is_counted = tell_failed(self.reservation, self.emit, error, seconds)

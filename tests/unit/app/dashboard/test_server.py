@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from lxml import html
 
-from orchestrator.app.dashboard.http_server import serving
+from orchestrator.core.http_server import serving
 from orchestrator.app.dashboard.serving import listen, listen_for_browsers
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken

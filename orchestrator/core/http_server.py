@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import http
 import itertools
+import socket
+import struct
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -19,13 +21,18 @@ from urllib.parse import unquote
 import h11
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Iterator
 
     from starlette.types import ASGIApp, Message, Scope
 
 _MAX_HEAD_BYTES = 8_192
 _PIECE_BYTES = 65_536
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""Makes the end of a connection a reset, which no client takes for the end of a response."""
+
+
+class ResponseBrokenError(Exception):
+    """Raised by an application that cannot end the response that it began: the connection is reset."""
 
 
 class ConnectionState(IntEnum):
@@ -61,6 +68,7 @@ class ServerLimits:
             client, or is refused if the application works for all of them.
         streams: most responses at a time that the application does not end soon. A further one replaces the oldest.
         body_bytes: longest body of a request.
+        all_body_bytes: most bytes of bodies, of all requests that have no whole response.
         head_seconds: time for a whole head, from the first moment of waiting for it.
         body_seconds: time for a whole body.
         answer_seconds: time for the application to begin its response.
@@ -73,6 +81,7 @@ class ServerLimits:
     connections: int = 64
     streams: int = 16
     body_bytes: int = 131_072
+    all_body_bytes: int = 8_388_608
     head_seconds: float = 5.0
     body_seconds: float = 10.0
     answer_seconds: float = 300.0
@@ -120,6 +129,7 @@ class _Server:
         self.app = app
         self.limits = limits
         self.is_ending = False
+        self.body_bytes = 0
         self.moments = itertools.count()
         self.connections: set[_Connection] = set()
 
@@ -170,6 +180,7 @@ class _Connection:
         self.state = ConnectionState.HEAD
         self.since = next(server.moments)
         self.stream_since: int | None = None
+        self._body_bytes = 0
         writer.transport.set_write_buffer_limits(high=0)  # so that `drain` waits until all is written
 
     def start(self, *, is_refused: bool) -> None:
@@ -186,8 +197,12 @@ class _Connection:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._server.connections.discard(self)
+        self._release_body()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ResponseBrokenError) and (raw := self._writer.get_extra_info("socket")):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._writer.transport.abort()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if error is not None and not isinstance(error, ResponseBrokenError):
             told = {"message": "a response failed", "exception": error, "task": task}
             asyncio.get_running_loop().call_exception_handler(told)
 
@@ -227,6 +242,7 @@ class _Connection:
         self._enter(ConnectionState.ANSWER)
         answer = _Answer(self, request, body)
         await self._server.app(self._scope(request), answer.receive, answer.send)
+        self._release_body()
         self.stream_since = None
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             return True
@@ -245,9 +261,15 @@ class _Connection:
         body = bytearray()
         while isinstance(event := await self._next_event(), h11.Data):
             body += event.data
-            if len(body) > most:
+            self._body_bytes += len(event.data)
+            self._server.body_bytes += len(event.data)
+            if len(body) > most or self._server.body_bytes > self._server.limits.all_body_bytes:
                 return None
         return bytes(body)
+
+    def _release_body(self) -> None:
+        self._server.body_bytes -= self._body_bytes
+        self._body_bytes = 0
 
     async def _next_event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
