@@ -32,7 +32,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class ResponseBrokenError(Exception):
-    """Raised by an application that cannot end the response that it began: the connection is reset."""
+    """Raised by an application that cannot end the response that it began: no client takes it for a whole one."""
 
 
 class ConnectionState(IntEnum):
@@ -199,7 +199,9 @@ class _Connection:
         self._server.connections.discard(self)
         self._release_body()
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, ResponseBrokenError) and (raw := self._writer.get_extra_info("socket")):
+        raw = self._writer.get_extra_info("socket")
+        # A client of HTTP/1.1 misses the end of what was announced. For an older one the end is that of the connection.
+        if isinstance(error, ResponseBrokenError) and raw and self._http.their_http_version != b"1.1":
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._writer.transport.abort()
         if error is not None and not isinstance(error, ResponseBrokenError):

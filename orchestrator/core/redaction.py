@@ -358,18 +358,18 @@ def without_secrets(text: str, *secrets: str) -> str:
 
 def without_bytes(data: bytes, *secrets: str) -> bytes:
     """Remove secrets from the bytes of a text, as `without_secrets` does."""
-    for secret in secrets:
-        if len(secret) >= MIN_SECRET_CHARS:
-            raw = secret.encode("utf-8", "surrogateescape")
-            forms = (
-                raw,
-                quote(raw, safe="").encode(),
-                json.dumps(secret)[1:-1].encode(),
-                base64.b64encode(raw),
-            )
-            for form in dict.fromkeys(forms):
-                data = data.replace(form, REPLACEMENT.encode())
+    for form in (form for secret in secrets for form in secret_forms(secret)):
+        data = data.replace(form, REPLACEMENT.encode())
     return data
+
+
+def secret_forms(secret: str) -> tuple[bytes, ...]:
+    """Return a secret in all forms in which a server may repeat it; nothing if it is shorter than `MIN_SECRET_CHARS`."""
+    if len(secret) < MIN_SECRET_CHARS:
+        return ()
+    raw = secret.encode("utf-8", "surrogateescape")
+    forms = raw, quote(raw, safe="").encode(), json.dumps(secret)[1:-1].encode(), base64.b64encode(raw)
+    return tuple(dict.fromkeys(forms))
 
 
 @dataclass(frozen=True, slots=True)

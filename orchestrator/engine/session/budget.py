@@ -389,6 +389,10 @@ _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 class NoRoomError(Exception):
     """An attempt failed, and the budget has no room for another. This error does not leave the session."""
 
+    def __init__(self, limit: LimitReached) -> None:
+        super().__init__(limit.detail)
+        self.limit = limit
+
 
 def cost_of(usage: Usage, price: ReplyPrice) -> tuple[float | None, float | None]:
     """Return the cost of a reply, and the higher amount that counts against caps, in USD; None if unknown.
@@ -497,7 +501,7 @@ class Reservation:
         self.need = need or self.need
         amount, last = _amounts(self.budget, self.need, self.reply_tokens)
         if limit := self.budget.limit_for(amount, last, wrap_up=self.wrap_up):
-            raise NoRoomError(limit.detail)
+            raise NoRoomError(limit)
         self._reserved = amount
         self.budget.reserve(amount)
 

@@ -1,0 +1,1 @@
+"""Other agent programs in the place of our own loop, with the same guarantees."""

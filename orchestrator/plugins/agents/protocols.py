@@ -1,0 +1,555 @@
+"""What agents ask models, in the protocols of four vendors: read, bounded and searched for secrets. It does no I/O.
+
+A request is rebuilt from what is known: a field, a tool or a header that is not listed here is not passed on, because
+it may change the price, let the vendor's server reach other hosts, or refer to content that nobody has counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.models.base import MOST_TOKENS, TOKENS_PER_IMAGE, tokens_in
+from orchestrator.engine.models.catalog import Provider, vendor_of
+from orchestrator.engine.models.wire import as_object, as_text, dicts, json_bytes, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from orchestrator.engine.policy.secrets import Redactor
+
+
+class RefusedRequestError(Exception):
+    """A request that is not passed on. The agent gets the message; this error does not leave the relay.
+
+    Attributes:
+        status: 403 for what is never allowed, 400 for all else.
+    """
+
+    def __init__(self, message: str, status: int = HTTPStatus.FORBIDDEN) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether a person is told, because an honest agent does not ask for it."""
+        return self.status == HTTPStatus.FORBIDDEN
+
+
+_LOGINS = (
+    (re.compile(r"sk-ant-(?!api|admin)"), "a login of Claude"),
+    (re.compile(r"ya29\.|1//0|GOCSPX-"), "a login of Google"),
+    (re.compile(r"eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\."), "a login (JWT)"),
+    (re.compile(r"sess-"), "a login of OpenAI"),
+    (re.compile(r"gh[ou]_"), "a login of GitHub"),
+)
+"""The beginnings of what a sign-in leaves behind. Vendors forbid passing on their subscriptions."""
+
+_API_KEYS = {
+    Provider.ANTHROPIC: re.compile(r"sk-ant-api\d"),
+    Provider.OPENAI: re.compile(r"sk-(?!ant-)"),
+    Provider.GEMINI: re.compile(r"AIza|AQ\."),
+}
+"""The beginnings of API keys, at the vendors' own servers."""
+
+
+def require_api_key(key: str, api_url: str) -> None:
+    """Refuse everything that is not an API key. An empty key is for a server that needs none.
+
+    Raises:
+        ConfigurationError: it is a login, or the vendor's API keys look different.
+    """
+    kind = next((kind for pattern, kind in _LOGINS if pattern.match(key)), None)
+    vendor = vendor_of(api_url)
+    form = _API_KEYS.get(vendor) if vendor else None
+    if kind is None and form is not None and not form.match(key):
+        kind = "not one of the vendor's API keys"
+    if kind is not None:
+        raise ConfigurationError(
+            f"the key for {api_url} is {kind}: an agent works with an API key only, because vendors do not allow "
+            "other programs to pass on a sign-in; create an API key and set it in its variable"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The place that a request names.
+
+    Attributes:
+        model: the model in the path; empty if the body has it.
+        stream: whether the path asks for a stream; None if the body says it.
+        query: the part of the query that is passed on.
+    """
+
+    model: str = ""
+    stream: bool | None = None
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorForm:
+    """How one protocol writes a request and an error.
+
+    Attributes:
+        path: matches the end of a request's path.
+        conversation: the field with the list of what was said.
+        fields: the other fields that are passed on.
+        elsewhere: fields that refer to content which only the vendor has, so that nobody can count it.
+        limits: the fields for the longest reply; the first one counts if the request has none.
+        inside: the object with the limit, if it is not in the body itself.
+        headers: the request's headers that are passed on.
+        tool: returns a tool without what the vendor's server would do by itself; None if nothing is left.
+        error: returns an error's body.
+    """
+
+    path: re.Pattern[str]
+    conversation: str
+    fields: frozenset[str]
+    elsewhere: frozenset[str]
+    limits: tuple[str, ...]
+    tool: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    error: Callable[[int, str], Mapping[str, Any]]
+    inside: str = ""
+    headers: frozenset[str] = frozenset()
+
+
+def _fields(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SERVER_TOOLS = re.compile(r"(?!bash_|text_editor_|memory_|computer_|custom$)")
+"""Matches the types of Anthropic's tools that are not run by the client."""
+
+
+def _anthropic_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    kind = tool.get("type")
+    return None if isinstance(kind, str) and _SERVER_TOOLS.match(kind) else tool
+
+
+def _chat_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return tool if tool.get("type") in {"function", "custom"} else None
+
+
+def _responses_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if tool.get("type") == "namespace":
+        return {**tool, "tools": [one for one in dicts(tool.get("tools")) if _responses_tool(one)]}
+    return tool if tool.get("type") in {"function", "custom", "local_shell", "apply_patch"} else None
+
+
+def _gemini_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    declared = tool.get("functionDeclarations")
+    return {"functionDeclarations": declared} if declared else None
+
+
+_GOOGLE_STATUS = {HTTPStatus.BAD_REQUEST: "FAILED_PRECONDITION", HTTPStatus.FORBIDDEN: "PERMISSION_DENIED"}
+
+
+def _anthropic_error(status: int, words: str) -> Mapping[str, Any]:
+    kind = "permission_error" if status == HTTPStatus.FORBIDDEN else "invalid_request_error"
+    return {"type": "error", "error": {"type": kind, "message": words}}
+
+
+def _openai_error(_status: int, words: str) -> Mapping[str, Any]:
+    return {"error": {"message": words, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def _gemini_error(status: int, words: str) -> Mapping[str, Any]:
+    return {"error": {"code": status, "message": words, "status": _GOOGLE_STATUS[HTTPStatus(status)]}}
+
+
+_GEMINI_CONFIG = _fields(
+    "temperature topP topK maxOutputTokens stopSequences responseMimeType responseSchema responseJsonSchema "
+    "thinkingConfig seed presencePenalty frequencyPenalty responseLogprobs logprobs mediaResolution"
+)
+
+FORMS: Mapping[Provider, VendorForm] = {
+    Provider.ANTHROPIC: VendorForm(
+        re.compile(r"/v1/messages"),
+        "messages",
+        _fields(
+            "model system max_tokens metadata stop_sequences stream temperature top_k top_p tool_choice tools "
+            "thinking context_management output_config output_format cache_control"
+        ),
+        _fields("container mcp_servers"),
+        ("max_tokens",),
+        _anthropic_tool,
+        _anthropic_error,
+        headers=_fields("anthropic-beta"),
+    ),
+    Provider.OPENAI_CHAT: VendorForm(
+        re.compile(r"/v1/chat/completions"),
+        "messages",
+        _fields(
+            "model max_tokens max_completion_tokens stream tools tool_choice parallel_tool_calls temperature top_p "
+            "top_k min_p stop seed frequency_penalty presence_penalty repetition_penalty logit_bias logprobs "
+            "top_logprobs response_format reasoning_effort reasoning verbosity user prompt_cache_key "
+            "prompt_cache_retention safety_identifier thinking enable_thinking chat_template_kwargs functions "
+            "function_call"
+        ),
+        _fields("previous_response_id"),
+        ("max_completion_tokens", "max_tokens"),
+        _chat_tool,
+        _openai_error,
+    ),
+    Provider.OPENAI_RESPONSES: VendorForm(
+        re.compile(r"/v1/responses"),
+        "input",
+        _fields(
+            "model instructions tools tool_choice parallel_tool_calls max_output_tokens reasoning stream store "
+            "include text temperature top_p top_logprobs prompt_cache_key prompt_cache_retention "
+            "safety_identifier metadata client_metadata user truncation"
+        ),
+        _fields("previous_response_id conversation prompt background"),
+        ("max_output_tokens",),
+        _responses_tool,
+        _openai_error,
+    ),
+    Provider.GEMINI: VendorForm(
+        re.compile(
+            r"/v1(?:beta)?/models/(?P<model>[A-Za-z0-9._-]{1,200}):(?P<method>generateContent|streamGenerateContent)"
+        ),
+        "contents",
+        _fields("systemInstruction tools toolConfig generationConfig safetySettings"),
+        _fields("cachedContent cached_content"),
+        ("maxOutputTokens",),
+        _gemini_tool,
+        _gemini_error,
+        inside="generationConfig",
+    ),
+}
+
+
+def ask(form: VendorForm, method: str, path: str, query: str, prefix: str) -> Asked:
+    """Return what the line of a request asks for.
+
+    Raises:
+        RefusedRequestError: it is not a request of this protocol.
+    """
+    found = form.path.fullmatch(path.removeprefix(prefix)) if path.startswith(prefix) else None
+    groups = found.groupdict() if found else {}
+    streams = groups.get("method") == "streamGenerateContent"
+    allowed = {"", "alt=sse"} if streams else {""} if groups else {"", "beta=true"}
+    if found is None or method != "POST" or query not in allowed or (streams and not query):
+        raise RefusedRequestError(f"{method[:10]} {path[:200]} is not passed on to the model")
+    return Asked(groups.get("model", ""), streams if groups else None, "" if groups else query)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of one entry of a conversation.
+
+    Attributes:
+        content: its JSON without secrets; None if it was clean as it came.
+        tokens: an upper estimate.
+    """
+
+    content: bytes | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """A request of an agent, as far as it is passed on.
+
+    Attributes:
+        asked: the model's name.
+        stream: whether the reply is a stream.
+        identity: the same for two requests that ask for the same reply.
+        left_out: what was not passed on, in words.
+        head: the fields besides the conversation; the limit of the reply is set by `content`.
+        entries: the conversation's entries, as JSON.
+        chain: a digest of the request up to each entry, the first one of none.
+        tokens: an upper estimate of the tokens up to each entry.
+        wanted: the longest reply that the agent asks for; None if it asks for none.
+    """
+
+    form: VendorForm
+    asked: str
+    stream: bool
+    query: str
+    identity: bytes
+    left_out: tuple[str, ...]
+    head: Mapping[str, Any]
+    entries: Sequence[bytes]
+    chain: Sequence[bytes]
+    tokens: Sequence[int]
+    wanted: int | None
+
+    def content(self, reply_tokens: int, ours: Mapping[str, Any]) -> bytes:
+        """Return the body with this limit of the reply.
+
+        Args:
+            ours: the fields of our own request for the same model, which say how it names the limit.
+        """
+        head = {**self.head}
+        place = {**as_object(head.get(self.form.inside))} if self.form.inside else head
+        named = [name for name in self.form.limits if name in place]
+        ours = as_object(ours.get(self.form.inside)) if self.form.inside else ours
+        for name in named or [next((name for name in self.form.limits if name in ours), self.form.limits[0])]:
+            place[name] = reply_tokens
+        if self.form.inside:
+            head[self.form.inside] = place
+        if "stream_options" in ours:
+            head["stream_options"] = ours["stream_options"]  # else the reply tells no usage
+        _bound_thinking(head, reply_tokens)
+        begin, said = json_bytes(head)[1:-1], json_bytes(self.form.conversation)
+        return b"".join((b"{", begin, b"," if begin else b"", said, b":[", b",".join(self.entries), b"]}"))
+
+
+_LEAST_THINKING_TOKENS = 1_024
+"""https://platform.claude.com/docs/en/build-with-claude/extended-thinking"""
+
+
+def _bound_thinking(head: dict[str, Any], reply_tokens: int) -> None:
+    """Keep Anthropic's budget for thinking below the limit of the reply, as the vendor demands."""
+    thinking = as_object(head.get("thinking"))
+    budget = thinking.get("budget_tokens")
+    if not isinstance(budget, int | float) or budget < reply_tokens:
+        return
+    if reply_tokens > _LEAST_THINKING_TOKENS:
+        head["thinking"] = {**thinking, "budget_tokens": max(reply_tokens // 2, _LEAST_THINKING_TOKENS)}
+    else:
+        del head["thinking"]
+
+
+_MARK = re.compile(rb',?"cache_control":\{[^{}]{0,200}\}')
+"""What Anthropic's clients move from entry to entry: it does not change what is said."""
+_MOST_ENTRIES = 20_000
+_MOST_COUNTS = 500
+
+
+class RequestReader:
+    """Reads the requests of one session. Each entry of a conversation is searched for secrets once.
+
+    Args:
+        form: of the protocol.
+        redactor: finds the secrets.
+    """
+
+    def __init__(self, form: VendorForm, redactor: Redactor) -> None:
+        self._form = form
+        self._redactor = redactor
+        self._version = redactor.version
+        self._entries: dict[bytes, _Entry] = {}
+        self._heads: dict[bytes, dict[str, Any]] = {}
+        self._counts: dict[bytes, int] = {}
+
+    def read(self, asked: Asked, body: bytes) -> AgentRequest:
+        """Read a request's body.
+
+        Raises:
+            RefusedRequestError: it is no request, or has what is never passed on.
+        """
+        try:
+            value = read_json(body)
+            if isinstance(value, dict):
+                return self._read(asked, value)
+        except (ValueError, RecursionError):
+            pass  # the same as another value
+        raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
+
+    def _read(self, asked: Asked, value: dict[str, Any]) -> AgentRequest:
+        form = self._form
+        if named := form.elsewhere & {name for name, one in value.items() if one not in (None, False)}:
+            raise RefusedRequestError(f"{', '.join(sorted(named))}: only what is in the request is passed on")
+        said = value.get(form.conversation)
+        listed = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+            raise RefusedRequestError(f"{form.conversation} is not a list of objects", HTTPStatus.BAD_REQUEST)
+        model = asked.model or as_text(value.get("model"))
+        stream = value.get("stream") is True if asked.stream is None else asked.stream
+        plain, left_out = _known(form, value)
+        head = self._clean_head(plain)
+        begin = json_bytes({**head, "stream": None})  # without a stream it is the same request
+        chain = [hashlib.sha256(model.encode("utf-8", "replace") + begin).digest()]
+        tokens, entries = [tokens_in(len(begin))], []
+        for one in listed:
+            raw = json_bytes(one)
+            digest = hashlib.sha256(raw).digest()
+            entry = self._entry(digest, raw, one)
+            entries.append(entry.content or raw)
+            unmarked = _MARK.sub(b"", raw)
+            chain.append(hashlib.sha256(chain[-1] + hashlib.sha256(unmarked).digest()).digest())
+            tokens.append(tokens[-1] + entry.tokens)
+        limits = as_object(plain.get(form.inside)) if form.inside else plain
+        wanted = [_limit(limits.get(name)) for name in form.limits]
+        return AgentRequest(
+            form=form,
+            asked=model,
+            stream=stream,
+            query=asked.query,
+            identity=chain[-1],
+            left_out=left_out,
+            head=head,
+            entries=entries,
+            chain=chain,
+            tokens=tokens,
+            wanted=min((one for one in wanted if one is not None), default=None),
+        )
+
+    def _clean_head(self, head: dict[str, Any]) -> dict[str, Any]:
+        self._forget_if_learnt()
+        digest = hashlib.sha256(json_bytes(head)).digest()
+        if digest not in self._heads:
+            if len(self._heads) >= _MOST_COUNTS:
+                self._heads.clear()
+            self._heads[digest] = self._redactor.redact_value(head)
+        return self._heads[digest]
+
+    def _entry(self, digest: bytes, raw: bytes, value: dict[str, Any]) -> _Entry:
+        known = self._entries.get(digest)
+        if known is not None:
+            return known
+        images, image_bytes = _pictures(value)
+        clean = self._clean(value)
+        content = None if clean is value else json_bytes(clean)
+        entry = _Entry(content, tokens_in(max(len(raw) - image_bytes, 0)) + images * TOKENS_PER_IMAGE)
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        self._entries[digest] = entry
+        return entry
+
+    def _forget_if_learnt(self) -> None:
+        if self._version != self._redactor.version:
+            self._version = self._redactor.version
+            self._entries.clear()
+            self._heads.clear()
+
+    def _clean(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return an entry without secrets; itself if it has none.
+
+        As in our own requests, the ids of calls stay, and so does what the vendor wants back unchanged.
+        """
+        clean = self._redactor.redact_value(value)
+        if clean == value:
+            return value
+        for theirs, ours in zip(_blocks(value), _blocks(clean), strict=False):
+            kept = _OPAQUE | ({"data"} if theirs.get("type") == "redacted_thinking" else frozenset())
+            ours.update({name: theirs[name] for name in kept & theirs.keys() & ours.keys()})
+        return clean
+
+    def input_tokens(self, request: AgentRequest) -> int:
+        """Return an upper estimate of a request's input: what a server has counted, and what was added since."""
+        for at in range(len(request.chain) - 1, -1, -1):
+            counted = self._counts.get(request.chain[at])
+            if counted is not None:
+                return counted + request.tokens[-1] - request.tokens[at]
+        return request.tokens[-1]
+
+    def count(self, request: AgentRequest, input_tokens: int) -> None:
+        """Record the server's count of a request."""
+        self._counts.pop(request.chain[-1], None)
+        self._counts[request.chain[-1]] = input_tokens
+        if len(self._counts) > _MOST_COUNTS:
+            del self._counts[next(iter(self._counts))]
+
+
+def _limit(value: object) -> int | None:
+    """Return a limit that a request names. Whatever else stands there is replaced by ours."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return max(int(value), 1) if abs(value) <= MOST_TOKENS else None
+
+
+def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the fields that are passed on without the conversation, and what else there was."""
+    head = {name: one for name, one in value.items() if name in form.fields and one is not None}
+    left_out = [
+        f"the field {name[:60]}"
+        for name, one in value.items()
+        if one is not None and name not in form.fields and name not in {form.conversation, "stream_options"}
+    ]
+    if "tools" in head:
+        kept = [(tool, form.tool(tool)) for tool in dicts(head["tools"])]
+        left_out += [f"the tool {_tool_name(tool)}" for tool, ours in kept if ours is None]
+        head["tools"] = [ours for _, ours in kept if ours is not None]
+        if not head["tools"]:
+            del head["tools"]
+            head.pop("tool_choice", None)
+            head.pop("toolConfig", None)
+    if head.get("store"):
+        head["store"] = False
+    if "generationConfig" in head:
+        config = as_object(head["generationConfig"])
+        head["generationConfig"] = {name: config[name] for name in config if name in _GEMINI_CONFIG}
+        left_out += [f"the field {name[:60]}" for name in config if name not in _GEMINI_CONFIG]
+    if "context_management" in head:
+        # Only what takes something out: a compaction is a request of its own.
+        edits = dicts(as_object(head["context_management"]).get("edits"))
+        head["context_management"] = {
+            "edits": [edit for edit in edits if as_text(edit.get("type")).startswith("clear_")]
+        }
+    return head, tuple(left_out)
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str:
+    return (as_text(tool.get("type")) or ", ".join(map(str, tool)))[:60]
+
+
+_OPAQUE = frozenset(
+    {"id", "call_id", "tool_call_id", "tool_use_id", "signature", "thoughtSignature", "encrypted_content"}
+)
+_LISTS = ("content", "parts", "tool_calls", "reasoning_details", "output")
+_OBJECTS = ("content", "output", "functionCall", "functionResponse", "source", "image_url", "file")
+
+
+def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield an entry and the parts of its content, however deep, but nothing inside the arguments of calls."""
+    rest = [entry]
+    while rest:
+        block = rest.pop()
+        yield block
+        for name in _LISTS:
+            rest += dicts(block.get(name))
+        for name in _OBJECTS:
+            rest += [block[name]] if isinstance(block.get(name), dict) else []
+
+
+_REMOTE_NAMES = ("file_id", "file_url", "fileUri", "file_uri")
+
+
+def _pictures(entry: dict[str, Any]) -> tuple[int, int]:
+    """Return the number of pictures in an entry, and the size of their base64.
+
+    Raises:
+        RefusedRequestError: it refers to a file or an address: the vendor would fetch it, and nobody has counted it.
+    """
+    images = size = 0
+    for block in _blocks(entry):
+        url = block.get("image_url", block.get("url") if block.get("type") == "url" else None)
+        address = as_object(url).get("url") if isinstance(url, dict) else url
+        is_remote = isinstance(address, str) and not address.startswith("data:")
+        is_reference = block.get("type") in {"file", "item_reference", "container_upload"} and not block.get(
+            "file"
+        )
+        is_file = any(isinstance(block.get(name), dict) for name in ("fileData", "file_data"))
+        if is_remote or is_reference or is_file or any(block.get(name) for name in _REMOTE_NAMES):
+            raise RefusedRequestError("an address or a file at the vendor's server is not passed on")
+        inline = as_object(block.get("inlineData"))
+        kind = as_text(inline.get("mimeType")) or as_text(block.get("media_type"))
+        data = inline.get("data") or (block.get("data") if block.get("type") == "base64" else None)
+        if isinstance(address, str):
+            kind, data = address[len("data:") : len("data:") + 20], address
+        if kind.startswith("image/") and isinstance(data, str):
+            images, size = images + 1, size + len(data)
+    return images, size
+
+
+def error_body(form: VendorForm, status: int, words: str) -> bytes:
+    """Return an error in the vendor's form."""
+    return json.dumps(form.error(status, words), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def placeholders(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a request gives as its key."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        yield token.strip()
+    for name in ("x-api-key", "x-goog-api-key"):
+        if name in headers:
+            yield headers[name].strip()

@@ -1,0 +1,704 @@
+"""The relay: a small HTTP server between one agent program and one model server.
+
+The agent has a random placeholder; the relay puts the API key in. It asks the model as our own session does: reserved
+before, settled by the reply's own usage, searched for secrets, with the same waits. It decides when the agent stops.
+
+How a session uses it:
+
+- `Relay(Upstream.of(named, names), budget=..., emit=..., redactor=..., placeholder=..., clock=..., random=...)` is made
+  for one session. `budget` is the session's `Budget`: its rounds are the requests.
+- `await relay.serve(listener)` accepts at a socket that listens, in whatever network namespace it was opened, until
+  `await relay.close()`.
+- `relay.limit` is the cap that stopped the agent, if one did, and `relay.refusal` says it in words: a session whose relay
+  has one ended by `limit`, whatever the agent says. `relay.failure` is the model server's last error, if no later
+  request was answered. `relay.records` and `relay.totals` are what was asked and paid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ConfigurationError, ContextLengthError, InvalidRequestError, ModelError
+from orchestrator.core.events import (
+    Defence,
+    Guarded,
+    LimitReached,
+    ReplyReceived,
+    SubagentEvent,
+    TextStarted,
+    TurnStarted,
+    Warned,
+)
+from orchestrator.core.http_server import ResponseBrokenError, ServerLimits, serving
+from orchestrator.core.messages import Usage
+from orchestrator.core.redaction import REPLACEMENT, secret_forms
+from orchestrator.engine.models.base import Request, Response
+from orchestrator.engine.models.catalog import Provider, facts, price_usd
+from orchestrator.engine.models.transport import (
+    Exchange,
+    HttpOptions,
+    ModelConnection,
+    SignedRequest,
+    sendable_key,
+)
+from orchestrator.engine.session.budget import Need, NoRoomError, Reservation, cost_of, reserve, tell_failed
+from orchestrator.plugins.agents.protocols import (
+    FORMS,
+    RefusedRequestError,
+    RequestReader,
+    ask,
+    error_body,
+    placeholders,
+    require_api_key,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from orchestrator.app.wiring.model import AddressedModel
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.models.transport import Attempts
+    from orchestrator.engine.models.wire import Wire
+    from orchestrator.engine.policy.secrets import Redactor
+    from orchestrator.engine.profiles.base import ReplyPrice
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.plugins.agents.protocols import AgentRequest, Asked
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedModel:
+    """A model that the agent may ask.
+
+    Attributes:
+        wire: its protocol at its address.
+        price: of its replies.
+        output_tokens: the longest reply that it can give.
+    """
+
+    wire: Wire
+    price: ReplyPrice
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The one server that requests are sent on to.
+
+    Attributes:
+        provider: the protocol, which is the agent's, too.
+        key: the API key; empty for a server that needs none.
+        models: what may be asked, by the name that the agent uses.
+        options: limits on time and attempts.
+    """
+
+    provider: Provider
+    key: str = field(repr=False)
+    models: Mapping[str, AllowedModel]
+    options: HttpOptions = field(default_factory=HttpOptions)
+
+    @classmethod
+    def of(
+        cls,
+        named: AddressedModel,
+        others: Sequence[str] = (),
+        *,
+        price: ReplyPrice | None = None,
+        options: HttpOptions | None = None,
+    ) -> Upstream:
+        """Return the server of a configured model.
+
+        Args:
+            named: the model, with the key and the address.
+            others: further models of the same server that the agent may ask.
+            price: of all of them; None is that of the list.
+
+        Raises:
+            ConfigurationError: the key is no API key, or the protocol is none that agents speak.
+        """
+        provider, key = named.ref.provider, sendable_key(named.key, str(named.ref))
+        if provider not in FORMS:
+            raise ConfigurationError(f"an agent cannot use {named.ref}: name a model at a server")
+        require_api_key(key, named.api_url)
+        models = {}
+        for name in (named.ref.name, *others):
+            one = replace(named, ref=replace(named.ref, name=name))
+            most = facts(named.api_url, name).output_tokens
+            models[name] = AllowedModel(one.wire, price or partial(price_usd, named.api_url, name), most)
+        return cls(provider, key, models, options or HttpOptions())
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """The limits of a relay, besides those of the budget.
+
+    Attributes:
+        output_tokens: the longest reply that a request may ask for.
+        same_requests: how often the same request is sent on.
+        body_bytes: the longest request.
+        connections: at a time.
+        refused_requests: after so many the agent is stopped, because even a refusal takes time.
+    """
+
+    output_tokens: int = 32_000
+    same_requests: int = 3
+    body_bytes: int = 8 * 1024 * 1024
+    connections: int = 64
+    refused_requests: int = 1_000
+
+
+class RelayEnd(StrEnum):
+    """How a request that was sent on ended."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    """The server gave no answer, or the budget had no room for another attempt."""
+    BROKEN = "broken"
+    """The reply broke off after a part of it was passed on."""
+    CANCELLED = "cancelled"
+    """The agent left, the time was over, or it still runs."""
+
+
+@dataclass(slots=True)
+class RelayedRequest:
+    """One request that was sent on.
+
+    Attributes:
+        model: the name that was asked for.
+        first_byte_seconds: from the request to the reply's first byte; None if there was none.
+        usd: what the reply cost; None if that is unknown, or it was not answered.
+        end: how it ended so far.
+    """
+
+    model: str
+    first_byte_seconds: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    usd: float | None = None
+    end: RelayEnd = RelayEnd.CANCELLED
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTotals:
+    """What a relay has passed on.
+
+    Attributes:
+        requests: how many were sent on.
+        answered: how many of them had a whole reply.
+        refused: how many requests were not sent on.
+        usd: the cost of the replies; None if one is unknown.
+    """
+
+    requests: int
+    answered: int
+    refused: int
+    usage: Usage
+    usd: float | None
+
+
+_MOST_RECORDS = 10_000
+_MOST_TOLD = 100
+_MOST_HEADER_CHARS = 2_000
+_SPARE_SECONDS = 60.0
+_ASKED_NOTHING = Request(system="", messages=())
+
+
+class _CapReachedError(Exception):
+    """A cap leaves no room for the request. This error does not leave the relay."""
+
+    def __init__(self, limit: LimitReached) -> None:
+        super().__init__(limit.detail)
+        self.limit = limit
+
+
+class Relay:
+    """Relays the requests of one agent to one model server.
+
+    Args:
+        upstream: the server, with the key and the allowed models.
+        budget: pays for all requests. Its rounds count them.
+        emit: receives the events of our own sessions: `TurnStarted`, `TextStarted`, `ReplyReceived`, `WaitStarted`,
+            `Guarded` and `LimitReached`. Those of a request beside another one come as `SubagentEvent`.
+        redactor: removes secrets from requests.
+        placeholder: what the agent has for a key.
+        prefix: what stands in front of each path.
+        random: returns numbers from 0 up to 1, for the waits.
+
+    Attributes:
+        limit: the cap that stopped the agent; None if none did.
+        failure: the server's last error; None if a later request was answered.
+        records: the requests, in their order; at most 10,000.
+    """
+
+    def __init__(  # noqa: PLR0913  keyword-only
+        self,
+        upstream: Upstream,
+        *,
+        budget: Budget,
+        emit: Emit,
+        redactor: Redactor,
+        placeholder: str,
+        clock: Clock,
+        random: Callable[[], float],
+        prefix: str = "",
+        limits: RelayLimits | None = None,
+    ) -> None:
+        self.limit: LimitReached | None = None
+        self.failure: ModelError | None = None
+        self.records: list[RelayedRequest] = []
+        self._upstream = upstream
+        self._form = FORMS[upstream.provider]
+        self._budget = budget
+        self._emit = emit
+        self._placeholder = placeholder
+        self._prefix = prefix.rstrip("/")
+        self._clock = clock
+        self._limits = limits or RelayLimits()
+        self._reader = RequestReader(self._form, redactor)
+        self._connection = ModelConnection(upstream.key, clock, random, upstream.options)
+        self._forms_of_key = secret_forms(upstream.key)
+        self._closing = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._lanes: set[int] = set()
+        self._seen: dict[bytes, int] = {}
+        self._told: set[str] = set()
+        self._sent = self._refused = 0
+        self._longest_reply = 0
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the relay stopped the agent, in words; None if it did not."""
+        return None if self.limit is None else f"the cap of this task is reached: {self.limit.detail}"
+
+    @property
+    def totals(self) -> RelayTotals:
+        """What was passed on so far."""
+        answered = [one for one in self.records if one.end is RelayEnd.ANSWERED]
+        usd = [one.usd for one in answered]
+        known = [one for one in usd if one is not None]
+        return RelayTotals(
+            self._sent,
+            len(answered),
+            self._refused,
+            sum((one.usage for one in answered), Usage()),
+            sum(known) if len(known) == len(usd) else None,
+        )
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections at a listening socket until `close`. The socket is closed then."""
+        longest = self._upstream.options.total_seconds + _SPARE_SECONDS
+        limits = ServerLimits(
+            connections=self._limits.connections,
+            streams=self._limits.connections,
+            body_bytes=self._limits.body_bytes,
+            all_body_bytes=4 * self._limits.body_bytes,
+            answer_seconds=longest,
+            stream_seconds=longest,
+            end_seconds=1.0,
+        )
+        async with serving(self, listener, limits=limits):
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """Stop serving. What runs is cancelled, and counts with what it may cost."""
+        self._closing.set()
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._connection.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request. If the agent leaves, or the relay closes, the model's work is cancelled.
+
+        Raises:
+            ResponseBrokenError: the response began and cannot be ended.
+        """
+        body = (await receive()).get("body", b"")
+        if self._closing.is_set():
+            raise ResponseBrokenError
+        work = asyncio.create_task(self._respond(scope, body, send))
+        leaving = asyncio.create_task(_left(receive))
+        self._running.add(work)
+        try:
+            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (work, leaving):
+                task.cancel()
+            await asyncio.gather(work, leaving, return_exceptions=True)
+            self._running.discard(work)
+        if work.cancelled():
+            raise ResponseBrokenError
+        work.result()
+
+    async def _respond(self, scope: Scope, body: bytes, send: Send) -> None:
+        reply = _Reply(send, self._forms_of_key)
+        try:
+            asked = self._admit(scope)
+            await self._relay(self._read(asked, body), _headers(scope), reply)
+        except RefusedRequestError as error:
+            self._refused += 1
+            if error.is_forbidden:
+                self._tell(Defence.NETWORK, f"a request of the agent was refused: {error}")
+            await self._say(reply, error.status, str(error))
+        except _CapReachedError as error:
+            self._refused += 1
+            self._stop(error.limit)
+            await self._say(reply, HTTPStatus.BAD_REQUEST, self.refusal or str(error))
+        except ModelError as error:
+            self.failure = error
+            await self._fail(reply, error)
+
+    def _admit(self, scope: Scope) -> Asked:
+        """Check the address and the placeholder."""
+        query = scope["query_string"].decode("latin-1")
+        if self.limit is None and self._refused >= self._limits.refused_requests:
+            raise _CapReachedError(
+                LimitReached("denials", f"{self._refused} requests of the agent were refused")
+            )
+        if self.limit is not None:
+            raise _CapReachedError(self.limit)
+        asked = ask(self._form, scope["method"], scope["path"], query, self._prefix)
+        headers = _headers(scope)
+        given = [one.encode("utf-8", "replace") for one in placeholders(headers)]
+        wanted = self._placeholder.encode()
+        if not any(hmac.compare_digest(one, wanted) for one in given):
+            raise RefusedRequestError("the request has not the key of this session")
+        if headers.get("content-encoding", "identity") != "identity":
+            raise RefusedRequestError("a compressed request is not read", HTTPStatus.BAD_REQUEST)
+        return asked
+
+    def _read(self, asked: Asked, body: bytes) -> AgentRequest:
+        """Read the body, and check the model and whether the same was asked before."""
+        request = self._reader.read(asked, body)
+        if request.asked not in self._upstream.models:
+            raise RefusedRequestError(f"the model {request.asked[:100]!r} is not allowed in this session")
+        for what in request.left_out:
+            self._tell(Defence.NETWORK, f"{what} was left out of the agent's requests")
+        times = self._seen[request.identity] = self._seen.pop(request.identity, 0) + 1
+        if len(self._seen) > _MOST_RECORDS:
+            del self._seen[next(iter(self._seen))]
+        if times > self._limits.same_requests:
+            words = f"the same request was sent more than {self._limits.same_requests} times"
+            self._tell(Defence.LIMITS, words)
+            raise RefusedRequestError(words, HTTPStatus.BAD_REQUEST)
+        return request
+
+    async def _relay(self, request: AgentRequest, headers: Mapping[str, str], reply: _Reply) -> None:
+        """Send a request on, if the budget has room for it, and pass the reply back."""
+        model = self._upstream.models[request.asked]
+        deadline = asyncio.timeout(self._budget.seconds_left)
+        try:
+            async with deadline:
+                reservation = await self._reserve(request, model)
+                with self._lane() as emit, reservation:
+                    self._budget.rounds += 1
+                    self._sent += 1
+                    signed = self._sign(request, model, headers, reservation.reply_tokens)
+                    call = _Call(
+                        request, model, reservation, reply, emit, self._record(request.asked), self._clock
+                    )
+                    emit(call.started(self._budget.rounds))
+                    said = await call.complete(self._connection, signed)
+                    self._longest_reply = max(self._longest_reply, said.usage.output_tokens)
+                    if said.is_counted:
+                        self._reader.count(request, said.usage.input_tokens)
+                    self.failure = None
+                    await reply.end()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise _CapReachedError(self._budget.out_of_time()) from None
+
+    async def _reserve(self, request: AgentRequest, model: AllowedModel) -> Reservation:
+        """Reserve the most that a request may cost. Wait if only other running requests leave no room.
+
+        Raises:
+            _CapReachedError: it does not fit.
+        """
+        longest = max(self._bounded(request, model), self._longest_reply)
+        need = Need(self._reader.input_tokens(request), longest, model.price)
+        while True:
+            if limit := self.limit or self._budget.exceeded():
+                raise _CapReachedError(limit)
+            room = reserve(self._budget, need)
+            if isinstance(room, Reservation):
+                return room
+            if not room.passes:
+                raise _CapReachedError(room.limit)
+            await self._budget.wait_for_release()
+
+    def _bounded(self, request: AgentRequest, model: AllowedModel) -> int:
+        """Return the longest reply that a request may have without the budget."""
+        return min(request.wanted or model.output_tokens, model.output_tokens, self._limits.output_tokens)
+
+    def _sign(
+        self, request: AgentRequest, model: AllowedModel, headers: Mapping[str, str], reserved_tokens: int
+    ) -> SignedRequest:
+        """Return the request as it is sent on: to our own address, with our own headers and the key."""
+        most = min(self._bounded(request, model), reserved_tokens)
+        own = model.wire.encode(replace(_ASKED_NOTHING, max_output_tokens=most), stream=request.stream)
+        signed = self._connection.sign(model.wire, own)
+        url = (
+            f"{signed.url}{'&' if '?' in signed.url else '?'}{request.query}" if request.query else signed.url
+        )
+        passed = _passed_on({name: headers[name] for name in self._form.headers & headers.keys()})
+        return SignedRequest(url, {**passed, **signed.headers}, request.content(most, own.head))
+
+    def _record(self, model: str) -> RelayedRequest:
+        record = RelayedRequest(model)
+        if len(self.records) < _MOST_RECORDS:
+            self.records.append(record)
+        return record
+
+    @contextmanager
+    def _lane(self) -> Iterator[Emit]:
+        """Give a request a way to emit its events: those of several at once must stay apart."""
+        lane = next(number for number in range(len(self._lanes) + 1) if number not in self._lanes)
+        self._lanes.add(lane)
+
+        def beside(event: Event) -> None:
+            self._emit(SubagentEvent(f"request-{lane + 1}", event))
+
+        try:
+            yield beside if lane else self._emit
+        finally:
+            self._lanes.discard(lane)
+
+    def _stop(self, limit: LimitReached) -> None:
+        if self.limit is None:
+            self.limit = limit
+            self._emit(limit)
+
+    def _tell(self, defence: Defence, message: str) -> None:
+        """Tell a person, once, and of the first ones only: an agent may ask a million times."""
+        if message not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(message)
+            self._emit(Guarded(defence, message))
+
+    async def _fail(self, reply: _Reply, error: ModelError) -> None:
+        """Pass on the server's words if the agent can do something about them, else say ours.
+
+        All of them have status 400: at any other one some agent asks again.
+        """
+        is_theirs = isinstance(error, ContextLengthError | InvalidRequestError) and error.body
+        if is_theirs and _is_object(error.body):
+            await reply.whole(HTTPStatus.BAD_REQUEST, error.body)
+        else:
+            await self._say(reply, HTTPStatus.BAD_REQUEST, str(error))
+
+    async def _say(self, reply: _Reply, status: int, words: str) -> None:
+        if reply.has_begun:
+            raise ResponseBrokenError
+        await reply.whole(status, error_body(self._form, status, words))
+
+
+@dataclass(slots=True)
+class _Call:
+    """A request that is being sent on, with its reservation and its record."""
+
+    request: AgentRequest
+    model: AllowedModel
+    reservation: Reservation
+    reply: _Reply
+    emit: Emit
+    record: RelayedRequest
+    clock: Clock
+
+    def started(self, number: int) -> TurnStarted:
+        """Return the event with which it begins."""
+        worst = self.reservation.worst
+        return TurnStarted(number, worst.tokens, worst.usd, self.request.asked)
+
+    async def complete(self, connection: ModelConnection, signed: SignedRequest) -> Response:
+        """Send the request until there is a whole reply, as our own session does, and pay for it.
+
+        Raises:
+            ModelError: there is none.
+            ResponseBrokenError: the reply broke off after a part of it was passed on.
+            _CapReachedError: the budget has no room for another attempt.
+        """
+        begun_at = self.clock.monotonic()
+
+        def begin() -> None:
+            self.record.first_byte_seconds = self.clock.monotonic() - begun_at
+            self.emit(TextStarted())
+
+        self.reply.on_begin = begin
+        self.reservation.is_sent = True
+        attempts = connection.attempts()
+        while isinstance(said := await self._attempt(connection, signed, attempts), ModelError):
+            await self.clock.sleep(self._seconds_after(said, attempts))
+        return self._settle(said)
+
+    async def _attempt(
+        self, connection: ModelConnection, signed: SignedRequest, attempts: Attempts
+    ) -> Response | ModelError:
+        """Send the request once. Nothing is passed on before an event was read, so that a failure can be repeated."""
+        self.reply.restart()
+        exchange = Exchange(
+            connection,
+            signed,
+            attempts,
+            decoder=partial(self.model.wire.decoder, _ASKED_NOTHING),
+            stream=self.request.stream,
+            tap=self.reply.take,
+        )
+        async with aclosing(exchange):
+            while isinstance(said := await exchange.next(), list):
+                for piece in said:
+                    self.reservation.received(piece.text)
+                await self.reply.begin()
+        if isinstance(said, Response):
+            await self.reply.begin()
+        return said
+
+    def _seconds_after(self, failure: ModelError, attempts: Attempts) -> float:
+        """Return the wait before the next attempt, which has a reservation; see `complete` for what it raises."""
+        self.record.end = RelayEnd.FAILED
+        if self.reply.has_begun:
+            self.emit(Warned(f"the reply to the agent broke off: {failure}"))
+            self.record.end = RelayEnd.BROKEN
+            raise ResponseBrokenError
+        seconds = attempts.plan(failure)
+        if tell_failed(self.reservation, self.emit, failure, seconds):
+            try:
+                self.reservation.renew()
+            except NoRoomError as error:
+                raise _CapReachedError(error.limit) from None
+        self.record.end = RelayEnd.CANCELLED
+        return seconds
+
+    def _settle(self, said: Response) -> Response:
+        """Pay for the whole reply by its own usage, before the agent knows that it is whole."""
+        usage = said.usage
+        if not said.is_counted and not usage.input_tokens:
+            usage = replace(usage, input_tokens=self.reservation.need.input_tokens)
+        usd, most_usd = cost_of(usage, self.model.price)
+        self.reservation.settle(usage, most_usd)
+        self.record.usage, self.record.usd, self.record.end = usage, usd, RelayEnd.ANSWERED
+        self.emit(ReplyReceived(said.message, said.finish, usage, usd, said.model))
+        return replace(said, usage=usage)
+
+
+class _Reply:
+    """The response to the agent: held back until its first event was decoded, and then passed on as it comes.
+
+    What comes is passed on unchanged, but for the key, should the server ever repeat it.
+
+    Attributes:
+        has_begun: whether the agent has got a part.
+        on_begin: called before the first byte.
+    """
+
+    def __init__(self, send: Send, forms_of_key: Sequence[bytes]) -> None:
+        self.has_begun = False
+        self.on_begin: Callable[[], None] = _nothing
+        self._send = send
+        self._forms_of_key = forms_of_key
+        self._held: list[bytes] = []
+        self._end_of_last = b""
+
+    def restart(self) -> None:
+        """Forget what was held back of a failed attempt."""
+        self._held.clear()
+
+    async def take(self, data: bytes) -> None:
+        """Take bytes of the server's."""
+        if self.has_begun:
+            await self._write(self._without_key(data))
+        else:
+            self._held.append(data)
+
+    async def begin(self) -> None:
+        """Pass on what was held back, and from now on everything."""
+        if self.has_begun:
+            return
+        self.has_begun = True
+        self.on_begin()
+        held = b"".join(self._held)
+        self._held.clear()
+        is_document = held.lstrip()[:1] in {b"{", b"["}
+        kind = _JSON if is_document else b"text/event-stream; charset=utf-8"
+        await self._start(HTTPStatus.OK, kind)
+        await self._write(self._without_key(held))
+
+    async def end(self) -> None:
+        """End a reply that is whole."""
+        await self._write(self._end_of_last, more=False)
+
+    async def whole(self, status: int, body: bytes) -> None:
+        """Send a whole response of the relay's own."""
+        self.has_begun = True
+        await self._start(
+            status, _JSON, (b"content-length", b"%d" % len(body)), (b"x-should-retry", b"false")
+        )
+        await self._write(body, more=False)
+
+    async def _start(self, status: int, kind: bytes, *more: tuple[bytes, bytes]) -> None:
+        # A connection that waits for a next request would end at some time, perhaps just when the agent uses it.
+        headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"connection", b"close"), *more]
+        await self._send({"type": "http.response.start", "status": int(status), "headers": headers})
+
+    async def _write(self, data: bytes, *, more: bool = True) -> None:
+        if data or not more:
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def _without_key(self, data: bytes) -> bytes:
+        """Remove the key. The beginning of one at the end is held back until it is known whether it is one."""
+        data = self._end_of_last + data
+        kept = 0
+        for form in self._forms_of_key:
+            data = data.replace(form, REPLACEMENT.encode())
+            if not data.endswith(b"\n"):  # which no form contains, and nearly every event ends with
+                sizes = range(len(form) - 1, _LEAST_OF_KEY, -1)
+                kept = max(kept, next((size for size in sizes if data.endswith(form[:size])), 0))
+        end = len(data) - kept
+        self._end_of_last = data[end:]
+        return data[:end]
+
+
+_JSON = b"application/json; charset=utf-8"
+_LEAST_OF_KEY = 3
+_LOGIN_BETA = "oauth-"
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the agent's headers without the marks of a sign-in."""
+    kept = {name: [one.strip() for one in value.split(",")] for name, value in headers.items()}
+    named = {
+        name: ",".join(one for one in words if one and not one.startswith(_LOGIN_BETA))
+        for name, words in kept.items()
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False
