@@ -28,6 +28,7 @@ _PACKAGE = "orchestrator.plugins"
 
 HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "agents": (),
         "backtest": ("backtest",),
     }
 )
