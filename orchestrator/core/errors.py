@@ -36,7 +36,8 @@
     │   ├── GitMissingError
     │   ├── EmptyRepositoryError
     │   ├── PushRejectedError
-    │   │   └── PushRefusedError      for what is pushed, or how it is named: `may_differ`
+    │   │   ├── PushRefusedError      for what is pushed, or how it is named: `may_differ`
+    │   │   └── PeoplesCommitsError   the branch has commits of people
     │   ├── ClaimLostError            another worker holds the task now
     │   ├── RemoteUnavailableError    the remote cannot be reached at the moment
     │   │   └── RemoteRateLimitError  too many requests to the git server; `seconds`
@@ -268,6 +269,10 @@ class PushRefusedError(PushRejectedError):
         super().__init__(message)
         self.may_differ = may_differ
         self.said = said
+
+
+class PeoplesCommitsError(PushRejectedError):
+    """The task's branch has commits of people, which are never replaced. A person has to merge or delete it."""
 
 
 class ClaimLostError(WorkspaceError):

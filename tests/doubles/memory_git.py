@@ -522,17 +522,25 @@ class MemoryClone(Clone):
         tip = self._server_tip(f"refs/heads/{branch}")
         if tip is None:
             return None
-        bases = {*self._history(self.base_commit), *known_bases}
         listed = []
+        below = self._history(self.base_commit)
         for commit in self._history(tip):
-            if commit in bases:
+            if commit in below:
                 break
             content = self.memory.server.objects[commit][1]
             name, email = _person(commit_header(content, "committer")[0])
             listed.append(BranchCommit(commit, name, email, _person(commit_header(content, "author")[0])[1]))
-        ours = len(listed) == 1 and {listed[0].committer_email, listed[0].author_email} == {author_email}
+        parents = self.memory.server.parents(tip)
+
+        def are_ours() -> bool:
+            addresses = {address for one in listed for address in (one.author_email, one.committer_email)}
+            return addresses == {author_email}
+
+        if listed and not are_ours() and len(parents) == 1 and parents[0] in known_bases:
+            del listed[1:]
         start = next(iter(self.memory.server.parents(listed[-1].commit)), "") if listed else tip
-        return BranchState(tip, tuple(listed), ours, start != self.base_commit, complete=True)
+        is_ours = are_ours() and len(listed) == 1
+        return BranchState(tip, tuple(listed), is_ours, are_ours(), start != self.base_commit, complete=True)
 
     def message_of(self, commit: str) -> str:
         return self._object(commit)[1].partition(b"\n\n")[2].decode().strip()

@@ -174,7 +174,7 @@ def _check_task(world: World, number: int) -> list[str]:
     for pull in pulls:
         done = world.steps_of(number, pull.commit)
         wanted |= world.reviewed.get(number, set())
-        is_left = any(
+        is_left = _may_have_commits_of_people(world, key) and any(
             one.result.task is not None
             and one.result.task.key == key
             and "has commits of people" in (one.result.reason or "")
@@ -191,19 +191,22 @@ def _check_task(world: World, number: int) -> list[str]:
 
 
 def _waits(world: World, key: str) -> bool:
-    """Return whether a task waits for a person: the program says so, or a person committed to its branch."""
+    """Return whether a task waits for a person: the program says so."""
     said = " ".join(one.result.reason or "" for one in world.ended[-len(world.plan.slots) :])
+    if f"{key} waits for a person: branch" in said and not _may_have_commits_of_people(world, key):
+        return False
     waits = (
         f"{key} was not completed in",
         f"{key} waits for a person",
         f"{key}: 4 of 4 rounds a task are used",
     )
-    return any(words in said for words in waits) or any(
-        f"/{key}-" in ref and "Ada" in world.server.objects[tip][1].decode()
-        for ref, top in world.server.refs.items()
-        for tip in world.server.history(top)[:2]
-        if ref.startswith("refs/heads/") and tip != world.base
-    )
+    return any(words in said for words in waits)
+
+
+def _may_have_commits_of_people(world: World, key: str) -> bool:
+    """Return whether a person committed to a task's branch, or deleted what says where the branch began."""
+    acts = {deed.act for deed in world.plan.deeds if f"issue-{deed.task}" == key}
+    return not acts.isdisjoint({Act.PUSH, Act.FORGET})
 
 
 def _check_claims(world: World) -> list[str]:

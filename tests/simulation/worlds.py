@@ -111,7 +111,18 @@ def denied() -> dict[str, Plan]:
     }
 
 
+_KILLED_UNPROPOSED = Incident(Kind.KILLED_BEFORE, "forge ensure_pull_request", 1)
+
 MENDED: dict[str, Plan] = {
+    "the base is rewritten between the push of a branch and its pull request": Plan(
+        (Task(1),), (0,), (_KILLED_UNPROPOSED,), (Deed(Act.REWRITE, 1, 2.7),)
+    ),
+    "a person commits to a branch before its pull request is open": Plan(
+        (Task(1),), (0,), (_KILLED_UNPROPOSED,), (Deed(Act.PUSH, 1, 2.7),)
+    ),
+    "the base is rewritten below a pull request, and a person asks for a change": Plan(
+        (Task(1),), (0,), (), (Deed(Act.REWRITE, 1, 10.0), Deed(Act.REVIEW, 1, 20.0))
+    ),
     **{f"meanwhile a person: {act}": _overtaken(act) for act in (*OVERTAKING, Act.CLOSE, Act.UNLABEL)},
     "the base is rewritten, and a limit ends the work": Plan(
         (Task(3),), (0,), (), (Deed(Act.REWRITE, 1, 1.2),), flags=(("max_rounds", 2),)
@@ -172,6 +183,37 @@ MENDED: dict[str, Plan] = {
         (1,),
         (Incident(Kind.FULL, "record ToolCallEnded", 5), Incident(Kind.FULL, "", 1)),
         (Deed(Act.REVIEW, 2, 75.1),),
+    ),
+    "a full disk ends a review, and a check fails meanwhile": Plan(
+        (Task(2),),
+        (2, 0),
+        (Incident(Kind.FULL, "model", 5),),
+        (Deed(Act.REVIEW, 1, 59.9), Deed(Act.CHECKS, 1, 80.7)),
+    ),
+    "a full disk ends a review of work that was saved before": Plan(
+        (Task(2),),
+        (0, 1),
+        (
+            Incident(Kind.KILLED, "record Proposed", 1),
+            Incident(Kind.KILLED_BEFORE, "git push claims wip", 1),
+            Incident(Kind.FULL, "record Proposing", 2),
+        ),
+        (Deed(Act.REVIEW, 1, 28.3),),
+        flags=(("max_rounds", 2),),
+    ),
+    "the machine is lost that pushed a review, whose earlier cycle had saved work": Plan(
+        (Task(1, asks=True),),
+        (1,),
+        (Incident(Kind.LOST, "forge ensure_pull_request", 2),),
+        (Deed(Act.REVIEW, 1, 19.9),),
+    ),
+    "a full disk keeps saved work beside its pull request, and a person asks for a change": Plan(
+        (Task(3),),
+        (0, 1),
+        (Incident(Kind.FULL, "git push branch", 1), Incident(Kind.LOST, "record Cloned", 1)),
+        (Deed(Act.REVIEW, 1, 89.5),),
+        flags=(("max_rounds", 2),),
+        cycles=1,
     ),
     "a person asks for a change": Plan((Task(1),), (0,), (), (Deed(Act.REVIEW, 1, 10.0),)),
     "a check of the pull request fails": Plan((Task(1),), (0,), (), (Deed(Act.CHECKS, 1, 10.0),)),

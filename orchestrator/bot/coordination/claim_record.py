@@ -62,6 +62,7 @@ class ClaimForm(BaseModel):
     asked: _Words = ""
     deaths: _Count = 0
     why: _Reason = ""
+    base: _Words = ""
 
 
 CLAIMS = "refs/pullwright/claims/"
@@ -111,6 +112,8 @@ class ClaimRecord:
         asked: a digest of what its holder is, or was, to do; empty if unknown.
         deaths: how many of the last holders in a row died: their processes ended without a release.
         why: the reason of the outcome, for people; empty if there is none.
+        base: the commit of the base on which the task's branch stood when it was last pushed; empty if unknown. The
+            base may be rewritten afterwards.
         fault: why the record cannot be read, or None. An unreadable record counts as held, and its other
             fields are void.
     """
@@ -130,6 +133,7 @@ class ClaimRecord:
     asked: str = ""
     deaths: int = 0
     why: str = ""
+    base: str = ""
     fault: str | None = None
 
     @property

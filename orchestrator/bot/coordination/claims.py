@@ -169,6 +169,7 @@ class Lease:
         *,
         doing: str,
         claim: Callable[[], ClaimRecord] | None = None,
+        base: str | None = None,
     ) -> str | None:
         """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
@@ -179,6 +180,7 @@ class Lease:
         Args:
             update: a branch, or unfinished work; its name is checked.
             claim: makes the claim's new record; None renews it. A server without atomic pushes only renews it.
+            base: the commit of the base on which a branch stands, for the record; None keeps the recorded one.
 
         Returns:
             The commit of the ref on the remote afterwards, read back.
@@ -203,10 +205,10 @@ class Lease:
                 self._require_held()
                 commit = None
                 if atomic:
-                    commit = self._write(self._renewed(None) if claim is None else claim())
+                    commit = self._write(self._renewed(None, base) if claim is None else claim())
                     updates = [Update(self._ref, self._commit, commit), update]
                 else:
-                    self._move(lambda: self._renewed(None))
+                    self._move(lambda: self._renewed(None, base))
                     updates = [update]
                 pushed = push_updates(
                     git, self._records.remote, updates, doing=doing, objects=[self._records.objects]
@@ -290,13 +292,14 @@ class Lease:
                 return f"{found.state} by {found.owner}, run {found.run}, number {found.number}"
         return "another process moved it"
 
-    def _renewed(self, spent: Spent | None) -> ClaimRecord:
+    def _renewed(self, spent: Spent | None, base: str | None = None) -> ClaimRecord:
         now = self._clock.now()
         return replace(
             self.record,
             renewed_at=now,
             expires_at=now + timedelta(seconds=self._times.lease_seconds),
             spent=self.record.spent if spent is None else spent,
+            base=self.record.base if base is None else base,
             nonce=self._nonce(),
         )
 
@@ -524,6 +527,7 @@ class Claims:
             nonce=self.nonce(),
             asked=asked,
             deaths=deaths,
+            base=before.base if before else "",
         )
 
 

@@ -237,8 +237,10 @@ class CycleSession:
             forbids := rules.forbids or await self._refusing(rules.doubtful)
         ):
             return SessionEnd(EndKind.FINISH, f"the repository refuses changes by a machine: {forbids}")
+        lease, author = self.proposer.lease, parts.options.author_email
+        pushed_base = "" if lease is None else lease.record.base
         restored = await asyncio.to_thread(
-            restore_work, self.clone, self._task, self.earlier, parts.options.author_email
+            restore_work, self.clone, self._task, self.earlier, author, pushed_base
         )
         if isinstance(restored, str):
             return SessionEnd(EndKind.FINISH, restored)

@@ -14,7 +14,7 @@ from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import Proposed, Proposing
-from orchestrator.core.errors import JournalError, PushRejectedError
+from orchestrator.core.errors import JournalError, PeoplesCommitsError
 from orchestrator.core.events import (
     Compacted,
     InputReceived,
@@ -384,7 +384,9 @@ class RestoredWork:
         return self.is_proposed and not self.conflicts
 
 
-def restore_work(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> RestoredWork | str:
+def restore_work(
+    clone: Clone, task: Task, earlier: Earlier | None, author_email: str, pushed_base: str = ""
+) -> RestoredWork | str:
     """Restore earlier work onto the clone. People's commits on the branch are never replaced.
 
     Args:
@@ -392,42 +394,48 @@ def restore_work(clone: Clone, task: Task, earlier: Earlier | None, author_email
         task: with its pull request, if it is about one.
         earlier: the unfinished cycle; it includes the pull request's change.
         author_email: the author of our commits.
+        pushed_base: the base's commit on which the task's branch was pushed; empty if unknown. If the base was rewritten
+            since, it is not a person's commit on the branch.
 
     Returns:
         The restored work, or why the task is not continued.
 
     Raises:
-        PushRejectedError: the branch of a task without a pull request has commits of people.
+        PeoplesCommitsError: the branch of a task without a pull request has commits of people.
         WorkspaceError: git failed.
     """
+    found_branch, found_base = ("", "") if earlier is None else (earlier.branch, earlier.base)
+    branch = found_branch if task.pull is None else task.pull.branch
+    known = [base for base in (found_base, pushed_base) if base]
+    state = clone.branch_state(branch, author_email, known_bases=known) if branch else None
     if task.pull is not None:
-        return _restore_pull(clone, task, task.pull, earlier, author_email)
+        return _restore_pull(clone, task, task.pull, earlier, state)
     if earlier is None:
         return RestoredWork()
-    state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
     if state is not None:
         return _restore_branch(clone, earlier, state, author_email)
     return _as_restored(_applied(clone, earlier), None) if earlier.work is not None else RestoredWork()
 
 
 def _restore_pull(
-    clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
+    clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, state: BranchState | None
 ) -> RestoredWork | str:
     """Restore work as `restore_work` does, for a task about a pull request."""
-    state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
         return f"the branch {pull.branch} of pull request #{pull.number} is gone"
-    all_ours = state.is_ours or _has_only(state, author_email)
+    all_ours = state.has_only_ours
     if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
         return f"{pull.address} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
     if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
         return RestoredWork(tip=state.tip, is_over=True)
+    # A later cycle's push contains the work that an earlier one saved.
+    saved = earlier if earlier is not None and earlier.work and earlier.knows(state.tip) else None
     # Several commits of ours come from a cycle that updated its pull request: they are continued.
-    if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
+    if not state.is_ours and not (all_ours and saved is not None):
         joined = clone.continue_branch(pull.branch)
         return replace(_as_proposed(clone, joined, joined.tip), joined=True)
-    if earlier is not None and earlier.work is not None:
-        return _as_restored(_applied(clone, earlier), state.tip)
+    if saved is not None:
+        return _as_restored(_applied(clone, saved), state.tip)
     applied = clone.apply_work(state.tip, reference=f"refs/heads/{pull.branch}")
     return _as_proposed(clone, applied, state.tip)
 
@@ -438,10 +446,10 @@ def _restore_branch(clone: Clone, earlier: Earlier, state: BranchState, author_e
     if state.complete and not state.commits_since_base:  # somebody merged it
         merged = RestoredWork(tip=state.tip)
         return _as_restored(_applied(clone, earlier), state.tip) if earlier.work is not None else merged
-    if not (state.is_ours or _has_only(state, author_email)):
+    if not state.has_only_ours:
         theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
         whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
-        raise PushRejectedError(
+        raise PeoplesCommitsError(
             f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
         )
     if earlier.work is not None and earlier.knows(state.tip):
@@ -455,23 +463,8 @@ def _restore_branch(clone: Clone, earlier: Earlier, state: BranchState, author_e
     return replace(_as_restored(applied, state.tip), message=message, joined=not state.is_ours)
 
 
-def _branch_state(
-    clone: Clone, branch: str, earlier: Earlier | None, author_email: str
-) -> BranchState | None:
-    known = [earlier.base] if earlier is not None and earlier.base else []
-    return clone.branch_state(branch, author_email, known_bases=known)
-
-
 def _applied(clone: Clone, earlier: Earlier) -> AppliedWork:
     return clone.apply_work(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
-
-
-def _has_only(state: BranchState, email: str) -> bool:
-    """Return whether only we committed. Author and committer must be ours: who amends our commit is its committer."""
-    addresses = {
-        address for one in state.commits_since_base for address in (one.committer_email, one.author_email)
-    }
-    return state.complete and bool(email) and addresses == {email}
 
 
 def _as_restored(applied: AppliedWork, tip: str | None) -> RestoredWork:

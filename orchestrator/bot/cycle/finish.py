@@ -44,6 +44,7 @@ from orchestrator.core.errors import (
     ForgeRejectedError,
     JournalError,
     OvertakenError,
+    PeoplesCommitsError,
     PushRefusedError,
     PushRejectedError,
     SandboxMissingError,
@@ -694,7 +695,7 @@ def _why_waiting(result: CycleResult, choice: Choice) -> str:
     """Return why only a person can help with the task; empty if another cycle may complete it."""
     attempts = 1 + (choice.earlier.state.attempts if choice.earlier else 0)
     is_last = attempts >= MOST_ATTEMPTS and not isinstance(result.cause, (*TASK_ERRORS, *ACCESS_ERRORS))
-    if isinstance(result.cause, PushRefusedError) or (
+    if isinstance(result.cause, (PushRefusedError, PeoplesCommitsError)) or (
         result.outcome is Outcome.FAILED and result.cause is not None and is_last
     ):
         return result.error or str(result.cause)
@@ -713,8 +714,10 @@ async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) 
     why = redact(" ".join(_why_waiting(result, choice).split()))
     # What stopped from outside says nothing about deaths before it.
     deaths = None if result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED} else 0
+    released = False
     with parts.stop.saving():
-        await _note_round(parts, task, result)
+        if result.outcome in _COMPLETED:
+            await _note_round(parts, task, result)
         if why:
             result.waits[task.key] = why
             place, retry = waiting_place(task), Commands(parts.repository).retry(task.key)
@@ -740,6 +743,9 @@ async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) 
                 parts.kept.remove(task.key)
         except WorkspaceError as error:
             parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
+        if released and result.outcome not in _COMPLETED:
+            # Not before: what a full disk ended was neither saved nor released, and is to be done again.
+            await _note_round(parts, task, result)
         if (number := task.number) is not None and not lease.lost:
             await show_on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
 
@@ -769,7 +775,8 @@ async def settle(parts: CycleParts, result: CycleResult) -> None:
 async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:
     """Record on our pull request which comments or checks were handled, so that they are not handled again.
 
-    If the model was not asked, nothing was handled; if the work continues later, it is not complete.
+    If the model was not asked, nothing was handled; if the work continues later, it is not complete. The call for a
+    cycle without a result follows the release of its claim.
     """
     pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
     if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):

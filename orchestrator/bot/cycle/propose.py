@@ -24,6 +24,7 @@ from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Propos
 from orchestrator.core.errors import (
     BaseConflictError,
     ForgeError,
+    PeoplesCommitsError,
     PushRefusedError,
     PushRejectedError,
     SupersededError,
@@ -600,7 +601,7 @@ class Proposer:
         if tip is None:
             return False
         if tip.committer_email != self.attempt.parts.options.author_email:
-            raise PushRejectedError(
+            raise PeoplesCommitsError(
                 f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
                 "merge or delete the branch first"
             )

@@ -143,6 +143,8 @@ class BranchState:
         commits_since_base: newest first; incomplete if `complete` is False.
         is_ours: whether there is exactly one commit, by the given address, on top of a known commit of the
             base.
+        has_only_ours: whether there are commits, and all are by the given address: author and committer, since who
+            amends a commit of ours is its committer.
         base_moved: whether the branch does not begin at the cloned commit.
         complete: whether all commits down to the base's history were read.
     """
@@ -150,6 +152,7 @@ class BranchState:
     tip: str
     commits_since_base: tuple[BranchCommit, ...]
     is_ours: bool
+    has_only_ours: bool
     base_moved: bool
     complete: bool
 

@@ -120,17 +120,28 @@ class Branches:
 
     def state(self, branch: str, email: str, known_bases: Collection[str]) -> BranchState | None:
         """Read the state of a branch: see `Clone.branch_state`."""
-        plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
+        state = self._above_base(branch, email, doing)
+        if state is None or state.has_only_ours or (state.complete and not state.commits_since_base):
+            return state
+        # The base's history may have been rewritten: then what was its head lies between the base and our commit.
+        below = parents(self._git, state.tip, doing=doing)
+        if len(below) != 1 or below[0] not in known_bases:
+            return state
+        listed = self._list((state.tip, f"^{below[0]}"), doing)
+        return _state(state.tip, listed, below[0], self._base, email, complete=True)
+
+    def _above_base(self, branch: str, email: str, doing: str) -> BranchState | None:
+        """Read which commits of a branch the base does not have."""
+        plain_branch(branch)
         tip = self._fetch(branch, _FIRST_DEPTH_COMMITS, doing)
         if tip is None:
             return None
         listed: tuple[BranchCommit, ...] = ()
         tip_parents = parents(self._git, tip, doing=doing)
-        bases = {self._base, *known_bases}
-        if len(tip_parents) == 1 and tip_parents[0] in bases and tip not in bases:
-            listed = self._list((tip, f"^{tip_parents[0]}"), doing)
-            return _state(tip, listed, tip_parents[0], self._base, email, complete=True)
+        if tip_parents == [self._base] and tip != self._base:
+            listed = self._list((tip, f"^{self._base}"), doing)
+            return _state(tip, listed, self._base, self._base, email, complete=True)
         for depth in (None, *_DEPTHS_COMMITS):
             found = tip if depth is None else self._fetch(branch, depth, doing, base=True)
             if found is None:
@@ -222,7 +233,7 @@ class Branches:
         if lease is None:
             found = self._push_alone(update, doing)
         else:
-            found = lease.push(self._git, update, doing=doing)
+            found = lease.push(self._git, update, doing=doing, base=self._base)
         if found != commit:
             raise PushRejectedError(f"{doing}: the remote has {found or 'nothing'} instead of {commit}")
         self._pushed[branch] = commit
@@ -273,15 +284,11 @@ class Branches:
 def _state(  # noqa: PLR0913  one finding, fact by fact
     tip: str, listed: tuple[BranchCommit, ...], start: str | None, base: str, email: str, *, complete: bool
 ) -> BranchState:
-    """Build the state of a branch. Author and committer must be ours: amending our commit changes its committer."""
-    ours = (
-        complete
-        and len(listed) == 1
-        and listed[0].commit == tip
-        and bool(email)
-        and {listed[0].committer_email, listed[0].author_email} == {email}
-    )
-    return BranchState(tip, listed, ours, start != base, complete)
+    """Build the state of a branch."""
+    addresses = {address for one in listed for address in (one.author_email, one.committer_email)}
+    has_only_ours = complete and bool(email) and addresses == {email}
+    is_ours = has_only_ours and [one.commit for one in listed] == [tip]
+    return BranchState(tip, listed, is_ours, has_only_ours, start != base, complete)
 
 
 _PROPOSED = "refs/pullwright/fetched/proposed"

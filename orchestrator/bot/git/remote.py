@@ -305,8 +305,11 @@ class Update:
 class Fence(Protocol):
     """Moves a ref only while a claim is held. The lease of `bot/coordination` implements it."""
 
-    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str, base: str | None = None) -> str | None:
         """Move the ref in the same push as the claim, and read back the remote's commit.
+
+        Args:
+            base: the commit of the base on which a branch stands; the claim records it.
 
         Raises:
             ClaimLostError: somebody else moved the claim.

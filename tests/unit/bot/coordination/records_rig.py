@@ -139,8 +139,9 @@ class NoClaim:
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
 
-    def push(self, git: HostGit, update: Update, *, doing: str) -> str | None:
+    def push(self, git: HostGit, update: Update, *, doing: str, base: str | None = None) -> str | None:
         """See `Fence.push`."""
+        del base
         pushed = push_updates(git, self._remote, [update], doing=doing)
         with Records(git.folder, self._remote.url, self._remote.credential, sleep=Naps()) as records:
             found = records.list(update.ref).get(update.ref)

@@ -67,6 +67,7 @@ def test_branch_and_claim_move_together(opened: Clone, remote: Path, tmp_path: P
     assert opened.push(BRANCH, expected=None, lease=lease) == second
     assert lease.renew().number == 1
     assert lease.release("proposed", pull=1)
+    assert worker.take("run-next").record.base == opened.base_commit
 
 
 def test_what_moves_nothing_is_looked_at_and_not_pushed(

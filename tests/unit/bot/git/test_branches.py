@@ -141,6 +141,25 @@ def test_a_base_that_was_rewritten_is_believed_only_if_it_is_known(source: Path,
         assert (state.is_ours, state.base_moved, len(state.commits_since_base)) == (True, True, 1)
 
 
+def test_a_known_base_makes_nothing_ours_that_is_not(source: Path, tmp_path: Path) -> None:
+    old = add(source, {"gone": "1"})
+    start(source)
+    ours = add(source, {"a": "1"}, branch=BRANCH, who="us")
+    add(source, {"b": "1"}, branch=BRANCH)
+    git(source, "reset", "-q", "--hard", "main~1")
+    with clone(source, tmp_path / "runs") as opened:
+        state = opened.branch_state(BRANCH, US.email, known_bases=[old])
+        assert state is not None
+        assert (state.is_ours, state.has_only_ours) == (False, False)
+        git(source, "update-ref", f"refs/heads/{BRANCH}", ours)
+        git(source, "reset", "-q", "--hard", ours)
+        add(source, {"later": "1"})
+    with clone(source, tmp_path / "runs") as opened:  # somebody merged it
+        state = opened.branch_state(BRANCH, US.email, known_bases=[old])
+        assert state is not None
+        assert (state.is_ours, state.complete, state.commits_since_base) == (False, True, ())
+
+
 def test_reading_a_branch_does_not_shorten_the_history(source: Path, tmp_path: Path) -> None:
     many(source, 4)
     start(source)
