@@ -30,6 +30,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "agents": (),
         "backtest": ("backtest",),
+        "digest": ("digest",),
     }
 )
 """The commands and options of the program's own plug-ins, by plug-in, so that a message can name one that is not there."""

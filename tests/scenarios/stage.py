@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from orchestrator.app.cli import main
+from orchestrator.app.plugins import absence_of
 from tests.doubles import forked
 from tests.doubles.model_server import ModelServer, Step, plan
 from tests.doubles.templates import copied
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 CALC = "def add(a, b):\n    return a - b\n"
 FIXED = "def add(a, b):\n    return a + b\n"
@@ -74,7 +75,9 @@ class Stage:
         return self.command("run", *model, *self.flags, *output, *argv)
 
     def command(self, *argv: str) -> Done:
-        """Any command of the program."""
+        """Any command of the program. If its plug-in is not there, the test is skipped."""
+        if absent := absence_of(argv[0]):
+            pytest.skip(absent)
         self.capsys.readouterr()
         try:
             code = main(list(argv))

@@ -234,17 +234,6 @@ def _add_pulls(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "print JSON lines")
 
 
-def _add_digest(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group()
-    text = "start of the period: 90m, 24h (the default), 7d, or a date such as 2026-11-20"
-    add_text(which, "--since", "TIME", text)
-    add_text(which, "--run", "RUN", "report one run: its id, the beginning of the id, or 'last'")
-    add_repo(parser, "only this repository, as runs name it")
-    text = "also write it as a comment on this issue, which later digests replace"
-    add_text(parser, "--post", "issue:N", text)
-    add_json(parser, "print one JSON object")
-
-
 def _add_claims(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(repo=None, json=False, key=None)
     _add_flags_of_claims(parser)
@@ -502,12 +491,6 @@ _OWN: Mapping[str, Command] = {
         "watch",
         _add_pulls,
         f"{_IN}.tasks:pulls",
-    ),
-    "digest": Command(
-        "report what was done, what was not done and why, and the cost",
-        "watch",
-        _add_digest,
-        f"{_IN}.digest:digest",
     ),
     "fleet": Command(
         "work on several repositories with workers on several machines and one queue",

@@ -12,17 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli import arguments
-from orchestrator.app.cli.digest import (
-    MOST_MESSAGE_CHARS,
-    SafeMarkdown,
-    as_markdown,
-    as_message,
-    digest,
-    run_as_markdown,
-    send_webhook,
-    since_time,
-    webhook_of,
-)
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import RunSummary
@@ -34,6 +23,17 @@ from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, 
 from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.digest.command import (
+    MOST_MESSAGE_CHARS,
+    SafeMarkdown,
+    as_markdown,
+    as_message,
+    digest,
+    run_as_markdown,
+    send_webhook,
+    since_time,
+    webhook_of,
+)
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.tables import table
 
