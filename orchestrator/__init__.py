@@ -19,8 +19,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.version import __version__
+
 if TYPE_CHECKING:
-    from orchestrator.app.wiring.library import (
+    from orchestrator.core.errors import ConfigurationError, PullwrightError
+    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.commands import EnvPolicy
+    from orchestrator.engine.environments.local import LocalEnvironment
+    from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
+    from orchestrator.engine.profiles.library import (
         anthropic_profile,
         assistant_profile,
         explorer_profile,
@@ -28,12 +36,6 @@ if TYPE_CHECKING:
         minimal_profile,
         openai_profile,
     )
-    from orchestrator.core.errors import ConfigurationError, PullwrightError
-    from orchestrator.core.messages import ToolDefinition
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.commands import EnvPolicy
-    from orchestrator.engine.environments.local import LocalEnvironment
-    from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import CompactionPolicy, Host, SessionConfig
     from orchestrator.engine.session.event_bus import EventKind, SessionEvent
     from orchestrator.engine.session.gate import safe_mode
@@ -41,20 +43,18 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
     from orchestrator.engine.web.client import HttpWeb
 
-__version__ = "0.1.0"
-
 _MODULES = {
     "Session": "engine.session.session",
     "SessionConfig": "engine.session.config",
     "CompactionPolicy": "engine.session.config",
     "Host": "engine.session.config",
     "safe_mode": "engine.session.gate",
-    "openai_profile": "app.wiring.library",
-    "anthropic_profile": "app.wiring.library",
-    "gemini_profile": "app.wiring.library",
-    "minimal_profile": "app.wiring.library",
-    "assistant_profile": "app.wiring.library",
-    "explorer_profile": "app.wiring.library",
+    "openai_profile": "engine.profiles.library",
+    "anthropic_profile": "engine.profiles.library",
+    "gemini_profile": "engine.profiles.library",
+    "minimal_profile": "engine.profiles.library",
+    "assistant_profile": "engine.profiles.library",
+    "explorer_profile": "engine.profiles.library",
     "SessionEvent": "engine.session.event_bus",
     "EventKind": "engine.session.event_bus",
     "EnvPolicy": "engine.environments.commands",

@@ -40,7 +40,7 @@ class _Known:
 
     def __call__(self) -> Redactor:
         if self._redactor is None:
-            from orchestrator.app.config.keys import secret_values
+            from orchestrator.engine.models.keys import secret_values
             from orchestrator.engine.policy.secrets import Redactor
 
             self._redactor = Redactor(secret_values(self._environ))
@@ -77,7 +77,7 @@ def known_secrets(environ: Mapping[str, str]) -> Redactor:
     """
     if _process is None:
         return _Known(environ)()
-    from orchestrator.app.config.keys import secret_values
+    from orchestrator.engine.models.keys import secret_values
 
     redactor = _process()
     redactor.learn(secret_values(environ))

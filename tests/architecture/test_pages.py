@@ -15,11 +15,11 @@ from markdown_it import MarkdownIt
 from orchestrator.app.cli.arguments import MEANINGS, UsageError, parse
 from orchestrator.app.cli.commands import commands as all_commands
 from orchestrator.app.config import CONFIG_VARIABLE
-from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import PREFIX, SUITE_VARIABLES
 from orchestrator.app.options import all_options, choices, flag_of
 from orchestrator.app.plugins import HOMES, absence_of, own_names
 from orchestrator.app.redteam.attack import read_corpus
+from orchestrator.engine.models.keys import VARIABLES
 from orchestrator.engine.models.listing import MODEL_PORTS
 from orchestrator.engine.profiles.base import profile_names
 from tests.architecture.test_extending import FILES as EXAMPLES

@@ -14,7 +14,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
@@ -45,6 +44,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolCallEnded, ToolOutputDelta
 from orchestrator.core.suggestions import Commands
+from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.memory_git import (
     ADDRESS,

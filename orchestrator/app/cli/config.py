@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.config import user_file
 from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
-from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import (
     MOST_FILE_BYTES,
     Origin,
@@ -42,6 +41,7 @@ from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_own, replace_file
 from orchestrator.core.redaction import masked
+from orchestrator.engine.models.keys import VARIABLES
 
 if TYPE_CHECKING:
     import argparse

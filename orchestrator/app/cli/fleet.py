@@ -13,7 +13,6 @@ from orchestrator.app.cli.arguments import DONE, NOTHING
 from orchestrator.app.cli.output import table_lines
 from orchestrator.app.cli.worker import Members, database_file, open_store, run_worker
 from orchestrator.app.config.fleet import load_fleet
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.terminal import print_json
 from orchestrator.app.words import clean, money, short_line
@@ -22,6 +21,7 @@ from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
+from orchestrator.engine.models.keys import ApiKeys
 
 if TYPE_CHECKING:
     import argparse

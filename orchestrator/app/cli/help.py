@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, short_help, subparsers
 from orchestrator.app.cli.commands import commands, commands_in_groups
 from orchestrator.app.terminal import print_fixed
 from orchestrator.core.suggestions import PROGRAM
+from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

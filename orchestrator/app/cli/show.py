@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, given_settings
 from orchestrator.app.cli.output import open_console, write_page
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.event_lines import Narrator, repair_note, telling_argument
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
@@ -57,6 +56,7 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
+from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import StateRecord, state_record_of
 

@@ -16,11 +16,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
 from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.config.fleet import load_fleet
-from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import tracing
@@ -40,7 +38,9 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
 from orchestrator.core.suggestions import PROGRAM, Commands, install_command
+from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
+from orchestrator.engine.models.keys import ApiKeys, secret_values
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import (
     Origin,
     SourceKind,
@@ -22,6 +21,7 @@ from orchestrator.core.addresses import holds_credential, ip_address
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
+from orchestrator.engine.models.keys import secret_values
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

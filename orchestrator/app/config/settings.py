@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from orchestrator.app import forms
 from orchestrator.app.config import CONFIG_VARIABLE, PLUGINS, user_file, user_folder
-from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.options import (
     AUTO,
     LIMIT_FORM,
@@ -38,6 +37,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_named
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import is_secret_name
+from orchestrator.engine.models.keys import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,8 +15,6 @@ from shlex import quote
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from orchestrator import __version__
-from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
 from orchestrator.app.doctor.findings import (
     Group,
     Impatient,
@@ -30,13 +28,7 @@ from orchestrator.app.doctor.findings import (
 )
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
-from orchestrator.app.wiring.model import (
-    KEY_OF,
-    connected,
-    fallback_named,
-    first_named,
-    usd_cap_flag,
-)
+from orchestrator.app.wiring.model import fallback_named, first_named, usd_cap_flag
 from orchestrator.app.words import local_time, megabytes
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
@@ -60,6 +52,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.messages import Message, Usage
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.suggestions import install_command
+from orchestrator.core.version import __version__
 from orchestrator.engine.mcp.base import McpError
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import (
@@ -70,6 +63,8 @@ from orchestrator.engine.models.catalog import (
     flat_price,
     price_usd,
 )
+from orchestrator.engine.models.connect import KEY_OF, connected
+from orchestrator.engine.models.keys import OTHER_KEY, VARIABLES
 from orchestrator.engine.models.listing import find_model, local_servers, places_in_words
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
@@ -80,10 +75,10 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.mcp import McpMaker
-    from orchestrator.app.wiring.model import AddressedModel
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.engine.mcp.base import McpServer
+    from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.listing import Presence
 
 

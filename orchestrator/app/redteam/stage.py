@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.onboarding.files import TEST_KEYS
@@ -60,6 +59,7 @@ from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.memory.embedding import OfflineEmbedder
 from orchestrator.engine.models.catalog import parse_model
+from orchestrator.engine.models.keys import ApiKeys, secret_values
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import known_secrets
 from orchestrator.bot.cycle.parts import Stop
@@ -17,6 +16,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.suggestions import install_command
 from orchestrator.core.watchdog import watched_run
+from orchestrator.engine.models.keys import ApiKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.keys import OTHER_KEY, ServerKey, key_for_server
 from orchestrator.app.options import flag_of
 from orchestrator.bot.journal.reader import find_run, read_run, replay_of
 from orchestrator.core.addresses import is_loopback
@@ -17,13 +14,11 @@ from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.core.messages import Usage
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import (
-    DEFAULT_OUTPUT_TOKENS,
     OFFICIAL_URLS,
     UNCONNECTED,
     ModelRef,
     Provider,
     detect_provider,
-    facts,
     family_of,
     flat_price,
     is_official,
@@ -31,66 +26,18 @@ from orchestrator.engine.models.catalog import (
     model_at,
     parameters_named,
     parse_model,
-    price_usd,
 )
+from orchestrator.engine.models.connect import KEY_OF, AddressedModel, ConnectedModel, connected, echo_model
+from orchestrator.engine.models.keys import OTHER_KEY, ServerKey, key_for_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.engine.mcp.tools import RecordedTools
-    from orchestrator.engine.models.base import Model, OnWait, Switched
-    from orchestrator.engine.models.wire import Wire
-    from orchestrator.engine.policy.secrets import Redactor
-
-
-KEY_OF = {
-    Provider.OPENAI: "openai",
-    Provider.OPENAI_CHAT: "openai",
-    Provider.OPENAI_RESPONSES: "openai",
-    Provider.ANTHROPIC: "anthropic",
-    Provider.GEMINI: "gemini",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class AddressedModel:
-    """A configured model with its server's address, and the key for that address.
-
-    Attributes:
-        refusal: what to do if the server refuses a request without a key.
-    """
-
-    ref: ModelRef
-    api_url: str
-    key: str | None = field(repr=False)
-    refusal: str = ""
-
-    @property
-    def wire(self) -> Wire:
-        """The protocol of the model at its address."""
-        match self.ref.provider:
-            case Provider.ANTHROPIC:
-                from orchestrator.engine.models.anthropic.encode import AnthropicWire
-
-                return AnthropicWire.at(self.api_url, self.ref.name)
-            case Provider.GEMINI:
-                from orchestrator.engine.models.gemini import GeminiWire
-
-                return GeminiWire.at(self.api_url, self.ref.name)
-            case Provider.OPENAI_RESPONSES:
-                from orchestrator.engine.models.openai_responses import ResponsesWire
-
-                return ResponsesWire.at(self.api_url, self.ref.name)
-            case _:
-                from orchestrator.engine.models.openai_chat import ChatWire
-
-                return ChatWire.at(self.api_url, self.ref.name)
+    from orchestrator.engine.models.base import Switched
 
 
 def first_named(context: BuildContext) -> AddressedModel:
@@ -191,40 +138,21 @@ def usd_cap_flag(settings: Settings) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """A model with the price function and the known properties of its replies.
-
-    `price` returns US dollars, or None if the price is unknown. With fallback models, the price of a reply's
-    own `Usage` object is that of the model which gave the reply. For any other `Usage`, such as a worst case
-    before a request, it is the highest of all models.
+class ChosenModel(ConnectedModel):
+    """The model that was chosen for a run.
 
     Attributes:
-        ref: provider and name of the first model; None for prepared replies.
-        api_url: address of the server.
-        other: creates another model of the same provider, by name.
-        reply_tokens: maximum reply in tokens, if the catalog has it; the highest of all models.
-        reasoning: whether a reasoning effort is accepted, if known; with fallbacks, by any model.
-        streaming: whether replies can be streamed; with fallbacks, by all models.
-        images: whether the model is known to read pictures; with fallbacks, all models.
-        window: context window in tokens, if known; the smallest of all models.
-        is_small: whether the model is known to have few parameters; with fallbacks, all models.
         tests: recorded test results, for a recorded run.
         foreign: recorded foreign tools and their results, for a recorded run.
     """
 
-    model: Model
-    price: Callable[[Usage], float | None]
-    ref: ModelRef | None = None
-    api_url: str = ""
-    other: Callable[[str], ChosenModel] | None = None
-    reply_tokens: int = DEFAULT_OUTPUT_TOKENS
-    reasoning: bool | None = None
-    streaming: bool = True
-    images: bool = True
-    window: int | None = None
-    is_small: bool = False
     tests: RecordedTests | None = None
     foreign: RecordedTools | None = None
+
+    @classmethod
+    def of(cls, model: ConnectedModel) -> ChosenModel:
+        """Return a connected model as one that was chosen."""
+        return cls(**{one.name: getattr(model, one.name) for one in fields(ConnectedModel)})
 
 
 def choose_model(context: BuildContext) -> ChosenModel:
@@ -239,7 +167,7 @@ def choose_model(context: BuildContext) -> ChosenModel:
     if named.ref.provider is Provider.REPLAY:
         return replayed(named.ref.name, context.home)
     if named.ref.provider is Provider.ECHO:
-        return echo_model()
+        return ChosenModel.of(echo_model())
     first = _ask(context, named)
     if context.settings.price is not None:
         first = replace(first, price=flat_price(context.settings.price))
@@ -254,7 +182,7 @@ def _ask(context: BuildContext, named: AddressedModel) -> ChosenModel:
 
     seconds = context.settings.request_timeout_seconds
     chosen = connected(named, seconds, context.clock, on_wait, context.redactor)
-    return replace(chosen, is_small=_is_small(context.settings, named))
+    return replace(ChosenModel.of(chosen), is_small=_is_small(context.settings, named))
 
 
 def _is_small(settings: Settings, named: AddressedModel) -> bool:
@@ -316,44 +244,6 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
     )
 
 
-def connected(
-    named: AddressedModel, read_seconds: float, clock: Clock, on_wait: OnWait | None, redactor: Redactor
-) -> ChosenModel:
-    """Create a model that speaks its provider's protocol. No connection is opened before the first request.
-
-    Args:
-        read_seconds: maximum silence of the server.
-    """
-    from orchestrator.engine.models.transport import HttpModel, HttpOptions
-
-    model = HttpModel(
-        str(named.ref),
-        named.wire,
-        api_key=named.key,
-        clock=clock,
-        random=random.random,
-        on_wait=on_wait,
-        options=HttpOptions(read_seconds=read_seconds, without_key=named.refusal),
-        redactor=redactor,
-    )
-    ref = named.ref
-    known = facts(named.api_url, ref.name)
-    return ChosenModel(
-        model,
-        partial(price_usd, named.api_url, ref.name),
-        ref,
-        named.api_url,
-        lambda name: connected(
-            replace(named, ref=ModelRef(ref.provider, name)), read_seconds, clock, on_wait, redactor
-        ),
-        known.output_tokens,
-        known.reasoning,
-        known.streaming,
-        known.images,
-        known.known_window,
-    )
-
-
 def replayed(run: str, home: Home) -> ChosenModel:
     """Create a model that repeats the replies of a recorded run, at no cost.
 
@@ -372,13 +262,6 @@ def replayed(run: str, home: Home) -> ChosenModel:
         tests=RecordedTests(record.events),
         foreign=RecordedTools(record.events),
     )
-
-
-def echo_model() -> ChosenModel:
-    """Create a model that repeats its input, at no cost."""
-    from orchestrator.engine.models.replay import EchoModel
-
-    return ChosenModel(EchoModel(), lambda _usage: 0.0)
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, remedy: str) -> None:

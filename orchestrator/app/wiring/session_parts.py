@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.keys import OTHER_KEY, key_for_server
 from orchestrator.app.config.settings import users_skills
 from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
 from orchestrator.bot.git.folders import address_key
@@ -25,6 +24,7 @@ from orchestrator.engine.models.catalog import (
     is_reasoning_model,
     price_usd,
 )
+from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.config import SessionConfig, compaction_of
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills

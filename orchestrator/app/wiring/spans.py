@@ -25,7 +25,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-from orchestrator import __version__
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import short_line
 from orchestrator.core.addresses import SCHEME_PORTS
@@ -62,6 +61,7 @@ from orchestrator.core.events import (
 from orchestrator.core.prompts import prompts_folder
 from orchestrator.core.repositories import OWNER_AND_NAME, repository_key
 from orchestrator.core.suggestions import PROGRAM
+from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from datetime import UTC
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.core import events, messages, todos
 from orchestrator.core.cycle_events import (
@@ -48,6 +47,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.files import is_full, sync_folder
+from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from orchestrator import __version__
 from orchestrator.core.addresses import certificates_for
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -21,6 +20,7 @@ from orchestrator.core.errors import (
     ResumableError,
 )
 from orchestrator.core.redaction import without_bytes, without_secrets
+from orchestrator.core.version import __version__
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
 from orchestrator.engine.models.outgoing import OutgoingRequests

@@ -21,11 +21,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from orchestrator import __version__
 from orchestrator.core.addresses import bracketed, certificates_for
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.prompts import cut
 from orchestrator.core.redaction import without_bytes, without_secrets
+from orchestrator.core.version import __version__
 from orchestrator.engine.web.base import (
     PageKind,
     SearchHit,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import __version__
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.options import AUTO
 from orchestrator.app.terminal import known_secrets
@@ -57,6 +56,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.messages import Spent, Usage
+from orchestrator.core.version import __version__
 from orchestrator.plugins.backtest.cases import CaseSearch, Judged, Judgement, TestsOfChange, digest_of, judge
 from orchestrator.plugins.backtest.past_changes import (
     MOST_LOOKED_AT,

@@ -9,7 +9,6 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.config.keys import secret_values
 from orchestrator.core.redaction import (
     REPLACEMENT,
     Credential,
@@ -21,6 +20,7 @@ from orchestrator.core.redaction import (
     without_secrets,
 )
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
+from orchestrator.engine.models.keys import secret_values
 from tests.tables import table
 
 # From the documentation of the tools named by them.

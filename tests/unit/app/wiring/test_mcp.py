@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded, Settings
 from orchestrator.app.wiring import BuildContext, ignore_event
@@ -16,6 +15,7 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
+from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 

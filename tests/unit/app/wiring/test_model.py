@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
@@ -19,6 +18,7 @@ from orchestrator.core.events import Warned
 from orchestrator.core.messages import Message, Usage
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.fallback import FallbackModel
+from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import MODEL, NO_OTHERS, ModelServer, fail, reply
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.wiring import BuildContext
@@ -31,6 +30,7 @@ from orchestrator.core.addresses import without_credential
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError
 from orchestrator.core.repositories import repository_key, same_repository
+from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.github import bare
 from tests.doubles.recording_server import Watched

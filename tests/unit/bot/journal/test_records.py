@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import __version__
 from orchestrator.bot.journal.folders import RUN_NAME, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
 from orchestrator.core.clock import ManualClock
@@ -38,6 +37,7 @@ from orchestrator.core.events import (
 from orchestrator.core.files import is_full
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
 from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.core.version import __version__
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class

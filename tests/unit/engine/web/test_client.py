@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator import __version__
 from orchestrator.core.errors import ToolError
+from orchestrator.core.version import __version__
 from orchestrator.engine.web.base import PageKind
 from orchestrator.engine.web.client import HttpWeb, WebOptions
 from tests.doubles.web_server import Answer, SiteRequest, WebServer, html, plain, redirect

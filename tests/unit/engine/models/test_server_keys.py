@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.app.config.keys import ApiKeys, key_for_server
 from orchestrator.app.config.settings import Settings
 from orchestrator.core.addresses import ServerPlace, server_of
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.catalog import Provider, detect_provider, vendor_of
+from orchestrator.engine.models.keys import ApiKeys, key_for_server
 from tests.tables import table
 
 ALL = ApiKeys(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import masked
+from orchestrator.engine.models.keys import ApiKeys, secret_values
 from tests.tables import table
 
 if TYPE_CHECKING:

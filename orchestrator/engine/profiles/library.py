@@ -7,9 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from orchestrator.app.config.keys import OTHER_KEY, ApiKeys, key_for_server
-from orchestrator.app.terminal import known_secrets
-from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected, echo_model
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -23,6 +20,9 @@ from orchestrator.engine.models.catalog import (
     is_official,
     model_at,
 )
+from orchestrator.engine.models.connect import KEY_OF, AddressedModel, ConnectedModel, connected, echo_model
+from orchestrator.engine.models.keys import OTHER_KEY, ApiKeys, key_for_server, secret_values
+from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.catalog import (
     anthropic,
     gemini,
@@ -259,7 +259,7 @@ class _Given:
             knowledge_cutoff=profile.knowledge_cutoff if cutoff is None else cutoff,
         )
 
-    def _connected(self, provider: Provider, model: str) -> ChosenModel:
+    def _connected(self, provider: Provider, model: str) -> ConnectedModel:
         ref = model_at(provider, model, official=self.api_url is None or is_official(self.api_url))
         if ref.provider is Provider.ECHO:
             return echo_model()
@@ -272,7 +272,9 @@ class _Given:
         if ref.provider is Provider.OPENAI:
             ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
         addressed = AddressedModel(ref, url, self.api_key or _key(ref, url))
-        return connected(addressed, READ_SECONDS, SystemClock(), self.on_wait, known_secrets(os.environ))
+        return connected(
+            addressed, READ_SECONDS, SystemClock(), self.on_wait, Redactor(secret_values(os.environ))
+        )
 
 
 def _key(ref: ModelRef, url: str) -> str | None:
@@ -282,7 +284,7 @@ def _key(ref: ModelRef, url: str) -> str | None:
     return found.key
 
 
-def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any], float | None]]] | None:
+def _others(chosen: ConnectedModel) -> Callable[[str], tuple[Model, Callable[[Any], float | None]]] | None:
     if chosen.other is None:
         return None
     connect = chosen.other
