@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from orchestrator.app.options import MOST_COMMAND_CHARS
 from orchestrator.core.addresses import holds_credential, server_of
 from orchestrator.core.repositories import is_branch_name
 
@@ -96,6 +95,7 @@ def _is_person(value: str) -> bool:
 
 Line = Annotated[str, _only_if(_is_line), Field(min_length=1, max_length=200)]
 Prose = Annotated[str, _only_if(_is_prose), Field(min_length=1, max_length=20_000)]
+MOST_COMMAND_CHARS = 1_000
 CommandLine = Annotated[str, _only_if(_is_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
 Report = Annotated[str, _only_if(_is_relative_pattern), Field(min_length=1, max_length=200)]
 Address = Annotated[str, AfterValidator(_address)]

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 
 MOST_ITEMS = 1_000
 """Maximum items of an option that is a list."""
-MOST_COMMAND_CHARS = 1_000
 
-_A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
+_A_COMMAND = "one command line of at most 1,000 characters"
 _A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
 _ADDRESS = "an http:// or https:// address without a user name, a password or a #"
 _ONE_LINE = "one line of text, not empty, of at most 200 characters"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import Identity
     from orchestrator.bot.git.folders import Owner
+    from orchestrator.bot.git.hostgit import Peer
     from orchestrator.bot.git.remote import Remote
     from orchestrator.core.clock import Clock
 
@@ -243,7 +244,7 @@ class MemoryGit(HostGit):
         stdin: bytes = b"",
         index: Path | None = None,
         variables: Mapping[str, str] | None = None,
-        remote: Remote | None = None,
+        remote: Peer | None = None,
     ) -> GitResult:
         """Do what the command would do."""
         del doing, index, remote

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from orchestrator.bot.git.foreign import View, find_repository, refuse_special_files
 from orchestrator.core.errors import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from git import Git
 
     from orchestrator.bot.git.foreign import FoundRepository
-    from orchestrator.bot.git.remote import Remote
+    from orchestrator.core.redaction import Credential
 
 _MOST_CHARACTERS = 300
 _MOST_SERVER_CHARACTERS = 4000
@@ -317,7 +317,33 @@ OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
 """Options before the subcommand of every command."""
 
 
-def _network_variables(remote: Remote) -> dict[str, str]:
+class Peer(Protocol):
+    """The repository that a command contacts. `orchestrator.bot.git.remote.Remote` is one."""
+
+    @property
+    def url(self) -> str:
+        """The address for git, without a password."""
+
+    @property
+    def scheme(self) -> str:
+        """One of `file`, `http`, `https`, `ssh`."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The path of a local repository, else None."""
+
+    @property
+    def cancelled(self) -> Callable[[], bool]:
+        """Polled while the command contacts it; True ends the command."""
+
+    def current_credential(self) -> Credential | None:
+        """Return the credential for it. See `Remote`."""
+
+    def variables(self, credential: Credential, helper: Path) -> dict[str, str]:
+        """Return the variables by which git gets the credential. See `Remote`."""
+
+
+def _network_variables(remote: Peer) -> dict[str, str]:
     """Return the additional variables of a command that may contact one remote."""
     variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
     if remote.scheme in _HTTP:
@@ -440,7 +466,7 @@ class HostGit:
         stdin: bytes = b"",
         index: Path | None = None,
         variables: Mapping[str, str] | None = None,
-        remote: Remote | None = None,
+        remote: Peer | None = None,
     ) -> bytes:
         """Run a command that must succeed, and return its output.
 
@@ -467,7 +493,7 @@ class HostGit:
         stdin: bytes = b"",
         index: Path | None = None,
         variables: Mapping[str, str] | None = None,
-        remote: Remote | None = None,
+        remote: Peer | None = None,
     ) -> GitResult:
         """Run a command that may fail. The arguments are those of `run`."""
         environment = {**self._environment(index), **(variables or {})}
@@ -496,7 +522,7 @@ class HostGit:
         with tempfile.TemporaryDirectory(prefix="view-") as place:  # its own folder is not ours
             yield {"GIT_DIR": str(View.of(self._foreign).make(Path(place)))}
 
-    def _instead_of(self, remote: Remote | None, doing: str) -> dict[str, str]:
+    def _instead_of(self, remote: Peer | None, doing: str) -> dict[str, str]:
         """Return the variables by which git uses a view in place of a repository on this machine.
 
         The program that git starts for the other side, `git-upload-pack` or `git-receive-pack`, then finds a

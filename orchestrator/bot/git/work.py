@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.git.base import AppliedWork, Packed
 from orchestrator.bot.git.branches import fetch, is_here, parents
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import MovedBase
     from orchestrator.bot.git.branches import Branches
-    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.remote import Remote
 
 _PROPOSING = "cannot read the change to propose"
 _MESSAGE = "What was changed in a conversation"
@@ -395,10 +395,27 @@ _FETCHED = "refs/pullwright/fetched/work"
 _DEPTH_COMMITS = 3
 
 
+class WorkingClone(Protocol):
+    """What the application of changes uses of a clone. `Clone` is one, and documents the attributes."""
+
+    git: HostGit
+    remote: Remote
+    tree: Path
+    index: Path
+    base_commit: str
+    head: str
+    conflicts: set[str]
+    applied: set[str]
+    fresh: bool
+
+    def join(self, tip: str, parents: list[str], tree: str, index: Path) -> None:
+        """See `Clone`."""
+
+
 class WorkApplier:
     """Applies changes to the files of a clone that nobody has changed yet."""
 
-    def __init__(self, clone: Clone) -> None:
+    def __init__(self, clone: WorkingClone) -> None:
         self._clone, self._git = clone, clone.git
         # The tree whose files were written here, if any, and its index.
         self._written: str | None = None

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from orchestrator.engine.environments.commands import Command
-    from orchestrator.engine.environments.local import HostView
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +155,41 @@ class ExecutionEnvironment(Protocol):
         """Run a shell command in its own process group; on time-out send SIGTERM and 2 s later SIGKILL."""
 
 
+class HostView(Protocol):
+    """A folder of this machine, the folders above it, and the git repository that contains it.
+
+    It is read as this program itself sees it; sandboxed commands see less.
+    """
+
+    def at(self, below: tuple[str, ...]) -> HostView:
+        """Return the view of a folder below this one."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether no command can have created the repository of the folder, or changed its configuration."""
+
+    async def git(self, script: str, timeout_ms: int) -> str:
+        """Run a script that asks git about the repository, and return its output; empty without a repository.
+
+        Raises:
+            ToolError: the script could not be started.
+        """
+
+    async def documents(
+        self, names: Sequence[str], *, from_root: bool, most_bytes: int
+    ) -> list[tuple[str, bytes]]:
+        """Return the instruction files from the repository's top down to the folder, as path and content.
+
+        Paths are absolute. The only symbolic link that is followed is one to a known document in the same
+        folder that is not among the names.
+
+        Args:
+            names: file names, relative to each folder.
+            from_root: begin at the root of the file system.
+            most_bytes: limit of all files together; the last one is cut there.
+        """
+
+
 @runtime_checkable
 class HasHostView(Protocol):
     """An environment whose folder this program itself may read."""
@@ -249,6 +281,23 @@ class SandboxFolder:
     root: str
     protected: tuple[str, ...] = (".git",)
     read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command and the conditions under which it runs.
+
+    Attributes:
+        line: shell text.
+        folder: the working directory.
+        variables: all environment variables.
+        timeout_ms: time after which the process group gets SIGTERM, and 2 seconds later SIGKILL.
+    """
+
+    line: str
+    folder: str
+    variables: Mapping[str, str]
+    timeout_ms: int
 
 
 class Launch(Protocol):

@@ -11,7 +11,6 @@ import subprocess
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.core.event_loop import to_the_end
 from orchestrator.core.redaction import is_secret
 from orchestrator.core.watchdog import owner_variables
-from orchestrator.engine.environments.base import ExecResult
+from orchestrator.engine.environments.base import Command, ExecResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -308,23 +307,6 @@ A process that left its process group may still have the pipe open.
 
 _SANDBOX_TERMINATED = 128 + signal.SIGTERM
 """The exit code with which a sandbox reports SIGTERM; a command may exit with it too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A shell command and the conditions under which it runs.
-
-    Attributes:
-        line: shell text.
-        folder: the working directory.
-        variables: all environment variables.
-        timeout_ms: time after which the process group gets SIGTERM, and 2 seconds later SIGKILL.
-    """
-
-    line: str
-    folder: str
-    variables: Mapping[str, str]
-    timeout_ms: int
 
 
 class ProgramLaunch:

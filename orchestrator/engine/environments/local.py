@@ -1,6 +1,6 @@
 """The environment on this machine: the files of one folder, and commands that run in it.
 
-`HostView` reads the folder and those above it as this program itself sees them; sandboxed commands see less.
+`LocalHostView` reads the folder and those above it as this program itself sees them; sandboxed commands see less.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from orchestrator.core.confined import ConfinedFolder, enter, entry_at, open_reg
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import (
+    Command,
     DirEntry,
     ExecResult,
     GrepMatch,
@@ -29,7 +30,6 @@ from orchestrator.engine.environments.base import (
     SandboxFolder,
 )
 from orchestrator.engine.environments.commands import (
-    Command,
     EnvPolicy,
     RunningCommand,
     child_variables,
@@ -213,7 +213,7 @@ class LocalEnvironment:
         """Return True. Without a sandbox the argument changes nothing."""
         return True
 
-    def host_view(self) -> HostView | None:
+    def host_view(self) -> LocalHostView | None:
         """Return the view (see `HasHostView`): a sandbox hides the folders above and the user's settings.
 
         None without a sandbox, and where commands can change the repository: its configuration decides what
@@ -221,7 +221,7 @@ class LocalEnvironment:
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
-        view = HostView(self._tree.root, (), self._run_outside)
+        view = LocalHostView(self._tree.root, (), self._run_outside)
         return view if view.is_trusted else None
 
     async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
@@ -319,8 +319,8 @@ _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
 """Documents to which a link in the same folder is followed; `orientation.sh` has the same list."""
 
 
-class HostView:
-    """A folder of this machine, the folders above it, and the git repository that contains it.
+class LocalHostView:
+    """The `HostView` of a folder of this machine.
 
     Args:
         root: the environment's real path. No command of the environment can change a `.git` in it or above
@@ -331,13 +331,13 @@ class HostView:
     def __init__(self, root: str, below: tuple[str, ...], run: RunOutside) -> None:
         self._root, self._below, self._run = root, below, run
 
-    def at(self, below: tuple[str, ...]) -> HostView:
-        """Return the view of a folder below this one."""
-        return HostView(self._root, (*self._below, *below), self._run)
+    def at(self, below: tuple[str, ...]) -> LocalHostView:
+        """See `HostView`."""
+        return LocalHostView(self._root, (*self._below, *below), self._run)
 
     @property
     def is_trusted(self) -> bool:
-        """Whether no command can have created the repository of the folder, or changed its configuration."""
+        """See `HostView`."""
         folder = self._root
         for name in self._below:
             folder = os.path.join(folder, name)
@@ -351,27 +351,14 @@ class HostView:
         )
 
     async def git(self, script: str, timeout_ms: int) -> str:
-        """Run a script that asks git about the repository, and return its output; empty without a repository.
-
-        Raises:
-            ToolError: the script could not be started.
-        """
+        """See `HostView`."""
         top = await asyncio.to_thread(self._top)
         return "" if top is None else (await self._run(script, top, timeout_ms)).stdout
 
     async def documents(
         self, names: Sequence[str], *, from_root: bool, most_bytes: int
     ) -> list[tuple[str, bytes]]:
-        """Return the instruction files from the repository's top down to the folder, as path and content.
-
-        Paths are absolute. The only symbolic link that is followed is one to a known document in the same
-        folder that is not among the names.
-
-        Args:
-            names: file names, relative to each folder.
-            from_root: begin at the root of the file system.
-            most_bytes: limit of all files together; the last one is cut there.
-        """
+        """See `HostView`."""
 
         def read() -> list[tuple[str, bytes]]:
             here = os.path.join(self._root, *self._below)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         ExecutionEnvironment,
         GrepMatch,
         GrepOptions,
+        HostView,
     )
-    from orchestrator.engine.environments.local import HostView
 
 _T = TypeVar("_T")
 

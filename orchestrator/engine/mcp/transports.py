@@ -20,9 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.event_loop import in_thread
-from orchestrator.engine.environments.base import SandboxFolder
+from orchestrator.engine.environments.base import Command, SandboxFolder
 from orchestrator.engine.environments.commands import (
-    Command,
     EnvPolicy,
     ProgramLaunch,
     command_variables,

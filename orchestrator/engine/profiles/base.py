@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject, ToolDefinition, Usage
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.local import HostView
+    from orchestrator.engine.environments.base import ExecutionEnvironment, HostView
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.models.catalog import ModelFacts
     from orchestrator.engine.skills import Skills

@@ -10,7 +10,7 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
 from orchestrator.core.events import SessionState
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.config import SessionConfig, SessionParts
     from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.loop import SessionEnd
-    from orchestrator.engine.session.session import Session
 
 
 MAX_SUBAGENTS = 16
@@ -123,11 +122,34 @@ class Lineage:
     forward: Callable[[SessionEvent], None]
 
 
+class ChildSession(Protocol):
+    """What the subagents of a session use of theirs. `Session` is one."""
+
+    id: str
+    budget: Budget
+
+    @property
+    def state(self) -> SessionState:
+        """See `Session`."""
+
+    async def run(self, user: str) -> SessionEnd:
+        """See `Session`."""
+
+    def steer(self, message: str) -> None:
+        """See `Session`."""
+
+    async def abort(self) -> None:
+        """See `Session`."""
+
+    async def close(self) -> None:
+        """See `Session`."""
+
+
 @dataclass(slots=True)
 class Subagent:
     """A subagent's session and its current work."""
 
-    session: Session
+    session: ChildSession
     work: asyncio.Task[SessionEnd]
 
     @property
@@ -156,7 +178,9 @@ class Subagents:
         make: creates a session for a task; raises `ToolError` if the task's demands cannot be met.
     """
 
-    def __init__(self, make: Callable[[SubagentTask], Session], limits: Callable[[], SubagentLimits]) -> None:
+    def __init__(
+        self, make: Callable[[SubagentTask], ChildSession], limits: Callable[[], SubagentLimits]
+    ) -> None:
         self._make, self._limits = make, limits
         self.by_id: dict[str, Subagent] = {}
 
@@ -273,7 +297,7 @@ class Subagents:
         return Ok(_status_json(subagent))
 
 
-async def _run_once(session: Session, task: str, seconds: float | None) -> SessionEnd:
+async def _run_once(session: ChildSession, task: str, seconds: float | None) -> SessionEnd:
     """Run a task with this time-out, and close the session."""
     try:
         async with asyncio.timeout(seconds):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.app.config.settings import Settings
+from orchestrator.app.forms import MOST_COMMAND_CHARS
 from orchestrator.app.options import Reach, all_options, choices, kind
 
 
@@ -28,6 +29,11 @@ def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> No
         "require_tests": (True, False),
         "disable_skills": (True, False),
     }
+
+
+def test_the_length_of_a_command_is_the_one_in_its_description() -> None:
+    for key in ("test_command", "setup_command"):
+        assert f"at most {MOST_COMMAND_CHARS:,} characters" in all_options()[key].allowed
 
 
 def test_the_first_option_begins_a_group() -> None:

@@ -317,7 +317,8 @@ threading.Event().wait()
 
 def test_the_commands_of_a_process_that_was_killed_end(tmp_path: Path) -> None:
     code = f"""
-from orchestrator.engine.environments.commands import Command, ProgramLaunch
+from orchestrator.engine.environments.base import Command
+from orchestrator.engine.environments.commands import ProgramLaunch
 
 async def work():
     launch = ProgramLaunch(("sh", "-c", "{IGNORES}"), Command("", "/", {{"PATH": os.environ["PATH"]}}, 1))

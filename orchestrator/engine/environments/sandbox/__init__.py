@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxFolder, SandboxOptions
-from orchestrator.engine.environments.commands import Command, RunningCommand
+from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxOptions
+from orchestrator.engine.environments.commands import RunningCommand
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 
 if TYPE_CHECKING:

@@ -55,8 +55,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-    from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
 
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
 """The capabilities of `sandbox_init`, over its own namespaces only.

@@ -44,8 +44,8 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-    from orchestrator.engine.environments.commands import Command, Program
+    from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
+    from orchestrator.engine.environments.commands import Program
     from orchestrator.engine.environments.sandbox.container_engine import (
         Container,
         ContainerEngine,

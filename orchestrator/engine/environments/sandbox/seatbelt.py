@@ -25,8 +25,7 @@ from orchestrator.engine.environments.sandbox.visible import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-    from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
 
 _SYSTEM = (
     "/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/Library/Developer", "/private/var/db/timezone",

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-from orchestrator.engine.environments.commands import Command
+from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.container import ContainerSandbox, _as_text

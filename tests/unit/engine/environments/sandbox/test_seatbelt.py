@@ -13,8 +13,7 @@ import pytest
 
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import SandboxFolder, SandboxLimits, SandboxOptions
-from orchestrator.engine.environments.commands import Command
+from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, seatbelt_profile, with_limits
 from orchestrator.engine.environments.sandbox.visible import Scratch
