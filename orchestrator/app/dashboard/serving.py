@@ -24,10 +24,10 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from orchestrator.core.http_server import ServerLimits, serving
 from orchestrator.core.addresses import bracketed, is_loopback
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.event_loop import on_ending_signals
+from orchestrator.core.http_server import ServerLimits, serving
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from orchestrator.app.wiring.model import AddressedModel
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.transport import Attempts
     from orchestrator.engine.models.wire import Wire
     from orchestrator.engine.policy.secrets import Redactor

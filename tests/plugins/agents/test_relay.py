@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.model import AddressedModel
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
@@ -29,6 +28,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Text, ToolCall, Usage
 from orchestrator.engine.models.catalog import ModelRef, Provider
+from orchestrator.engine.models.connect import AddressedModel
 from orchestrator.engine.models.transport import HttpOptions
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.budget import Budget, Limits

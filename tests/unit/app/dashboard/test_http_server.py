@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.http_server import ServerLimits, serving
 from orchestrator.app.dashboard.serving import Receiver, listen, receiving, serving_health
+from orchestrator.core.http_server import ServerLimits, serving
 from tests.unit.app.dashboard.scene import make_scene
 from tests.unit.app.dashboard.test_health import Scene
 

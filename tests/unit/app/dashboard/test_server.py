@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from lxml import html
 
-from orchestrator.core.http_server import serving
 from orchestrator.app.dashboard.serving import listen, listen_for_browsers
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, Event, ToolCallEnded, ToolCallStarted, Warned
+from orchestrator.core.http_server import serving
 from tests.doubles.journals import DIFF, night, proposed, runs_of_tests, started, worked_round
 from tests.unit.app.dashboard.scene import NOW, DashboardScene, make_scene, messages
 
