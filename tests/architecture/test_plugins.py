@@ -85,7 +85,64 @@ def test_the_description_of_a_plugin_loads_nothing_else() -> None:
     assert {name.removeprefix("orchestrator.") for name in loaded} <= allowed
 
 
-# The program without them.
+# The engine without all the rest.
+
+SESSIONS = """
+import asyncio, importlib, pkgutil
+from pathlib import Path
+
+import orchestrator
+from orchestrator import LocalEnvironment, Session, minimal_profile
+from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, Usage
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.models.replay import ReplayModel
+
+for module in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+    importlib.import_module(module.name)
+
+async def submit(profile):
+    session = Session(profile=profile, environment=LocalEnvironment("work"))
+    events = [event async for event in session.submit("Write a file.")]
+    await session.close()
+    return [event.kind.value for event in events]
+
+def said(*calls):
+    finish = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
+    return Response(Message(Role.ASSISTANT, (Text("Done."), *calls)), finish, Usage(1, 1), "m")
+
+Path("work").mkdir()
+for name in sorted(name for name in dir(orchestrator) if name.endswith("_profile")):
+    kinds = asyncio.run(submit(getattr(orchestrator, name)("echo")))
+    assert "assistant_text_end" in kinds, (name, kinds)
+SHELL = ("shell_command", {"command": "printf alone > a.txt"})
+WRITE = ("write_file", {"file_path": "a.txt", "content": "alone"})
+for profile, (name, arguments) in {
+    orchestrator.openai_profile: WRITE,
+    orchestrator.anthropic_profile: WRITE,
+    orchestrator.gemini_profile: WRITE,
+    minimal_profile: SHELL,
+}.items():
+    Path("work/a.txt").unlink(missing_ok=True)
+    call = ToolCall("1", name, arguments)
+    kinds = asyncio.run(submit(profile(ReplayModel("recorded", [said(call), said(), said()]))))
+    assert Path("work/a.txt").read_text() == "alone", (name, kinds)
+print("works")
+"""
+
+
+def test_the_engine_works_alone(tmp_path: Path) -> None:
+    """It is the library: with the core, and without the bot, the program and the plug-ins."""
+    for name in ("__init__.py", "core", "engine"):
+        target = tmp_path / "orchestrator" / name
+        target.parent.mkdir(exist_ok=True)
+        target.symlink_to(ROOT / "orchestrator" / name)
+    (tmp_path / "prompts").symlink_to(ROOT / "prompts")
+    done = run(tmp_path, code=SESSIONS)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout == "works\n"
+
+
+# The program without the plug-ins.
 
 
 def tree_without(folder: Path, *names: str) -> Path:
