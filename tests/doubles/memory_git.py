@@ -352,6 +352,7 @@ class MemoryClone(Clone):
         self.base_branch, self.base_commit = base
         self._branches = Branches(git, remote, base)
         self._identity, self._clock = identity, clock
+        self._lfs_committed = {}
         self.tip = self.head = self.start = self.base_commit
         self.parents = [self.base_commit]
         self.joined: str | None = None
