@@ -31,6 +31,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "agents": (),
         "backtest": ("backtest",),
         "digest": ("digest",),
+        "tracing": (),
     }
 )
 """The commands and options of the program's own plug-ins, by plug-in, so that a message can name one that is not there."""
@@ -38,6 +39,10 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 class Point(StrEnum):
     """The places where the program asks the plug-ins. Each says what it gets."""
+
+    OBSERVERS = "observers"
+    """A function `(environ, clock, tell) -> orchestrator.app.wiring.Observer | None`, called once at the start of a
+    program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
 
 
 class Command(NamedTuple):

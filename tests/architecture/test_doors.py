@@ -43,7 +43,7 @@ DOORS = (
         "files that a person names: flags, variables, the user's own configuration, commands of chat",
         "a person means the file, so a link is right: opened without waiting, read up to a size and a time; a new "
         "file only where there is none",
-        {"core/files.py": 2, "app/cli/output.py": 1, "app/cli/config.py": 1},
+        {"core/files.py": 2, "app/cli/output.py": 1, "app/cli/config.py": 1, "app/config/__init__.py": 1},
     ),
     Door(
         "the state folder: journals, locks, claims, approvals, budgets, memory, local forge, fleets, backtests",
@@ -118,7 +118,7 @@ DOORS = (
             "app/redteam/attack.py": 1,
             "app/wiring/program.py": 1,
             "app/plugins.py": 3,
-            "app/wiring/spans.py": 1,
+            "plugins/tracing/spans.py": 1,
             "bot/policy/change_checks.py": 2,
             "engine/contracts/json_plan.py": 1,
             "engine/environments/sandbox/bubblewrap.py": 1,

@@ -165,7 +165,7 @@ CHANNELS = (
         NETWORK,
         "the digest for a webhook, and traces",
         "each text of a digest is redacted (`SafeMarkdown`); a trace has numbers and names of a closed list",
-        {"plugins/digest/command.py": 1, "app/wiring/spans.py": 1},
+        {"plugins/digest/command.py": 1, "plugins/tracing/spans.py": 1},
     ),
     Channel(
         NETWORK,

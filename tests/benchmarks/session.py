@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring import tracing
+from orchestrator.app.wiring import observing
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.messages import (
@@ -154,9 +154,8 @@ async def traces(folder: Path) -> None:
     with collector() as address:
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = address
         told: list[str] = []
-        with tracing(os.environ, SystemClock(), told.append) as opened:
-            assert opened is not None
-            spans = opened.follow("")
+        with observing(os.environ, SystemClock(), told.append) as opened:
+            (spans,) = opened.follow("")
             spans(CycleStarted("run", "ada/calc", "replay", "native"))
             seconds: dict[str, list[float]] = {"off": [], "on": []}
             for turn in range(turns + 1):  # in turns, so that a busy machine is busy for both

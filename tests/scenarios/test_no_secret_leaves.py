@@ -28,7 +28,6 @@ from orchestrator.app.cli.commands import commands
 from orchestrator.app.cli.slash import COMMANDS as COMMANDS_OF_CHAT
 from orchestrator.app.dashboard.serving import serving_health
 from orchestrator.app.options import setting_keys
-from orchestrator.app.wiring.spans import Tracing
 from orchestrator.bot.fleet.members import SILENT_SECONDS, Health, Member
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import Pause
@@ -38,7 +37,6 @@ from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
-from orchestrator.core.events import SubagentEvent
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles import forked
 from tests.doubles.collector import Collector
@@ -348,28 +346,6 @@ def test_no_page_of_the_dashboard_shows_a_value(tmp_path: Path) -> None:
     assert shown["/"].status_code == shown[f"/run/{names[0]}"].status_code == 200
     assert {place: leaks(reply.text) for place, reply in shown.items() if leaks(reply.text)} == {}
     assert "[redacted]" in shown["/runs"].text
-
-
-@pytest.mark.parametrize(
-    "change", [with_values, lambda _text: WORDS, lambda text: text or SHORT, lambda _text: f"a-{SHORT}"]
-)
-def test_no_trace_has_a_value_whatever_an_event_says(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]
-) -> None:
-    events = [CycleStarted(*["a"] * 5), *EVENTS, CycleEnded({"outcome": "proposed", "error": "a"})]
-    with Collector() as collector:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.root)
-        told: list[str] = []
-        tracing = Tracing("here", PLANTED, ManualClock(), told.append)
-        for api_url in ("", f"http://{WORDS}.example/{SHORT}?key={quote(MARKS)}"):
-            spans = tracing.follow(api_url)
-            for event in events:
-                spans(filled(event, change))
-                spans(SubagentEvent(WORDS, filled(event, change)))
-        tracing.close()
-    sent = [body.decode("utf-8", "replace") for body in collector.bodies]
-    assert sum(map(len, sent)) > 1_000
-    assert [leaks(text) for text in (*sent, *told) if leaks(text)] == []
 
 
 async def test_no_page_of_health_shows_a_value() -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from orchestrator.app.cli.chat_view import ChatView, ServerQuestions
+    from orchestrator.app.wiring import Observers
     from orchestrator.app.wiring.chat import ChatProgram
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
     from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
@@ -72,7 +72,7 @@ def chat(options: argparse.Namespace) -> int:
     except asyncio.CancelledError:  # a signal came before the first message could be read
         return INTERRUPTED
     finally:
-        talk.close_traces()
+        talk.close_observers()
 
 
 class Chat:
@@ -89,7 +89,7 @@ class Chat:
         self._view: ChatView | None = None
         self._view_lock = threading.Lock()
         self._state_view: Callable[[Event], None] | None = None
-        self._traces: Tracing | None = None
+        self._observers: Observers | None = None
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
         self._working: asyncio.Task[Any] | None = None
@@ -150,10 +150,10 @@ class Chat:
 
         on_ending_signals(end)
 
-    def close_traces(self) -> None:
-        """Send the remaining traces, if traces are sent."""
-        if self._traces is not None:
-            self._traces.close()
+    def close_observers(self) -> None:
+        """Close the observers, so that they complete what is open."""
+        if self._observers is not None:
+            self._observers.close()
 
     async def _open_task(self) -> None:
         program = await self.program()
@@ -367,7 +367,7 @@ class Chat:
         return self._program is None or self._program.result().context.redactor.holds_secret(text)
 
     def _build(self) -> ChatProgram:
-        from orchestrator.app.wiring import open_tracing
+        from orchestrator.app.wiring import open_observers
         from orchestrator.app.wiring.chat import build_chat
         from orchestrator.bot.chat.conversation import begun_in
         from orchestrator.core.clock import SystemClock
@@ -376,7 +376,9 @@ class Chat:
 
         refuse_secrets(self._options)
         person = PersonAtTerminal(self._questions.show_page, self.answer_server)
-        self._traces = open_tracing(os.environ, SystemClock(), lambda problem: self._emit(Warned(problem)))
+        self._observers = open_observers(
+            os.environ, SystemClock(), lambda problem: self._emit(Warned(problem))
+        )
         program = build_chat(
             "chat",
             self._options.repo,
@@ -388,7 +390,7 @@ class Chat:
             person=person if self._is_terminal else None,
             run=self._options.run,
             dry_run=self._options.dry_run,
-            tracing=self._traces,
+            observers=self._observers,
         )
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)

@@ -24,7 +24,7 @@ from orchestrator.app.cli.arguments import (
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.terminal import print_json
-from orchestrator.app.wiring import tracing
+from orchestrator.app.wiring import Observers, observing
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.words import amounts, clean, counted, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.program import Program
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
@@ -74,9 +73,9 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         try:
-            traces = stack.enter_context(_traces(view))
+            observers = stack.enter_context(_observing(view))
             program = build_program(
-                request, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
+                request, given_settings(options), os.environ, Path.cwd(), emit, observers=observers
             )
         except PullwrightError as error:
             return _refuse(error, as_json=options.json)
@@ -91,8 +90,8 @@ def _with_state(view: LiveView) -> Emit:
     return StateView(view, SystemClock(), view.tell)
 
 
-def _traces(view: LiveView) -> AbstractContextManager[Tracing | None]:
-    return tracing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
+def _observing(view: LiveView) -> AbstractContextManager[Observers]:
+    return observing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
@@ -352,9 +351,15 @@ def ask(options: argparse.Namespace) -> int:
     emit = _with_state(view) if options.debug else view
     with ExitStack() as stack:
         try:
-            traces = stack.enter_context(_traces(view))
+            observers = stack.enter_context(_observing(view))
             program = build_chat(
-                "ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
+                "ask",
+                options.repo,
+                given_settings(options),
+                os.environ,
+                Path.cwd(),
+                emit,
+                observers=observers,
             )
             program.submits = options.submit
             if options.resume:

@@ -21,7 +21,7 @@ from orchestrator.app.cli.output import end_on_signals
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import known_secrets, print_json
-from orchestrator.app.wiring import tracing
+from orchestrator.app.wiring import NO_OBSERVERS, Observers, observing
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import FleetFile, FleetRepository
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.worker.schedule import Schedule
@@ -127,7 +126,7 @@ def allow_open_files(wanted: int) -> None:
 
 
 def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone: bool) -> int:
-    """Run one worker, and send traces of its cycles if they are switched on. Return the exit status.
+    """Run one worker, with the observers of the plug-ins. Return the exit status.
 
     Args:
         url: address of the database with the queue.
@@ -140,8 +139,8 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
     redactor = known_secrets(os.environ)
     for one in file.repositories:
         redactor.learn(secret_values(one.environ))
-    with tracing(os.environ, SystemClock(), _say) as traces:
-        return event_loop.run(_WorkerRun(file, options, url, redactor, traces, alone=alone).run())
+    with observing(os.environ, SystemClock(), _say) as observers:
+        return event_loop.run(_WorkerRun(file, options, url, redactor, observers, alone=alone).run())
 
 
 def _say(text: str) -> None:
@@ -165,7 +164,7 @@ class _WorkerRun:
         options: argparse.Namespace,
         url: str,
         redactor: Redactor,
-        traces: Tracing | None,
+        observers: Observers,
         *,
         alone: bool,
     ) -> None:
@@ -188,7 +187,7 @@ class _WorkerRun:
         self._stop = Stop()
         self._ended = asyncio.Event()
         self._outcomes: set[str] = set()
-        make = Members(options, self._home, self._clock, traces)
+        make = Members(options, self._home, self._clock, observers)
         self._worker = FleetWorker(
             new_worker_name(socket.gethostname()),
             self._store,
@@ -315,12 +314,12 @@ class Members:
     """Makes the members of a fleet, one for each repository of its file."""
 
     def __init__(
-        self, options: argparse.Namespace, home: Home, clock: Clock, traces: Tracing | None = None
+        self, options: argparse.Namespace, home: Home, clock: Clock, observers: Observers = NO_OBSERVERS
     ) -> None:
         self._options = options
         self._home = home
         self._clock = clock
-        self._traces = traces
+        self._observers = observers
         self._typed = given_settings(options)
         self._names: dict[str, str] = {}
 
@@ -393,7 +392,7 @@ class Members:
             member.active_at = self._clock.monotonic()
 
         request = RunRequest(repository.name, dry_run=self._options.dry_run)
-        return build_program(request, flags, repository.environ, Path.cwd(), heard, tracing=self._traces)
+        return build_program(request, flags, repository.environ, Path.cwd(), heard, observers=self._observers)
 
 
 def quota_of(settings: Settings) -> str:

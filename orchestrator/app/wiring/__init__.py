@@ -1,20 +1,17 @@
-"""Builds objects from the settings, and the sender of traces. Only this package names concrete backends."""
+"""Builds objects from the settings. Only this package names concrete backends."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.app.config.settings import load_settings
+from orchestrator.app.plugins import Point, added
 from orchestrator.app.terminal import known_secrets
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.suggestions import install_command
 from orchestrator.core.watchdog import watched_run
 from orchestrator.engine.models.keys import ApiKeys
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.journal.records import EventBus, JournalWriter
     from orchestrator.bot.journal.retention import RunsToKeep
     from orchestrator.core.clock import Clock
@@ -39,6 +35,62 @@ def ignore_event(_event: Event) -> None:
     """Ignore an event. Used where there is no run and no view."""
 
 
+class Observer(Protocol):
+    """Sees the events of the runs of this process, such as what sends traces. A plug-in opens it (`Point.OBSERVERS`).
+
+    It delays no run and raises nothing.
+    """
+
+    def follow(self, api_url: str) -> Emit:
+        """Return a listener for the events of one `EventBus`.
+
+        Args:
+            api_url: the address of the model's server; empty if there is none.
+        """
+
+    def close(self) -> None:
+        """Complete what is open. The caller waits for it at the end of the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """The observers that the plug-ins opened."""
+
+    opened: tuple[Observer, ...] = ()
+
+    def follow(self, api_url: str) -> tuple[Emit, ...]:
+        """Return each observer's listener."""
+        return tuple(one.follow(api_url) for one in self.opened)
+
+    def close(self) -> None:
+        """Close all observers."""
+        for one in self.opened:
+            one.close()
+
+
+NO_OBSERVERS = Observers()
+
+
+def open_observers(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Observers:
+    """Return the observers that the plug-ins open, which the caller has to close.
+
+    Args:
+        tell: shows a person one line, such as why an observer cannot do its work.
+    """
+    opened = (open_one(environ, clock, tell) for open_one in added(Point.OBSERVERS))
+    return Observers(tuple(one for one in opened if one is not None))
+
+
+@contextmanager
+def observing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Iterator[Observers]:
+    """Have observers while the block runs."""
+    opened = open_observers(environ, clock, tell)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
 @dataclass(frozen=True, slots=True)
 class BuildContext:
     """The configuration and surroundings from which a run's objects are built.
@@ -46,7 +98,7 @@ class BuildContext:
     Attributes:
         redactor: knows the secrets of this process; who learns another one tells it (`Redactor.learn`).
         environ: environment variables, which hold secrets.
-        tracing: sends the traces of this process; None if none are sent.
+        observers: see the events of every run of this process.
     """
 
     loaded: Loaded
@@ -57,7 +109,7 @@ class BuildContext:
     stop: Stop
     redactor: Redactor
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tracing: Tracing | None = None
+    observers: Observers = NO_OBSERVERS
 
     @classmethod
     def of(  # noqa: PLR0913  what a person typed, and the world around
@@ -69,7 +121,7 @@ class BuildContext:
         emit: Emit = ignore_event,
         stop: Stop | None = None,
         clock: Clock | None = None,
-        tracing: Tracing | None = None,
+        observers: Observers = NO_OBSERVERS,
         redactor: Redactor | None = None,
     ) -> BuildContext:
         """Read the configuration. Without `stop`, nothing requests an early end.
@@ -82,7 +134,9 @@ class BuildContext:
         """
         loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
         known = redactor or known_secrets(environ)
-        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), known, environ, tracing)
+        return cls(
+            loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), known, environ, observers
+        )
 
     @property
     def settings(self) -> Settings:
@@ -125,86 +179,3 @@ class BuildContext:
     def in_workflow(self) -> bool:
         """Whether the process runs in a job of GitHub Actions."""
         return self.environ.get("GITHUB_ACTIONS") == "true"
-
-
-# https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
-# https://opentelemetry.io/docs/specs/otel/protocol/exporter/
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_DISABLED = "OTEL_SDK_DISABLED"
-_PROTOCOL = "http/protobuf"
-
-
-@contextmanager
-def tracing(
-    environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
-) -> Iterator[Tracing | None]:
-    """Send traces while the block runs, and the remaining ones at its end. Yield None if none are sent.
-
-    Args:
-        tell: shows a person one line, such as why the collector does not accept spans.
-    """
-    opened = open_tracing(environ, clock, tell)
-    try:
-        yield opened
-    finally:
-        if opened is not None:
-            opened.close()
-
-
-def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing | None:
-    """Return the sender of this process's traces, which the caller has to close; None if none are sent.
-
-    A machine may set the variables for other programs. So a value that cannot be used here, or a missing
-    extra, is reported in one line, and work continues without traces. If no traces are sent, no part of
-    OpenTelemetry is imported.
-    """
-    variable = _first_set(_ENDPOINTS, environ)
-    if variable is None or _is_off(environ):
-        return None
-    try:
-        return _opened(variable, environ, clock, tell)
-    except ConfigurationError as error:
-        tell(f"no traces are sent: {error}; {_DISABLED}=true switches tracing off")
-        return None
-
-
-def _first_set(names: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    return next((name for name in names if environ.get(name, "").strip()), None)
-
-
-def _opened(variable: str, environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing:
-    collector = _collector(variable, environ[variable].strip())
-    name = _first_set(_PROTOCOLS, environ)
-    if name is not None and (protocol := environ[name].strip()) != _PROTOCOL:
-        raise ConfigurationError(
-            f"{name} is {protocol}: traces are sent by {_PROTOCOL} only, for which collectors listen on port 4318"
-        )
-    try:
-        from orchestrator.app.wiring.spans import Tracing
-
-        return Tracing(collector, environ, clock, tell)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{variable} asks for traces, which need the package {error.name}: {install_command('otel')}"
-        ) from None
-    except (ValueError, RuntimeError) as error:  # raised by the library, which reads some variables on import
-        raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None
-
-
-def _is_off(environ: Mapping[str, str]) -> bool:
-    exporters = {name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "").split(",")} - {""}
-    is_disabled = environ.get(_DISABLED, "").strip().lower() == "true"
-    return is_disabled or bool(exporters and "otlp" not in exporters)
-
-
-def _collector(variable: str, url: str) -> str:
-    """Return the host and port of an address, without user and path, which may be secret."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigurationError(f"{variable} is no address of a collector: write it as http://HOST:4318")
-    return f"{bracketed(host)}{f':{port}' if port else ''}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.terminal import known_secrets
-from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
     Safeguards,
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.chat_cycles import PullDraft, RunToTake
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
@@ -512,7 +511,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     person: PersonAtTerminal | None = None,
     run: str | None = None,
     dry_run: bool = False,
-    tracing: Tracing | None = None,
+    observers: Observers = NO_OBSERVERS,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs.
 
@@ -525,7 +524,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         person: shows pages and questions of MCP servers; None if nobody is there.
         run: the run whose task is continued, in its repository; None for a conversation without a task.
         dry_run: whether proposals are only shown, not pushed.
-        tracing: sends the traces of this process; None if none are sent.
+        observers: see the events of every run of this process.
 
     Raises:
         ConfigurationError: the configuration or the request cannot be used.
@@ -534,9 +533,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, tracing=tracing, redactor=redactor)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, observers=observers, redactor=redactor)
     settings, chosen = context.settings, choose_model(context)
-    bus.spans = tracing.follow(chosen.api_url) if tracing else None
+    bus.observers = observers.follow(chosen.api_url)
     mcp = open_servers(context, person) if chosen.foreign is None else None
 
     def guards_for(settings: Settings) -> Guards:

@@ -188,8 +188,7 @@ class FolderProposals:
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
         bus = EventBus(self.maker.view, self.maker.context.redactor)
-        if tracing := self.maker.context.tracing:
-            bus.spans = tracing.follow(self.maker.chosen.api_url)
+        bus.observers = self.maker.context.observers.follow(self.maker.chosen.api_url)
         program = maker.make(site, wanted, operator, bus)
         try:
             result = await _run_to_end(program)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.terminal import known_secrets
-from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.cycle_parts import (
     RunParts,
     Safeguards,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.app.wiring.session_parts import LazyMemory
-    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
@@ -224,13 +223,13 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     *,
     stop: Stop | None = None,
     clock: Clock | None = None,
-    tracing: Tracing | None = None,
+    observers: Observers = NO_OBSERVERS,
 ) -> Program:
     """Read the configuration and build what a run needs.
 
     Args:
         stop: the person's request to end, and the limit on waiting for other machines; None for a new one.
-        tracing: sends the traces of this process; None if none are sent.
+        observers: see the events of every run of this process.
 
     Raises:
         ConfigurationError: the configuration or the request cannot be used.
@@ -240,7 +239,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
     context = BuildContext.of(
-        flags, environ, cwd, emit=bus, stop=stop, clock=clock, tracing=tracing, redactor=redactor
+        flags, environ, cwd, emit=bus, stop=stop, clock=clock, observers=observers, redactor=redactor
     )
     if request.demo:
         repository, chosen = make_demo(context)
@@ -273,7 +272,7 @@ def assemble(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    bus.spans = context.tracing.follow(chosen.api_url) if context.tracing else None
+    bus.observers = context.observers.follow(chosen.api_url)
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
     guards = GuardMaker(context.redactor)
     guards(settings)  # report an invalid rule now

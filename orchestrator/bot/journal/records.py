@@ -364,7 +364,7 @@ def _innermost(event: Event) -> Event:
 
 
 class EventBus:
-    """An `Emit` that passes events to the journal of the current cycle, to traces, and to the run's view.
+    """An `Emit` that passes events to the journal of the current cycle, to observers, and to the run's view.
 
     The view gets a redacted copy, because it cuts texts, which could leave a part of a secret. Pieces of a stream
     stay as they are: the view puts them together with `RedactedStream`.
@@ -372,7 +372,7 @@ class EventBus:
     If the journal cannot be written, the round that is already paid for is still completed.
 
     Attributes:
-        spans: creates spans from the events; None if no traces are sent.
+        observers: get each event after the journal, such as what makes traces.
         error: why the journal cannot be written any more, if so.
         on_step: called at the beginning of each step of a cycle, before all other listeners.
     """
@@ -380,7 +380,7 @@ class EventBus:
     def __init__(self, view: Emit, redactor: Redactor) -> None:
         self.view = view
         self._redactor = redactor
-        self.spans: Emit | None = None
+        self.observers: tuple[Emit, ...] = ()
         self.on_step: Callable[[], None] = lambda: None
         self.error: DiskFullError | JournalError | None = None
         self._journal: JournalWriter | None = None
@@ -406,8 +406,8 @@ class EventBus:
                 self.error = error
                 self._on_failure()
                 self.view(Warned(self._redactor.redact(str(error))))
-        if self.spans is not None:
-            self.spans(event)
+        for observer in self.observers:
+            observer(event)
         if isinstance(_innermost(event), _PIECES):
             self.view(event)
         else:

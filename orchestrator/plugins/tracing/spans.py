@@ -1,4 +1,4 @@
-"""Makes spans from the program's events, and sends them. Only `open_tracing` imports this module, when traces are asked for.
+"""Makes spans from the program's events, and sends them. Only `variables` imports this module, when traces are asked for.
 
 Names follow OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
 https://github.com/open-telemetry/semantic-conventions/tree/v1.41.1/docs/gen-ai

@@ -8,8 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from orchestrator.app.wiring import open_tracing
-from orchestrator.app.wiring.spans import Tracing
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.events import (
@@ -41,6 +39,8 @@ from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Us
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.profiles.catalog import PROFILES, minimal, planner
 from orchestrator.engine.session.subagents import SubagentLimits, Subagents
+from orchestrator.plugins.tracing.spans import Tracing
+from orchestrator.plugins.tracing.variables import open_tracing
 from tests.doubles.collector import Collector
 from tests.tables import table
 

@@ -248,7 +248,7 @@ def test_without_a_usable_variable_one_line_says_why_and_the_work_goes_on(
             assert words in told[0]
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     with suppress(KeyError):
-        monkeypatch.delitem(sys.modules, "orchestrator.app.wiring.spans")
+        monkeypatch.delitem(sys.modules, "orchestrator.plugins.tracing.spans")
     monkeypatch.setitem(
         sys.modules, "opentelemetry.sdk.resources", None
     )  # as where the extra is not installed

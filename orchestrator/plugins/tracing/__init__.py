@@ -1,0 +1,1 @@
+"""Traces of runs, in the form of OpenTelemetry."""
