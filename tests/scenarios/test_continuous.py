@@ -59,12 +59,23 @@ def test_the_whole_run_is_summed_up(stage: Stage, repository: Path) -> None:
     )
 
 
-def test_a_question_ends_continuous_mode(stage: Stage, repository: Path) -> None:
+def test_a_question_waits_and_the_next_task_goes_on(stage: Stage, repository: Path) -> None:
     add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
     stage.script(propose("a"), do(("ask_question", {"question_text": "Which?"})), propose("c"))
     done = stage.run("--repo", str(repository), "--continuous")
-    assert [result["outcome"] for result in done.results] == ["proposed", "question"]
+    outcomes = [result["outcome"] for result in done.results]
+    assert outcomes == ["proposed", "question", "proposed", "no_task"]
     assert done.code == 4
+
+
+def test_the_end_of_continuous_mode_says_how_many_questions_wait(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    ask = do(("ask_question", {"question_text": "Which?"}))
+    stage.script(ask, propose("b"), ask)
+    done = stage.run("--repo", str(repository), "--continuous", json_output=False)
+    assert done.out.splitlines()[-1].startswith(
+        "In all: 4 cycles, 1 pull request, 2 questions waiting for an answer; "
+    )
 
 
 def test_a_finish_that_says_no_task_ends_continuous_mode(stage: Stage, repository: Path) -> None:

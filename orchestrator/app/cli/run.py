@@ -243,7 +243,7 @@ class RunTotals:
         parts = [counted(self.cycles, "cycle"), counted(len(self._pulls), "pull request")]
         for outcome, noun, ending in (
             ("planned", "plan", ""),
-            ("question", "question", ""),
+            ("question", "question", " waiting for an answer"),
             ("limit", "task", " ended by a limit"),
             ("withdrawn", "task", " not wanted any more"),
             ("superseded", "task", " done by others"),

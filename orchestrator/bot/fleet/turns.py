@@ -268,8 +268,6 @@ def following(  # noqa: PLR0913, PLR0917  a turn, its result, and the times of t
             follows = Following(turn.look(attempted=turn.attempted, failures=turn.failures), now)
         case StartAgain():
             follows = Following(look, step.at)
-        case NothingToDo(asked=True):
-            follows = Following(look, now)
         case NothingToDo() if (
             is_gone
         ):  # the task was done or claimed elsewhere after the look; there may be others

@@ -183,11 +183,9 @@ class NothingToDo:
     """There is nothing to do until something changes.
 
     Attributes:
-        asked: True if a person was asked a question; other tasks may be waiting.
         wake_at: when there may be work again without any change, if known.
     """
 
-    asked: bool = False
     wake_at: datetime | None = None
 
 
@@ -225,8 +223,6 @@ class NextStepChooser:
                 return EndAsked()
             case _:
                 self._failures = 0
-        if result.outcome is Outcome.QUESTION:
-            return NothingToDo(asked=True, wake_at=result.wake_at)
         if result.outcome is Outcome.NO_TASK and (result.task is None or says_no_task(result)):
             return NothingToDo(wake_at=result.wake_at)
         return self.start_again(result)
@@ -341,8 +337,8 @@ async def work(
 ) -> CycleResult | None:
     """Run cycles and report each as it ends.
 
-    Without a schedule, the work ends after a question, with a backlog without tasks, or when the model says
-    that there is none. With a schedule, each of its times begins work that continues until there is nothing
+    Without a schedule, the work ends with a backlog without tasks, or when the model says that there is none. A
+    task with a question waits for its answer, and the next one begins. With a schedule, each of its times begins work that continues until there is nothing
     to do; times that come during the work count as one. In both cases pauses are waited for.
 
     Args:
@@ -379,8 +375,6 @@ async def work(
 async def _wait_for_next(result: CycleResult, timing: CycleTiming, stop: Stop) -> bool:
     """Wait until the next cycle may begin, and return whether there is one."""
     step = timing.next_steps.after(result)
-    if isinstance(step, NothingToDo) and step.asked and timing.signal is not None:
-        step = timing.next_steps.start_again(result)
     match step:
         case StartAgain():
             await timing.wait_until(step.at, stop)

@@ -76,7 +76,7 @@ def test_a_task_that_is_gone_meanwhile_is_not_chosen_again_and_others_are_looked
     [
         (StartAgain(NOW + timedelta(seconds=10)), NOW + timedelta(seconds=10), Outcome.PROPOSED),
         (Pause(NOW + timedelta(hours=2), "spent"), NOW + timedelta(hours=2), Outcome.PAUSED),
-        (NothingToDo(asked=True), NOW, Outcome.QUESTION),
+        (StartAgain(NOW), NOW, Outcome.QUESTION),
     ],
 )
 def test_after_a_cycle_comes_a_look(step: object, at: datetime, failed: Outcome) -> None:

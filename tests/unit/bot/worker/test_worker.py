@@ -285,7 +285,7 @@ def after(ended: CycleResult) -> object:
         (result(Outcome.PROPOSED), StartAgain(START)),
         (result(Outcome.PLANNED), StartAgain(START)),
         (result(Outcome.LIMIT), StartAgain(START)),
-        (result(Outcome.QUESTION), NothingToDo(asked=True)),
+        (result(Outcome.QUESTION), StartAgain(START)),
         (result(Outcome.INTERRUPTED), EndAsked()),
         (result(Outcome.NO_TASK, task=None), NothingToDo()),
         (result(Outcome.NO_TASK, task=None, wake_at=START), NothingToDo(wake_at=START)),
@@ -347,18 +347,30 @@ def test_what_stays_unreadable_keeps_no_run_waiting() -> None:
     assert [type(pace.after(unread)) for _ in range(4)] == [Pause, Pause, NothingToDo, NothingToDo]
 
 
+END = result(Outcome.NO_TASK, task=None)
+
+
 async def test_single_mode_runs_one_cycle_whatever_comes_of_it() -> None:
     script = Script(quota(1), Outcome.PROPOSED)
     await work(script, script.report, script.stop)
     assert len(script.left) == 1
 
 
-async def test_continuous_mode_reports_each_cycle_until_a_question() -> None:
-    script = Script(Outcome.PROPOSED, Outcome.LIMIT, Outcome.QUESTION, Outcome.PROPOSED)
+async def test_continuous_mode_reports_each_cycle_until_there_is_no_task() -> None:
+    nothing = result(Outcome.NO_TASK, task=None)
+    script = Script(
+        Outcome.PROPOSED, Outcome.LIMIT, Outcome.QUESTION, Outcome.PROPOSED, nothing, Outcome.PROPOSED
+    )
     last = await script.play()
-    assert script.seen == [Outcome.PROPOSED, Outcome.LIMIT, Outcome.QUESTION]
+    assert script.seen == [
+        Outcome.PROPOSED,
+        Outcome.LIMIT,
+        Outcome.QUESTION,
+        Outcome.PROPOSED,
+        Outcome.NO_TASK,
+    ]
     assert last is not None
-    assert last.outcome is Outcome.QUESTION
+    assert last.outcome is Outcome.NO_TASK
 
 
 async def test_continuous_mode_ends_at_the_most_cycles() -> None:
@@ -384,9 +396,9 @@ async def test_a_pause_is_told_and_waited_for() -> None:
 
 
 async def test_a_cycle_that_cannot_begin_is_a_failed_one() -> None:
-    script = Script(DiskFullError("no space is left"), Outcome.PROPOSED, Outcome.QUESTION)
+    script = Script(DiskFullError("no space is left"), Outcome.PROPOSED, END)
     await script.play()
-    assert script.seen == [Outcome.FAILED, Outcome.PROPOSED, Outcome.QUESTION]
+    assert script.seen == [Outcome.FAILED, Outcome.PROPOSED, Outcome.NO_TASK]
     assert [pause.reason for pause in script.pauses] == ["no space is left"]
     with pytest.raises(DiskFullError):
         await work(Script(DiskFullError("no space is left")), script.report, script.stop)
@@ -400,14 +412,14 @@ async def test_a_person_is_needed_and_the_worker_ends() -> None:
 
 async def test_no_two_cycles_that_do_nothing_come_close_together() -> None:
     idle = [result(Outcome.LIMIT, rounds=0) for _ in range(4)]
-    script = Script(*idle, Outcome.QUESTION)
+    script = Script(*idle, END)
     await script.play()
     gaps = [later - earlier for earlier, later in zip(script.began, script.began[1:], strict=False)]
     assert min(gaps) >= NOTHING_SECONDS
 
 
 async def test_a_pause_that_an_earlier_run_left_comes_before_the_first_cycle() -> None:
-    script = Script(Outcome.QUESTION)
+    script = Script(END)
     left = Pause(START + timedelta(minutes=5), "the quota is spent")
     await script.play(script.rhythm(left=left))
     assert script.began == [300]
@@ -435,7 +447,7 @@ class SetBackClock(ManualClock):
 
 
 async def test_a_clock_that_is_set_back_makes_a_pause_no_longer() -> None:
-    script = Script(quota(2), Outcome.QUESTION)
+    script = Script(quota(2), END)
     script.use(SetBackClock(START))
     await script.play()
     assert 2 * 3600 <= script.began[1] < 3 * 3600
