@@ -28,7 +28,7 @@ _PACKAGE = "orchestrator.plugins"
 
 HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "agents": (),
+        "agents": ("--agent",),
         "backtest": ("backtest",),
         "digest": ("digest",),
         "tracing": (),
@@ -43,6 +43,9 @@ class Point(StrEnum):
     OBSERVERS = "observers"
     """A function `(environ, clock, tell) -> orchestrator.app.wiring.Observer | None`, called once at the start of a
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
+    WORKER = "worker"
+    """A function of a run's `BuildContext` and `ChosenModel` that returns what works in place of the model's loop, as a
+    `MakeWorker`; None if the settings name nothing of it."""
 
 
 class Command(NamedTuple):

@@ -126,6 +126,7 @@ DOORS = (
             "engine/memory/embedding.py": 2,
             "engine/profiles/base.py": 2,
             "engine/profiles/catalog.py": 2,
+            "plugins/agents/known.py": 3,
         },
     ),
     Door(

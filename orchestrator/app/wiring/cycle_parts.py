@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orchestrator.app.wiring.guards import (
     as_lines,
@@ -60,9 +60,16 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.worker.lessons import Lessons
+    from orchestrator.core.changes import FileChange
+    from orchestrator.core.messages import Message
+    from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import Sandbox
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.calls import ToolRunner
+    from orchestrator.engine.session.loop import Inputs, SessionEnd
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
 
 
@@ -126,12 +133,43 @@ class BacklogMemory:
         self.idle = LastSearch(warned=self.idle.warned)
 
 
+class WorkerProgram(Protocol):
+    """A program that works on tasks in place of the model's loop, under the settings of one cycle."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages and journals."""
+
+    def profile(
+        self,
+        propose: Propose,
+        may_finish: MayFinish,
+        tests: RunTests | None = None,
+        foreign: tuple[Tool, ...] = (),
+    ) -> Profile:
+        """Create the profile with the tools that the host has for it."""
+
+    async def work(
+        self,
+        protect: Callable[[FileChange], str | None],
+        message: Message,
+        inputs: Inputs,
+        runner: ToolRunner,
+    ) -> SessionEnd:
+        """Work on an input: see `Worker`. `protect` returns why the change to a file waits for a person, or None."""
+
+
+MakeWorker: TypeAlias = "Callable[[Settings], WorkerProgram]"
+"""Prepares a program for the settings of one cycle; raises `ConfigurationError` if it cannot work under them."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunParts:
     """The objects shared by the cycles of one run.
 
     Attributes:
         operator: a person who takes the place of the model's loop; None without one.
+        worker: prepares the program that works in place of the model's loop; None lets the loop work.
         door: see `CycleStarted`.
     """
 
@@ -145,6 +183,7 @@ class RunParts:
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
     operator: Operator | None = None
+    worker: MakeWorker | None = None
     door: str = ""
 
     @property
@@ -156,21 +195,22 @@ class RunParts:
 def first_event(shared: RunParts, run: str) -> CycleStarted:
     """Return the first event of a cycle."""
     settings, chosen, site = shared.settings, shared.chosen, shared.site
+    worker = shared.worker(settings) if shared.worker else None
     return CycleStarted(
         run,
         site.label,
         chosen.model.name,
-        cycle_contract(settings, chosen).name,
+        _contract(settings, chosen, worker).name,
         rules_in_words(settings, shared.safeguards.sandbox),
-        cycle_profile_name(settings, chosen),
+        _profile_name(settings, chosen, worker),
         site.origin,
         shared.door,
     )
 
 
 def _clone_opener(shared: RunParts, run: str) -> Callable[[Path], Clone]:
-    # A person may allow commands that the settings do not grant.
-    with_git = True if shared.operator else None
+    # A person may allow commands that the settings do not grant, and other programs look for a repository.
+    with_git = True if shared.operator or shared.worker else None
     return partial(open_clone_of, shared.site, shared.context, run, with_git=with_git)
 
 
@@ -184,7 +224,8 @@ def make_parts(
     """
     context, site, chosen = shared.context, shared.site, shared.chosen
     hidden = None if shared.request.dry_run else _hidden_refs(open_records(), context)
-    profile, guards = cycle_profile_name(settings, chosen), shared.safeguards.guards(settings)
+    worker = shared.worker(settings) if shared.worker else None
+    profile, guards = _profile_name(settings, chosen, worker), shared.safeguards.guards(settings)
     budget = _make_budget(hidden.records if hidden else None, context, settings)
     claimer = _make_claimer(shared, hidden, run, settings, guards, budget) if hidden else None
     backlog = _make_backlog(shared, settings, guards, claimer)
@@ -194,10 +235,10 @@ def make_parts(
         repository=site.label,
         forge=site.forge,
         model=chosen.model,
-        contract=cycle_contract(settings, chosen),
+        contract=_contract(settings, chosen, worker),
         open_clone=_clone_opener(shared, run),
         environment=partial(make_environment, context, shared.safeguards.sandbox),
-        profile=_profile_maker(shared, settings, profile),
+        profile=worker.profile if worker else _profile_maker(shared, settings, profile),
         guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
@@ -222,7 +263,19 @@ def make_parts(
         download=_download,
         skills=skill_options(settings),
         operator=shared.operator,
+        worker=partial(worker.work, guards.protect) if worker else None,
     )
+
+
+def _contract(settings: Settings, chosen: ChosenModel, worker: WorkerProgram | None) -> Contract:
+    """Return the contract of the session; a program that works in place of the loop calls tools by itself."""
+    from orchestrator.engine.contracts.native import Native
+
+    return Native() if worker else cycle_contract(settings, chosen)
+
+
+def _profile_name(settings: Settings, chosen: ChosenModel, worker: WorkerProgram | None) -> str:
+    return f"agent-{worker.name}" if worker else cycle_profile_name(settings, chosen)
 
 
 def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.plugins import Point, added
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.cycle_parts import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring.cycle_parts import MakeWorker
     from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
@@ -288,10 +290,21 @@ def assemble(
         web=None if is_alone else choose_web(context),
         long_term=None if is_alone else _lazy_memory(context, site.label),
         mcp=mcp,
+        worker=None if is_alone else choose_worker(context, chosen),
     )
     if shared.long_term is not None and settings.memory:
         shared.long_term()  # report problems with the memory now
     return Program(shared, bus)
+
+
+def choose_worker(context: BuildContext, chosen: ChosenModel) -> MakeWorker | None:
+    """Return what works in place of the model's loop; None if the loop works.
+
+    Raises:
+        ConfigurationError: it cannot work.
+    """
+    found = (choose(context, chosen) for choose in added(Point.WORKER))
+    return next((one for one in found if one is not None), None)
 
 
 def _lazy_memory(context: BuildContext, repository: str) -> LazyMemory:

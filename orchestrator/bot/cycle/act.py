@@ -34,7 +34,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
     Warned,
 )
-from orchestrator.core.messages import Image, Message, Role, Spent
+from orchestrator.core.messages import Image, Message, Role, Spent, Text
 from orchestrator.core.prompts import one_line, render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.profiles.base import with_skills
@@ -333,7 +333,8 @@ class CycleSession:
         turns: list[Turn] = []
         todos = TodoList()
         if self.earlier:
-            turns = [] if contract.forgets else self.earlier.turns(*self._model_names, parts.clock.now())
+            forgets = contract.forgets or parts.worker is not None
+            turns = [] if forgets else self.earlier.turns(*self._model_names, parts.clock.now())
             # Only the conversation tells a model the ids of the list's items.
             todos = todos_of(self.earlier.events) if turns else todos
             self.tell_resumed(len(turns))
@@ -366,6 +367,8 @@ class CycleSession:
             contract.learn(
                 title=self._task.title, path=briefing.subject, tests=tests, block=briefing.subject_block
             )
+            if self.earlier and parts.worker and (before := self._first_message.take_over(self.earlier)):
+                first = replace(first, parts=(*first.parts, Text(f"\n\n{before}")))
         return session, first
 
     def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message, task: str) -> Message:
@@ -535,6 +538,7 @@ class CycleSession:
             system=system if contract.has_own_form else None,
             ledger=self.ledger,
             todos=todos,
+            worker=parts.worker,
             emit=self._emit,
             owns_environment=False,
         )

@@ -23,7 +23,7 @@ from orchestrator.bot.cycle.relevance import (
 )
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.errors import ForgeError, ToolError, WorkspaceError
-from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.events import Defence, Guarded, ReplyReceived, Warned
 from orchestrator.core.messages import Image, Message, Role, Text
 from orchestrator.core.prompts import fence_after, fenced, one_line, render, shown_path
 from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT
@@ -55,6 +55,7 @@ _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
 _MOST_SUBJECTS = 3
+_SAID_CHARS = 2_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -487,7 +488,8 @@ class FirstMessage:
             commits=[(line.commit[:8], self.attempt.sanitizer.line(line.subject)) for line in commits],
             budget=parts.options.context_characters,
             documents=await self._documents(profile, restored),
-            looks_only=not any(
+            looks_only=parts.worker is None
+            and not any(
                 parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
                 for tool in profile.tools
             ),
@@ -538,6 +540,23 @@ class FirstMessage:
             task=task,
         )
         return Message.user(text)
+
+    def take_over(self, earlier: Earlier) -> str:
+        """Return what is known of earlier work whose conversation is not continued; empty if there was none."""
+        state, answer = earlier.state, earlier.answer
+        if not state.run:  # a branch alone
+            return ""
+        replies = [event.message.text for event in earlier.events if isinstance(event, ReplyReceived)]
+        said = next((text.strip() for text in reversed(replies) if text.strip()), "")
+        clean = self.attempt.sanitizer.text("what was said before", said[-_SAID_CHARS:])
+        return render(
+            "cycle/taken_over",
+            why=state.why,
+            said=fenced(clean) if clean else "",
+            question=fenced(state.question) if state.question else "",
+            answer=fenced(answer.text) if answer else "",
+            author=answer.author if answer else "",
+        )
 
     async def is_default(self, restored: RestoredWork) -> bool:
         """Return whether the clone started from the default branch. Instructions on other branches are unreviewed."""

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
-    from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.session.loop import SessionEnd, Worker
     from orchestrator.engine.tools.base import Ledger, Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
 
@@ -535,6 +535,7 @@ class CycleParts:
             listener; None without such servers.
         download: downloads files attached to a task; None downloads nothing.
         operator: a person who works in place of the model's loop; None if nobody does.
+        worker: works in place of the model's loop, in the same session; None lets the loop work.
         statements: the file with the model's answers about statements of repositories; None keeps none.
     """
 
@@ -570,6 +571,7 @@ class CycleParts:
     download: Download | None = None
     skills: SkillOptions | None = None
     operator: Operator | None = None
+    worker: Worker | None = None
     statements: Path | None = None
 
 

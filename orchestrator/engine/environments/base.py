@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 
@@ -215,6 +216,20 @@ It resolves the name and refuses an address that is not public (OSError).
 """
 
 
+class Doors(Protocol):
+    """Answers connections to ports of a command's own loopback device: its only way to the network."""
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections of a listening socket, which is closed at the end. Called once for each port."""
+
+    async def close(self) -> None:
+        """Stop serving, and drop all connections."""
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
     """The resources that one command may use. The command's time-out limits its time.
@@ -276,11 +291,13 @@ class SandboxFolder:
         root: its real path.
         protected: relative paths inside it that commands cannot change.
         read_only: whether commands can change nothing in it.
+        masked: relative paths of files and folders inside it that commands see empty, and cannot change.
     """
 
     root: str
     protected: tuple[str, ...] = (".git",)
     read_only: bool = False
+    masked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,12 +309,20 @@ class Command:
         folder: the working directory.
         variables: all environment variables.
         timeout_ms: time after which the process group gets SIGTERM, and 2 seconds later SIGKILL.
+        argv: a program with its arguments that is started in place of a shell. These last three are for
+            bubblewrap alone.
+        files: files that are written into private folders before, by absolute path.
+        programs: the only programs that it sees, with the folders and files that they need, apart from C
+            libraries; None shows it all.
     """
 
     line: str
     folder: str
     variables: Mapping[str, str]
     timeout_ms: int
+    argv: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    programs: tuple[str, ...] | None = None
 
 
 class Launch(Protocol):

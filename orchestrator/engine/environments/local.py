@@ -95,7 +95,8 @@ class LocalEnvironment:
         check_flag("own_repository", own_repository)
         if on_refused is not None:
             check_callable("on_refused", on_refused)
-        self._protected = () if own_repository else (".git", *(f"{path}/.git" for path in submodules))
+        self.repositories = (".git", *(f"{path}/.git" for path in submodules))
+        self._protected = () if own_repository else self.repositories
         self._own_repository = own_repository
         self._looks_for_sandbox = sandbox == "auto"
         self._sandbox = None if isinstance(sandbox, str) else sandbox

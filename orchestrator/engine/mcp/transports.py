@@ -97,13 +97,26 @@ class ProgramStart:
     max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
-class _RunningServer:
-    """A running server program: its three pipes, and the launch."""
+class RunningProgram:
+    """A running program that speaks in lines: its three pipes, and the launch.
 
-    def __init__(self, launch: Launch, start: ProgramStart, report: ServerReport) -> None:
-        self._launch, self._start, self._report = launch, start, report
+    Args:
+        report: receives the end of its standard error, and why this program stopped it.
+        max_message_bytes: size of one line.
+        max_unrequested_bytes: size of all lines between two that are written to it.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        report: ServerReport,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_unrequested_bytes: int | None = None,
+    ) -> None:
+        self._launch, self._report, self._max_message_bytes = launch, report, max_message_bytes
+        self._max_unrequested_bytes = max_unrequested_bytes or MAX_UNREQUESTED_MESSAGES * max_message_bytes
         self._stdin = -1
-        self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
+        self.stdout = asyncio.StreamReader(limit=max_message_bytes)
         self._stderr = asyncio.StreamReader()
         self._unrequested_bytes = 0
 
@@ -135,11 +148,11 @@ class _RunningServer:
         except asyncio.IncompleteReadError as error:
             return error.partial
         except asyncio.LimitOverrunError:
-            return self._end_for(f"it sent a message of more than {self._start.max_message_bytes >> 20} MiB")
+            return self.end_for(f"it sent a message of more than {self._max_message_bytes >> 20} MiB")
         self._unrequested_bytes += len(line)
-        most = MAX_UNREQUESTED_MESSAGES * self._start.max_message_bytes
+        most = self._max_unrequested_bytes
         if self._unrequested_bytes > most:
-            return self._end_for(f"it sent more than {most >> 20} MiB without a request")
+            return self.end_for(f"it sent more than {most >> 20} MiB without a request")
         return line
 
     async def write(self, data: bytes) -> None:
@@ -182,17 +195,16 @@ class _RunningServer:
                     await self._launch.ended()
                 break
             stop()
-        for place in self._launch.refused_hosts:
-            self._start.on_refused(place)
 
-    def _end_for(self, problem: str) -> bytes:
+    def end_for(self, problem: str) -> bytes:
+        """Stop it at once, and record why."""
         self._report.problem = problem
         self._launch.kill()
         return b""
 
 
 @asynccontextmanager
-async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[_RunningServer]:
+async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[RunningProgram]:
     """Start the program, and stop it at the end of the block."""
     program = start.program
     sandbox = None if start.find_sandbox is None else await asyncio.to_thread(start.find_sandbox)
@@ -216,12 +228,14 @@ async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[
             opened = sandbox.open(SandboxFolder(folder, ()))
             stack.push_async_callback(opened.close)
             launch = opened.launch(command)
-        running = _RunningServer(launch, start, report)
+        running = RunningProgram(launch, report, start.max_message_bytes)
         await running.start(stack)
         try:
             yield running
         finally:
             await running.end()
+            for place in launch.refused_hosts:
+                start.on_refused(place)
 
 
 async def _until_closed(work: Awaitable[None]) -> None:
@@ -242,7 +256,7 @@ async def stdio_transport(start: ProgramStart, report: ServerReport) -> AsyncGen
     give, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, take = anyio.create_memory_object_stream[SessionMessage](0)
 
-    async def read(running: _RunningServer) -> None:
+    async def read(running: RunningProgram) -> None:
         async with give:
             while line := await running.line():
                 if not line.strip():
@@ -254,7 +268,7 @@ async def stdio_transport(start: ProgramStart, report: ServerReport) -> AsyncGen
                     continue
                 await give.send(SessionMessage(message))
 
-    async def write(running: _RunningServer) -> None:
+    async def write(running: RunningProgram) -> None:
         async with take:
             async for asked in take:
                 text = asked.message.model_dump_json(by_alias=True, exclude_unset=True)

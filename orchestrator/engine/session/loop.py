@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.core.errors import (
     BadReplyError,
@@ -97,6 +97,22 @@ class SessionEnd:
     limit: str = ""
 
 
+class Worker(Protocol):
+    """Works on an input in place of the loop, with the session's tools, events and budget."""
+
+    async def __call__(self, message: Message, inputs: Inputs, runner: ToolRunner) -> SessionEnd:
+        """Work until the input is done, and return how that ended.
+
+        Args:
+            message: the input.
+            inputs: the conversation, its budget and its events.
+            runner: runs the calls of the session's tools.
+
+        Raises:
+            PullwrightError: the work cannot go on.
+        """
+
+
 @dataclass(slots=True)
 class Inputs:
     """The inputs of one session, and the state that the loop needs to process them.
@@ -146,7 +162,10 @@ class Inputs:
             self.emit(InputReceived(message.text))
             await self.add_user_message(TurnKind.USER, message)
             try:
-                end = await Loop(self, runner, next_request).run()
+                worker = self.host.worker
+                end = await (
+                    worker(message, self, runner) if worker else Loop(self, runner, next_request).run()
+                )
             finally:
                 self.budget.tool_rounds = 0  # also after a cancellation: the next input has all its rounds
             is_done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH} or (

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.app.plugins import Plugin
+from types import MappingProxyType
 
-PLUGIN = Plugin(name="agents", text="let other agent programs work in the place of our own loop")
+from orchestrator.app.plugins import Plugin, Point
+
+PLUGIN = Plugin(
+    name="agents",
+    text="let a coding-agent program work in place of the model's loop: Claude Code, Codex, Gemini CLI, opencode",
+    options=".options:AgentOptions",
+    adds=MappingProxyType({Point.WORKER: ".choose:choose_agent"}),
+    extra="agents",
+)

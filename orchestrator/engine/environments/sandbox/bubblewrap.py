@@ -9,6 +9,7 @@ every process that the command started.
 from __future__ import annotations
 
 import asyncio
+import copy
 import marshal
 import os
 import resource
@@ -38,10 +39,12 @@ from orchestrator.engine.environments.sandbox.visible import (
     HOST_NAME,
     Step,
     account_files,
+    bare_view,
     check_root,
     checked_grants,
     covered_in_proc,
     etc_mounts,
+    file_steps,
     own_mounts,
     program_folders,
     program_mounts,
@@ -53,9 +56,15 @@ from orchestrator.engine.environments.sandbox.visible import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
+    from orchestrator.engine.environments.base import (
+        Command,
+        Doors,
+        SandboxFolder,
+        SandboxLimits,
+        SandboxOptions,
+    )
 
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
 """The capabilities of `sandbox_init`, over its own namespaces only.
@@ -64,7 +73,8 @@ It needs them to create more namespaces, and to drop all capabilities.
 """
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
-_MAX_DESCRIPTORS = 3
+_FOR_WATCH = 2
+_MAX_DESCRIPTORS = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
 _END_SECONDS = 5.0
@@ -96,8 +106,11 @@ class BubblewrapSandbox:
     ) -> None:
         self._program, self.calls, self.init = program, calls, init
         self.options, self._inherited = options, dict(inherited)
-        self.proxy = partial(Proxy, [host_rule(text) for text in options.hosts], options.connect)
-        """Creates the proxy of one command."""
+        self.doors: Callable[[], Doors] = partial(
+            Proxy, [host_rule(text) for text in options.hosts], options.connect
+        )
+        """Creates the only way of one command to the network."""
+        self.ports: tuple[int, ...] = (PROXY_PORT,)
         more = checked_grants(options.readable, inherited)
         tools = toolchains(inherited, more)
         readable = [*program_folders(inherited, tools.readable, tools.private), *more]
@@ -117,6 +130,20 @@ class BubblewrapSandbox:
     def tools(self) -> Mapping[str, str]:
         """See `Sandbox`."""
         return self._tools
+
+    def with_doors(self, doors: Doors, ports: tuple[int, ...]) -> BubblewrapSandbox:
+        """Return this sandbox for one command whose only way to the network are these ports of its own loopback device."""
+        changed = copy.copy(self)
+        changed.doors, changed.ports = lambda: doors, ports
+        return changed
+
+    def bare_steps(self, command: Command) -> list[Step]:
+        """Return the steps that hide every program from a command but those that it names."""
+        return (
+            []
+            if command.programs is None
+            else bare_view([path for path, _ in self._programs], command.programs)
+        )
 
     def open(self, folder: SandboxFolder) -> _OpenBubblewrap:
         """See `Sandbox`."""
@@ -183,6 +210,7 @@ class _OpenBubblewrap:
         found = protections(self.folder)
         created = [one.path for one in found if one.is_missing or self.sandbox.created[one.path]]
         steps = [step for one in found for step in one.steps(self.folder.root)]
+        steps += [*file_steps(command.files), *self.sandbox.bare_steps(command)]
         request = _request(command, self.sandbox.options.limits, steps)
         self.sandbox.created.update(created)
         return _BubblewrapLaunch(self, request, created)
@@ -209,7 +237,7 @@ class _OpenBubblewrap:
         self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
         steps = self.sandbox.mount_steps(self.folder.root)
-        common_values = {"filter": self.sandbox.calls, "port": PROXY_PORT, "steps": steps}
+        common_values = {"filter": self.sandbox.calls, "ports": self.sandbox.ports, "steps": steps}
         script = _memory_file(self.sandbox.init.read_bytes())
         common = _memory_file(marshal.dumps(common_values))
         files = [script, common]
@@ -278,13 +306,13 @@ class _BubblewrapLaunch(WatchedLaunch):
     start_seconds = START_SECONDS
 
     def __init__(self, opened: _OpenBubblewrap, request: bytes, created: Sequence[str]) -> None:
-        super().__init__(opened.sandbox.proxy())
+        super().__init__(opened.sandbox.doors())
         self._opened, self._request, self._created = opened, request, created
         self._limits = opened.sandbox.options.limits
         self._channel: socket.socket | None = None
         self._sent = False
         self._first = -1
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
         self._group = make_group(self._limits.memory()) if self._limits.grouped else None
 
     async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
@@ -303,9 +331,10 @@ class _BubblewrapLaunch(WatchedLaunch):
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._receive)
         await self._begun.wait()
-        if self._listener is not None and self._watch is not None:
-            await self._proxy.serve(self._listener)
-            self._listener = None
+        if self._listeners and self._watch is not None:
+            listeners, self._listeners = self._listeners, []
+            for listener in listeners:
+                await self._doors.serve(listener)
             self._watching = loop.create_task(self._watch.run(self.kill))
 
     def _receive(self) -> None:
@@ -315,11 +344,11 @@ class _BubblewrapLaunch(WatchedLaunch):
         if message == b"S":
             self._close_group()
             return
-        if message == b"R" and len(received) == _MAX_DESCRIPTORS:
-            self._first, proc, listener = received
+        if message == b"R" and len(received) == _FOR_WATCH + len(self._opened.sandbox.ports):
+            self._first, proc, *listeners = received
             self._watch = Watch(proc, self._opened.folder.root, self._limits, group=self._group)
             self._group = None
-            self._listener = socket.socket(fileno=listener)
+            self._listeners = [socket.socket(fileno=one) for one in listeners]
         elif message.startswith(b"E"):
             self._problem = message[1:].decode("utf-8", "replace")
         else:
@@ -359,7 +388,7 @@ class _BubblewrapLaunch(WatchedLaunch):
             self._release()
         if self._watching is not None:
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self._proxy.close()
+        await self._doors.close()
 
     def _close_group(self) -> None:
         group, self._group = self._group, None
@@ -372,8 +401,8 @@ class _BubblewrapLaunch(WatchedLaunch):
         self._close_group()
         if self._watch is not None:
             self._watch.close()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._channel is not None:
             if self._sent and not self._finished.is_set():
                 asyncio.get_running_loop().remove_reader(self._channel.fileno())
@@ -411,12 +440,14 @@ def _request(command: Command, limits: SandboxLimits, steps: Sequence[Step]) -> 
     if (int(major), int(digits or 0)) >= (5, 14):
         values[resource.RLIMIT_NPROC] = limits.processes
     variables = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
-    words = [os.fsencode(word) for word in (shell_program(), "-c", command.line)]
+    shell = shell_program()
+    argv = command.argv or (os.path.basename(shell), "-c", command.line)
+    path, words = os.fsencode(argv[0] if command.argv else shell), [os.fsencode(word) for word in argv]
     folder = os.fsencode(command.folder)
     if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
         raise ValueError("embedded null byte")
-    fields = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
-    return marshal.dumps(fields)
+    fields = {"folder": folder, "limits": values, "path": path, "steps": [*steps], "variables": variables}
+    return marshal.dumps({**fields, "words": words})
 
 
 def _memory_file(content: bytes) -> int:

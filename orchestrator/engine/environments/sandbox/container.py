@@ -241,7 +241,7 @@ class _ContainerLaunch(WatchedLaunch):
         await self._begun.wait()
         if self._finished.is_set():
             return
-        await self._proxy.serve(socket.socket(fileno=os.dup(container.listener)))
+        await self._doors.serve(socket.socket(fileno=os.dup(container.listener)))
         self._watch = Watch(
             os.dup(container.proc), self._opened.folder.root, limits, group=container.memory(limits)
         )
@@ -307,7 +307,7 @@ class _ContainerLaunch(WatchedLaunch):
             await asyncio.gather(self._watching, return_exceptions=True)
         if self._watch is not None:
             self._watch.close()
-        await self._proxy.close()
+        await self._doors.close()
         container, self._container = self._container, None
         if container is not None:
             if self.killed_for:  # the kernel may kill the first process next

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.engine.environments.base import SandboxLimits
-    from orchestrator.engine.environments.sandbox.proxy import Proxy
+    from orchestrator.engine.environments.base import Doors, SandboxLimits
 
 NICENESS = 10
 """The niceness of commands, so that the watch outside is scheduled among thousands of processes."""
@@ -386,10 +385,10 @@ def _fields(folder: int, path: str) -> dict[str, int]:
 
 
 class WatchedLaunch(ABC):
-    """The base class of a `Launch` that is watched from outside: its proxy, its watch, and its exit state."""
+    """The base class of a `Launch` that is watched from outside: its doors, its watch, and its exit state."""
 
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
         self._watch: Watch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._killed = False
@@ -405,7 +404,7 @@ class WatchedLaunch(ABC):
     @property
     def refused_hosts(self) -> tuple[str, ...]:
         """See `Launch`."""
-        return self._proxy.refused
+        return self._doors.refused
 
     @abstractmethod
     def kill(self) -> None:

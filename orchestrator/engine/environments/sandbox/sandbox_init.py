@@ -6,8 +6,8 @@ six descriptors: a file with the request itself, the command's input and its two
 group, and a channel. When the socket is closed, every process here ends. When a channel is shut down, its command is
 killed.
 
-Messages on a channel: `S` if the process may not enter the group; `R` with three descriptors (the command's
-first process, its `/proc`, the proxy's listening socket), or `E` and the reason why the command could not be
+Messages on a channel: `S` if the process may not enter the group; `R` with descriptors (the command's
+first process, its `/proc`, a listening socket for each port), or `E` and the reason why the command could not be
 started; at the end `X` and the exit code. By then no process of the command is left, because the code is that
 of the first process of a process namespace, which ends after all others. `bubblewrap.py` is the other side of
 this protocol, and writes both files.
@@ -166,7 +166,7 @@ def build_namespaces(common: dict[str, Any]) -> tuple[int, ...]:
     call(libc.unshare, NEW_MOUNTS | NEW_NETWORK | NEW_IPC)
     run_steps(common["steps"])
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    return os.pidfd_open(os.getpid()), proc, listener(common["port"])
+    return os.pidfd_open(os.getpid()), proc, *map(listener, common["ports"])
 
 
 def first_process(
@@ -206,9 +206,9 @@ def spawn(wanted: dict[str, Any], streams: tuple[int, int, int], channel: socket
         _, most = resource.getrlimit(number)
         allowed = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(number, (allowed, allowed))
-    path, *words = wanted["words"]
-    words.insert(0, os.path.basename(path))
-    return os.posix_spawn(path, words, wanted["variables"], setpgroup=0, setsigdef=IGNORED)
+    return os.posix_spawn(
+        wanted["path"], wanted["words"], wanted["variables"], setpgroup=0, setsigdef=IGNORED
+    )
 
 
 def create_file(path: bytes, content: bytes) -> None:

@@ -374,6 +374,56 @@ def own_mounts(
     return steps
 
 
+def file_steps(files: Mapping[str, bytes]) -> list[Step]:
+    """Return the steps that write files into private folders."""
+    steps: list[Step] = []
+    for path, content in files.items():
+        name = os.fsencode(path)
+        steps += [("folder", os.path.dirname(name)), ("file", name, content)]
+    return steps
+
+
+_FIRST_KEPT = 200
+"""The first descriptor number for what stays visible; those of `own_mounts` are below it."""
+
+
+def bare_view(hidden: Sequence[str], kept: Sequence[str]) -> list[Step]:
+    """Return the steps after which a command sees no programs but those it needs, and C libraries.
+
+    Args:
+        hidden: folders of programs besides those of the system, which are hidden, too.
+        kept: absolute paths of programs, and of the folders and files that they need.
+    """
+    covers = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+    covers += [
+        path for path in sorted(hidden) if os.path.isdir(path) and not _is_inside(path, (*covers, *kept))
+    ]
+    machine = os.uname().machine
+    libraries = [f"/usr/lib/{machine}-linux-gnu", f"/lib/{machine}-linux-gnu", "/usr/lib64", "/lib64"]
+    shown = [path for path in libraries if os.path.isdir(path) and not _below_link(path)]
+    if len(shown) < 2:  # noqa: PLR2004  not Debian's places
+        shown = [path for path in ("/usr/lib", *libraries) if os.path.isdir(path) and not _below_link(path)]
+    shown += [path for path in kept if not _is_inside(path, shown)]
+    steps: list[Step] = [("open", os.fsencode(path), _FIRST_KEPT + place) for place, path in enumerate(shown)]
+    steps += [
+        ("mount", b"tmpfs", os.fsencode(path), b"tmpfs", _PLAIN, b"mode=755,size=1m") for path in covers
+    ]
+    for place, name in enumerate(shown):
+        path = os.fsencode(name)
+        if not _is_inside(name, covers):
+            continue
+        made: list[Step] = [("folder", path)]
+        if not os.path.isdir(name):
+            made = [("folder", os.path.dirname(path)), ("file", path, b"")]
+        steps += [*made, ("mount", _handle(_FIRST_KEPT + place), path, None, _BIND | _RECURSIVE, None)]
+    fixed = _CHANGE | _READ_ONLY | _PLAIN
+    return [*steps, *(("mount", None, os.fsencode(path), None, fixed, None) for path in covers)]
+
+
+def _below_link(path: str) -> bool:
+    return os.path.realpath(path) != path
+
+
 def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return each folder of programs with its mounts, outer ones first, without folders inside another one."""
     found: list[tuple[str, list[str]]] = []
@@ -465,7 +515,25 @@ def protections(folder: SandboxFolder) -> list[Protection]:
         ToolError: a protected path is a link.
     """
     found = (_protection(folder.root, name) for name in folder.protected)
-    return [one for one in found if one is not None]
+    return [one for one in found if one is not None] + _masks(folder)
+
+
+def _masks(folder: SandboxFolder) -> list[Protection]:
+    """Return what hides the existing files and folders of `SandboxFolder.masked`."""
+    found = []
+    with ConfinedFolder(folder.root) as opened:
+        for name in folder.masked:
+            with suppress(OSError):
+                if (entry := opened.find(name)) is None:
+                    continue
+                path = os.path.join(folder.root, name)
+                if entry.is_link:
+                    raise ToolError(
+                        f"{name} is a symbolic link, so a sandbox cannot hide it; no command runs here"
+                    )
+                empty = b"{}\n" if name.endswith(".json") else b""
+                found.append(Protection(path, empty, is_folder=entry.is_dir))
+    return found
 
 
 def _protection(root: str, name: str) -> Protection | None:

@@ -304,6 +304,7 @@ def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: P
 
 
 _A_VALUE_OF = {
+    "agent": "'claude'",
     "api_url": "'https://collect.example'",
     "github_url": "'https://collect.example'",
     "web": "'exa'",

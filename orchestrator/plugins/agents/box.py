@@ -1,0 +1,164 @@
+"""The box of an agent program: the session's sandbox, with two doors and without anything that a repository configures.
+
+It is the sandbox of commands. The program is one command in it, with a home that lives as long as it does. Its only way
+out are two ports of its own loopback device, whose listening sockets this program gets before the program starts. The
+sandbox starts the program when it is told to by this process, and ends with it, so that no program is left running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.core.confined import ConfinedFolder
+from orchestrator.core.errors import BadReplyError, SandboxMissingError
+from orchestrator.core.event_loop import in_thread
+from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, command_variables
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
+from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, proxy_variables
+from orchestrator.engine.mcp.transports import RunningProgram, ServerReport
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncGenerator, Mapping
+    from typing import Protocol
+
+    class Serves(Protocol):
+        """Serves a door."""
+
+        async def serve(self, listener: socket.socket) -> None:
+            """Accept connections of a listening socket, which is closed at the end."""
+
+        async def close(self) -> None:
+            """Stop serving, and drop all connections."""
+
+
+MODEL_PORT, TOOLS_PORT = PROXY_PORT, PROXY_PORT + 1
+HOME = "/home/sandbox"
+_UNUSED_TIMEOUT_MS = 1
+_MAX_LINE_BYTES = 32 << 20
+_MAX_UNREQUESTED_BYTES = 512 << 20
+_DRAIN_SECONDS = 2.0
+
+SETTINGS = (
+    ".claude", ".codex", ".gemini", ".opencode", ".agents", ".mcp.json", "opencode.json", "opencode.jsonc", ".env",
+    ".envrc", ".npmrc", ".geminiignore", ".claude.json",
+)  # fmt: skip
+"""Names of files and folders in a clone by which a repository configures agents: hooks, servers, addresses, plug-ins. A
+program finds the clone's own empty, and the host's guards keep those that it makes from being proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that is needed to start a program in its box.
+
+    Attributes:
+        argv: real paths.
+        folder: the clone's tree.
+        repositories: each `.git` in it, which the program cannot change.
+        readable: folders and files of the program itself.
+        files: files in its home and elsewhere in private folders, by absolute path.
+        is_bare: whether it sees no other programs.
+    """
+
+    argv: tuple[str, ...]
+    folder: str
+    repositories: tuple[str, ...]
+    readable: tuple[str, ...]
+    environment: Mapping[str, str]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    is_bare: bool = True
+
+
+class _Doors:
+    """The two doors of a box."""
+
+    refused = ()
+
+    def __init__(self, doors: Mapping[int, Serves]) -> None:
+        self._doors = doors
+
+    async def serve(self, listener: socket.socket) -> None:
+        await self._doors[listener.getsockname()[1]].serve(listener)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(door.close() for door in self._doors.values()), return_exceptions=True)
+
+
+def sandbox_for_agents(inherited: Mapping[str, str], readable: tuple[str, ...]) -> BubblewrapSandbox:
+    """Find the sandbox for an agent program. A test command has run in it.
+
+    Args:
+        inherited: this program's variables; their `PATH` decides which programs it sees, if it may run any.
+        readable: what the agent program consists of.
+
+    Raises:
+        SandboxMissingError: this machine has no bubblewrap, or may not use it.
+    """
+    granted = tuple(path for path in readable if not path.startswith(("/usr/", "/bin/", "/lib")))
+    found = find_sandbox(SandboxOptions(readable=granted), inherited=inherited)
+    if not isinstance(found, BubblewrapSandbox):
+        raise SandboxMissingError("an agent program runs only in bubblewrap, which needs Linux")
+    return found
+
+
+@asynccontextmanager
+async def boxed(
+    start: Start,
+    sandbox: BubblewrapSandbox,
+    inherited: Mapping[str, str],
+    doors: Mapping[int, Serves],
+    report: ServerReport,
+) -> AsyncGenerator[RunningProgram]:
+    """Start a program in its box. At the end of the block every process in it has ended.
+
+    Raises:
+        BadReplyError: the program cannot be started.
+        ToolError: the clone cannot be shown safely.
+    """
+    policy = EnvPolicy.NONE if start.is_bare else EnvPolicy.SANDBOXED
+    common = {
+        name: value
+        for name, value in command_variables(sandbox, policy, inherited).items()
+        if name not in proxy_variables()
+    }
+    common.setdefault("PATH", "/usr/bin:/bin")
+    variables = {"LANG": "C.UTF-8", **common, **start.environment}
+    command = Command(
+        "",
+        start.folder,
+        variables,
+        _UNUSED_TIMEOUT_MS,
+        start.argv,
+        start.files,
+        start.readable if start.is_bare else None,
+    )
+    hidden = await in_thread(lambda: masked(start.folder))
+    place = SandboxFolder(start.folder, start.repositories, masked=hidden)
+    async with AsyncExitStack() as stack:
+        opened = sandbox.with_doors(_Doors(doors), (MODEL_PORT, TOOLS_PORT)).open(place)
+        stack.push_async_callback(opened.close)
+        running = RunningProgram(opened.launch(command), report, _MAX_LINE_BYTES, _MAX_UNREQUESTED_BYTES)
+        try:
+            await running.start(stack)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise BadReplyError(f"the agent program cannot be started: {error}") from error
+        helpers = [asyncio.ensure_future(work) for work in (running.listen(), running.watch())]
+        try:
+            yield running
+        finally:
+            await running.end()
+            for one in helpers:
+                one.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+
+def masked(folder: str) -> tuple[str, ...]:
+    """Return the existing settings for agents in a clone, at its top and further down, by relative path."""
+    with ConfinedFolder(folder) as opened:
+        names = opened.walk(enters=lambda _, one: one.name != ".git" and one.name.casefold() not in SETTINGS)
+        return tuple(path for path, one in names if one.name.casefold() in SETTINGS)

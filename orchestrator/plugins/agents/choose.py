@@ -1,0 +1,136 @@
+"""Chooses the agent program of a run: the hook of the wiring, and what a doctor says about it."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.settings import SourceKind
+from orchestrator.app.options import flag_of
+from orchestrator.app.wiring.model import first_named
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError
+from orchestrator.core.events import Warned
+from orchestrator.core.suggestions import install_command
+from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, UNCONNECTED
+from orchestrator.plugins.agents.known import agent_named, find_installed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.plugins.agents.known import AgentKind
+    from orchestrator.plugins.agents.work import AgentProgram
+
+_NOT_FOR_AGENTS = (
+    "contract", "profile", "temperature", "reasoning_effort", "fallback_model", "web", "max_subagents",
+    "subagent_timeout_seconds",
+)  # fmt: skip
+"""Options that only the model's own loop has."""
+_USUAL_OUTPUT_TOKENS = 16_000
+"""The longest reply that an agent may ask for, if no other limit is set: one asks for 64,000, and each must fit."""
+
+
+def agents_folder(home: Home) -> Path:
+    """Return the folder in which npm installs agents for Pullwright alone."""
+    return home.root / "agents"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenAgent:
+    """The agent program of a run. Called with a cycle's settings, it returns the program under them."""
+
+    program: AgentProgram
+
+    def __call__(self, settings: Settings) -> AgentProgram:
+        """Return the program under these settings, which the repository's own rules may have tightened.
+
+        Raises:
+            ConfigurationError: the settings allow no change of files.
+        """
+        if settings.permission == "read-only":
+            raise ConfigurationError(
+                f"{self.program.kind.title} cannot be kept from changing files: --agent needs --permission safe or "
+                "dangerous"
+            )
+        return replace(self.program, level=settings.permission)
+
+
+def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | None:
+    """Return the agent program that the settings name; None if they name none.
+
+    Raises:
+        ConfigurationError: it is not installed, or cannot work with these settings, this model or on this machine.
+    """
+    settings = context.settings
+    named_agent: str | None = getattr(settings, "agent", None)
+    if named_agent is None:
+        return None
+    if find_spec("acp") is None:
+        raise ConfigurationError(
+            f"--agent needs the package agent-client-protocol: {install_command('agents')}"
+        )
+    kind = agent_named(named_agent)
+    _refuse_what_does_not_apply(kind, context.loaded)
+    found = find_installed(kind, agents_folder(context.home), context.environ.get("PATH", ""))
+    found = replace(found, readable=tuple(dict.fromkeys((*found.readable, *settings.sandbox_read))))
+    if kind.version and found.version != kind.version:
+        context.emit(
+            Warned(
+                f"{kind.title} is there in version {found.version or 'unknown'}; {kind.version} is the one that was tried"
+            )
+        )
+    if settings.sandbox != "auto":
+        raise SandboxMissingError(
+            f"{kind.title} runs only in this machine's own sandbox: leave out --sandbox {settings.sandbox}"
+        )
+    named = first_named(context)
+    if named.ref.provider in UNCONNECTED or named.ref.provider not in kind.providers:
+        speaks = " or ".join(str(provider) for provider in kind.providers)
+        raise ConfigurationError(
+            f"{kind.title} asks its model in the protocol {speaks}, and {named.ref} has another one: name a model with "
+            "--model PROVIDER:NAME, or its server with --api-url"
+        )
+    from orchestrator.engine.models.transport import HttpOptions
+    from orchestrator.plugins.agents.box import sandbox_for_agents
+    from orchestrator.plugins.agents.relay import Upstream
+    from orchestrator.plugins.agents.work import AgentProgram
+
+    options = HttpOptions(read_seconds=settings.request_timeout_seconds, without_key=named.refusal)
+    program = AgentProgram(
+        kind,
+        found,
+        "safe",
+        named.ref.name,
+        Upstream.of(named, price=chosen.price, options=options),
+        min(settings.max_output_tokens or _USUAL_OUTPUT_TOKENS, chosen.reply_tokens),
+        settings.context_window or chosen.window or DEFAULT_CONTEXT_TOKENS,
+        sandbox_for_agents(context.environ, found.readable),
+        context.redactor,
+        context.clock,
+        context.environ,
+        random.random,
+        lambda: secrets.token_urlsafe(32),
+        settings.system_prompt or "",
+    )
+    return ChosenAgent(program)
+
+
+def _refuse_what_does_not_apply(kind: AgentKind, loaded: Loaded) -> None:
+    """Refuse options that have no effect on an agent, so that nobody relies on them.
+
+    Raises:
+        ConfigurationError: one of them is set.
+    """
+    for key in _NOT_FOR_AGENTS:
+        origin = loaded.origin[key]
+        if origin.kind is not SourceKind.DEFAULT:
+            raise ConfigurationError(
+                f"{origin.names(key)} does not apply to {kind.title}, which has its own way to ask its model: leave it out "
+                f"with {flag_of('agent')}"
+            )

@@ -1,0 +1,260 @@
+"""Speaks the Agent Client Protocol with a running program: https://agentclientprotocol.com/protocol/v1/overview.
+
+The official library encodes requests and checks answers. What the program sends is bounded here, before the library
+reads it: the size of a line, of all lines between two of ours, the number of updates, and lines that are no messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
+from acp.schema import (
+    AllowedOutcome,
+    ClientCapabilities,
+    DeniedOutcome,
+    FileSystemCapabilities,
+    HttpHeader,
+    HttpMcpServer,
+    Implementation,
+    RequestPermissionResponse,
+    SessionNotification,
+)
+from pydantic import ValidationError
+
+from orchestrator.core.errors import BadReplyError, ConfigurationError
+from orchestrator.core.prompts import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import TypeVar
+
+    from acp import Client
+    from acp.schema import PermissionOption, ToolCallUpdate
+
+    from orchestrator.engine.mcp.transports import RunningProgram, ServerReport
+
+    _T = TypeVar("_T")
+
+MOST_UPDATES = 200_000
+"""Updates of one session; a long one has some thousand."""
+_MOST_RUBBISH = 1_000
+"""Lines of one session that are no messages."""
+_START_SECONDS = 60.0
+"""Time for each answer before the first prompt: the slowest program that was tried takes 10 seconds."""
+_CANCEL_SECONDS = 5.0
+_MESSAGE_CHARS = 300
+
+
+class Listener(Protocol):
+    """Receives what the program tells, and decides what it may do."""
+
+    def told(self, update: Any) -> None:
+        """Take one update, in the order of arrival: one of the classes that `SessionNotification.update` may have."""
+
+    def may(self, call: ToolCallUpdate) -> bool:
+        """Return whether the program may do what it asks for."""
+
+
+class AgentConnection:
+    """The session of one program. A problem is one error of one line, and ends the session.
+
+    Args:
+        name: how messages call the program.
+        running: the program; `listen` and `watch` of it run elsewhere.
+    """
+
+    def __init__(self, name: str, running: RunningProgram, report: ServerReport, listener: Listener) -> None:
+        self._name, self._report, self._listener = name, report, listener
+        self._lines = _BoundedLines(running, listener)
+        self._connection = connect_to_agent(cast("Client", _Client(listener)), self._lines)
+        self._session = ""
+
+    async def begin(
+        self, folder: str, server: tuple[str, str] | None, mode: str, meta: dict[str, Any]
+    ) -> None:
+        """Open a session in a folder.
+
+        Args:
+            server: the address of a server of tools over HTTP, and its token; None names none.
+            mode: the id of the session's mode; empty keeps the program's own.
+            meta: what goes into `_meta` of the request for a session.
+
+        Raises:
+            BadReplyError: the program failed, or does not answer in time.
+            ConfigurationError: it cannot be used as it is.
+        """
+        nothing = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=False, write_text_file=False))
+        us = Implementation(name="pullwright", version="1")
+        hello = await self._answer(self._connection.initialize(PROTOCOL_VERSION, nothing, us), _START_SECONDS)
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise ConfigurationError(
+                f"{self._name} speaks version {hello.protocol_version} of the Agent Client Protocol, and Pullwright version "
+                f"{PROTOCOL_VERSION}: install another version of it"
+            )
+        servers: list[Any] = []
+        if server is not None:
+            offered = hello.agent_capabilities
+            if offered is None or offered.mcp_capabilities is None or not offered.mcp_capabilities.http:
+                raise ConfigurationError(
+                    f"{self._name} takes no tools over HTTP, so it cannot propose anything here"
+                )
+            url, token = server
+            headers = [HttpHeader(name="Authorization", value=f"Bearer {token}")]
+            servers.append(HttpMcpServer(type="http", name="pullwright", url=url, headers=headers))
+        opened = await self._answer(
+            self._connection.new_session(cwd=folder, mcp_servers=servers, **meta), _START_SECONDS
+        )
+        self._session = opened.session_id
+        if mode:
+            await self._answer(
+                self._connection.set_session_mode(session_id=self._session, mode_id=mode), _START_SECONDS
+            )
+
+    async def prompt(self, text: str) -> str:
+        """Send a message, wait until the program's turn ends, and return its reason.
+
+        The caller limits the time.
+
+        Raises:
+            BadReplyError: the program failed, or ended.
+        """
+        answer = await self._answer(
+            self._connection.prompt(session_id=self._session, prompt=[text_block(text)]), None
+        )
+        return str(answer.stop_reason)
+
+    async def cancel(self) -> None:
+        """Tell the program to end its turn. It does not raise."""
+        with suppress(Exception):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self._connection.cancel(session_id=self._session)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._lines.close()
+        with suppress(Exception):
+            await self._connection.close()
+
+    async def _answer(self, request: Coroutine[Any, Any, _T], seconds: float | None) -> _T:
+        """Wait for an answer, at most as long as the program lives."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await request
+        except TimeoutError as error:
+            raise BadReplyError(
+                f"{self._name} did not answer within {seconds:.0f} s{self._last_words()}"
+            ) from error
+        except RequestError as error:
+            raise BadReplyError(
+                f"{self._name} failed: {one_line(_words_of(error), limit=_MESSAGE_CHARS)}"
+            ) from error
+        except ConnectionError as error:
+            why = self._report.problem or self._lines.problem
+            ended = f"was stopped: {why}" if why else f"has ended{self._last_words()}"
+            raise BadReplyError(f"{self._name} {ended}") from error
+        except ValidationError as error:
+            raise BadReplyError(f"{self._name} answered in a form that the protocol does not have") from error
+
+    def _last_words(self) -> str:
+        line = self._report.last_line
+        return f": {one_line(line, limit=_MESSAGE_CHARS)}" if line else ""
+
+
+def _words_of(error: RequestError) -> str:
+    """Return an error of the program in its words: the details, where vendors put the reason, or the message."""
+    data = error.data
+    details = data.get("details") or data.get("message") if isinstance(data, dict) else data
+    return f"{error} ({details})" if details and str(details) != str(error) else str(error)
+
+
+class _Client:
+    """The methods that the program calls; the library finds them by name. It offers neither files nor terminals."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
+    ) -> RequestPermissionResponse:
+        """Answer by the policy: allow once, or refuse once. Options are chosen by their kind."""
+        del session_id
+        wanted = "allow_once" if self._listener.may(tool_call) else "reject_once"
+        chosen = next((one.option_id for one in options if one.kind == wanted), None)
+        if chosen is None:
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        """Do nothing: updates are taken in order, before the library sees them."""
+
+    async def read_text_file(self, **_: Any) -> Any:
+        """Refuse: the program reads files in its box."""
+        raise RequestError.method_not_found("fs/read_text_file")
+
+    async def write_text_file(self, **_: Any) -> Any:
+        """Refuse: the program writes files in its box."""
+        raise RequestError.method_not_found("fs/write_text_file")
+
+
+class _BoundedLines:
+    """The library's transport over a program's pipes. It gives updates to the listener and the rest to the library."""
+
+    def __init__(self, running: RunningProgram, listener: Listener) -> None:
+        self._running, self._listener = running, listener
+        self._updates = self._rubbish = 0
+        self._closed = asyncio.Event()
+        self.problem = ""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write one message."""
+        if self._closed.is_set():
+            raise ConnectionError("closed")
+        try:
+            await self._running.write(f"{json.dumps(message)}\n".encode())
+        except OSError as error:
+            raise ConnectionError(str(error)) from error
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message that is no update; None at the end."""
+        while not self._closed.is_set() and (line := await self._running.line()):
+            message = _parsed(line)
+            if message is None:
+                if line.strip():
+                    self._rubbish += 1
+                    if self._rubbish > _MOST_RUBBISH:
+                        self._end(f"it sent more than {_MOST_RUBBISH:,} lines that are no messages")
+                        return None
+            elif message.get("method") == "session/update" and "id" not in message:
+                self._updates += 1
+                if self._updates > MOST_UPDATES:
+                    self._end(f"it sent more than {MOST_UPDATES:,} updates")
+                    return None
+                with suppress(ValidationError):  # of a newer version: what matters are the files
+                    self._listener.told(SessionNotification.model_validate(message.get("params")).update)
+                if self._updates % 100 == 0:
+                    await asyncio.sleep(0)  # a flood does not keep others from working
+            else:
+                return message
+        return None
+
+    def _end(self, problem: str) -> None:
+        """Stop the program, because of what it sent."""
+        self.problem = problem
+        self._running.end_for(problem)
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._closed.set()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a JSON-RPC message; None if it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) and ("method" in message or "id" in message) else None
