@@ -113,7 +113,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve requests at sockets that listen, while the block runs. They are closed at its end."""
     server = _Server(app, limits)
-    listeners = [await asyncio.start_server(server.accept, sock=one, limit=_MAX_HEAD_BYTES) for one in bound]
+    listeners = [await asyncio.start_server(server.accept, sock=one, limit=_PIECE_BYTES) for one in bound]
     try:
         yield
     finally:
@@ -281,7 +281,7 @@ class _Connection:
     async def _read(self) -> bytes:
         """Return the next bytes of the client; none if it has closed its side of the connection."""
         with suppress(ConnectionError):
-            return await self._reader.read(_MAX_HEAD_BYTES)
+            return await self._reader.read(_PIECE_BYTES)
         return b""
 
     async def left(self) -> None:

@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
-from orchestrator.core.redaction import without_bytes, without_secrets
+from orchestrator.core.redaction import secret_forms, without_bytes, without_secrets
 from orchestrator.core.version import __version__
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
@@ -261,14 +261,27 @@ class ModelConnection:
         self, key: str, clock: Clock, random: Callable[[], float], options: HttpOptions | None
     ) -> None:
         self.key = key
+        self._forms_of_key = tuple(form.decode() for form in secret_forms(key))
         self.clock = clock
         self._random = random
         self._options = options or HttpOptions()
         self.client: httpx2.AsyncClient | None = None
 
+    def open(self, url: str) -> None:
+        """Load what the first request to this address needs. Without this, the request itself does.
+
+        Raises:
+            ConfigurationError: the environment's proxy or certificate settings cannot be used.
+        """
+        self._connected(url)
+
     def attempts(self) -> Attempts:
         """Begin a call."""
         return Attempts(self._options, self.clock, self._random)
+
+    def without_key(self, text: str) -> str:
+        """Return the text of one of a reply's events without the key."""
+        return without_secrets(text, self.key) if any(form in text for form in self._forms_of_key) else text
 
     def sign(self, wire: Wire, sent: WireRequest) -> SignedRequest:
         """Return a request with the headers that carry the key."""
@@ -637,7 +650,7 @@ class Exchange:
         event = await self._attempts.within(anext(self._events, None))
         if event is None:
             return self._finish()
-        pieces = self._decoder.feed(event.event, without_secrets(event.data, key) if key else event.data)
+        pieces = self._decoder.feed(event.event, self._connection.without_key(event.data))
         for piece in pieces:
             self._said_characters += max(len(piece.text), LEAST_PIECE_CHARACTERS)
         if self._said_characters > MAX_SAID_CHARACTERS:

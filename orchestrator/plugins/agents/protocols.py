@@ -319,6 +319,7 @@ def _bound_thinking(head: dict[str, Any], reply_tokens: int) -> None:
 
 _MARK = re.compile(rb',?"cache_control":\{[^{}]{0,200}\}')
 """What Anthropic's clients move from entry to entry: it does not change what is said."""
+_MARKED = b'"cache_control"'
 _MOST_ENTRIES = 20_000
 _MOST_COUNTS = 500
 
@@ -373,8 +374,8 @@ class RequestReader:
             digest = hashlib.sha256(raw).digest()
             entry = self._entry(digest, raw, one)
             entries.append(entry.content or raw)
-            unmarked = _MARK.sub(b"", raw)
-            chain.append(hashlib.sha256(chain[-1] + hashlib.sha256(unmarked).digest()).digest())
+            unmarked = hashlib.sha256(_MARK.sub(b"", raw)).digest() if _MARKED in raw else digest
+            chain.append(hashlib.sha256(chain[-1] + unmarked).digest())
             tokens.append(tokens[-1] + entry.tokens)
         limits = as_object(plain.get(form.inside)) if form.inside else plain
         wanted = [_limit(limits.get(name)) for name in form.limits]

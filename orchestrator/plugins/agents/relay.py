@@ -49,7 +49,15 @@ from orchestrator.engine.models.transport import (
     SignedRequest,
     sendable_key,
 )
-from orchestrator.engine.session.budget import Need, NoRoomError, Reservation, cost_of, reserve, tell_failed
+from orchestrator.engine.session.budget import (
+    Need,
+    NoRoomError,
+    Reservation,
+    check_price,
+    cost_of,
+    reserve,
+    tell_failed,
+)
 from orchestrator.plugins.agents.protocols import (
     FORMS,
     RefusedRequestError,
@@ -208,7 +216,7 @@ class RelayTotals:
 
 _MOST_RECORDS = 10_000
 _MOST_TOLD = 100
-_MOST_HEADER_CHARS = 2_000
+_LEAST_PLACEHOLDER_CHARS = 16
 _SPARE_SECONDS = 60.0
 _ASKED_NOTHING = Request(system="", messages=())
 
@@ -238,6 +246,10 @@ class Relay:
         limit: the cap that stopped the agent; None if none did.
         failure: the server's last error; None if a later request was answered.
         records: the requests, in their order; at most 10,000.
+
+    Raises:
+        ConfigurationError: the budget has a cap in USD, and the price of a model is not known; or the placeholder can
+            be guessed.
     """
 
     def __init__(  # noqa: PLR0913  keyword-only
@@ -256,6 +268,10 @@ class Relay:
         self.limit: LimitReached | None = None
         self.failure: ModelError | None = None
         self.records: list[RelayedRequest] = []
+        if len(placeholder) < _LEAST_PLACEHOLDER_CHARS:
+            raise ConfigurationError("what an agent has for a key is too short to be nobody else's")
+        for name, model in upstream.models.items():
+            check_price(budget, model.price, name)
         self._upstream = upstream
         self._form = FORMS[upstream.provider]
         self._budget = budget
@@ -295,7 +311,12 @@ class Relay:
         )
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections at a listening socket until `close`. The socket is closed then."""
+        """Accept connections at a listening socket until `close`. The socket is closed then.
+
+        Raises:
+            ConfigurationError: the environment's proxy or certificate settings cannot be used.
+        """
+        self._connection.open(next(iter(self._upstream.models.values())).wire.url)
         longest = self._upstream.options.total_seconds + _SPARE_SECONDS
         limits = ServerLimits(
             connections=self._limits.connections,
@@ -607,18 +628,23 @@ class _Reply:
         self._send = send
         self._forms_of_key = forms_of_key
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._end_of_last = b""
 
     def restart(self) -> None:
         """Forget what was held back of a failed attempt."""
         self._held.clear()
+        self._held_bytes = 0
 
     async def take(self, data: bytes) -> None:
         """Take bytes of the server's."""
         if self.has_begun:
             await self._write(self._without_key(data))
-        else:
-            self._held.append(data)
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > _MOST_HELD_BYTES:
+            await self.begin()
 
     async def begin(self) -> None:
         """Pass on what was held back, and from now on everything."""
@@ -670,6 +696,8 @@ class _Reply:
 
 _JSON = b"application/json; charset=utf-8"
 _LEAST_OF_KEY = 3
+_MOST_HELD_BYTES = 16 * 1024 * 1024
+"""More than an event, or a document, of a server may have."""
 _LOGIN_BETA = "oauth-"
 
 

@@ -510,6 +510,36 @@ async def test_of_twenty_at_once_the_rounds_let_three_through() -> None:
         assert "3 of 3 rounds" in (rig.relay.refusal or "")
 
 
+async def test_a_request_waits_if_only_another_one_that_runs_leaves_no_room() -> None:
+    gate = threading.Event()
+    answers = [streamed(Protocol.CHAT, gate=gate), streamed(Protocol.CHAT)]
+    async with rigged(Protocol.CHAT, *answers, limits=Limits(tokens=9_000)) as rig:
+        first = asyncio.create_task(rig.ask())
+        while not rig.relay.records:  # noqa: ASYNC110  what is waited for is outside of this loop
+            await asyncio.sleep(0)
+        second = asyncio.create_task(rig.ask(body_of(Protocol.CHAT, "second")))
+        while len(rig.relay._running) < 2:  # noqa: ASYNC110  the same
+            await asyncio.sleep(0)
+        assert len(rig.relay.records) == 1
+        gate.set()
+        assert [got.status for got in await asyncio.gather(first, second)] == [200, 200]
+
+
+async def test_a_cap_in_usd_needs_a_price() -> None:
+    named = AddressedModel(ModelRef(Provider.OPENAI_CHAT, "nobody-knows-it"), "http://127.0.0.1:9/v1", KEY)
+    budget = Budget(Limits(usd=1.0), ManualClock())
+    with pytest.raises(ConfigurationError, match="price of nobody-knows-it is unknown"):
+        Relay(
+            Upstream.of(named),
+            budget=budget,
+            emit=list[Event]().append,
+            redactor=Redactor(),
+            placeholder=PLACEHOLDER,
+            clock=ManualClock(),
+            random=lambda: 0.0,
+        )
+
+
 async def test_the_parent_of_a_budget_pays_too_and_stops_too() -> None:
     async with rigged(Protocol.CHAT, streamed(Protocol.CHAT)) as rig:
         rig.budget.parent = Budget(Limits(tokens=9_000), ManualClock())
@@ -1111,3 +1141,50 @@ async def test_an_agent_that_asks_without_end_is_stopped() -> None:
         assert (await rig.ask()).status == 400
         assert "5 requests" in (rig.relay.refusal or "")
         assert rig.server.requests == []
+
+
+# The vendors' own clients, which the agents are built on.
+
+
+async def said_by_client(protocol: Protocol, port: int) -> str:
+    """Ask with the vendor's own client; return the text of its stream."""
+    root = f"http://127.0.0.1:{port}"
+    if protocol is Protocol.MESSAGES:
+        import anthropic
+
+        async with anthropic.AsyncAnthropic(api_key=PLACEHOLDER, base_url=root, max_retries=0) as messages:
+            asked = [{"role": "user", "content": "Hello"}]
+            async with messages.messages.stream(model=MODEL, max_tokens=99, messages=asked) as stream:  # type: ignore[arg-type]
+                return await stream.get_final_text()
+    if protocol is Protocol.GEMINI:
+        from google import genai
+        from google.genai import types
+
+        options = types.HttpOptions(base_url=root, api_version="v1beta")
+        async with genai.Client(api_key=PLACEHOLDER, http_options=options).aio as gemini:
+            chunks = await gemini.models.generate_content_stream(model=MODEL, contents="Hello")
+            return "".join([chunk.text or "" async for chunk in chunks])
+    import openai
+
+    async with openai.AsyncOpenAI(api_key=PLACEHOLDER, base_url=f"{root}/v1", max_retries=0) as client:
+        if protocol is Protocol.CHAT:
+            chat = await client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "Hello"}], stream=True
+            )
+            return "".join([piece.choices[0].delta.content or "" async for piece in chat if piece.choices])
+        events = await client.responses.create(model=MODEL, input="Hello", stream=True)
+        return "".join([event.delta async for event in events if event.type == "response.output_text.delta"])
+
+
+@EVERYONE
+async def test_the_vendor_s_own_client_reads_a_reply_a_refusal_and_a_break(protocol: Protocol) -> None:
+    reply = VendorReply((Text("I read. " * 40),))
+    cut = streamed(protocol, reply, cut_after=4)
+    async with rigged(protocol, streamed(protocol, reply), cut, limits=Limits(rounds=2)) as rig:
+        assert await said_by_client(protocol, rig.port) == "I read. " * 40
+        with pytest.raises(Exception):  # noqa: B017, PT011  each client has its own, and what counts is that it has one
+            await said_by_client(protocol, rig.port)
+        assert rig.relay.records[1].end is RelayEnd.BROKEN
+        with pytest.raises(Exception, match="2 of 2 rounds are used") as caught:
+            await said_by_client(protocol, rig.port)
+        assert 400 in {getattr(caught.value, "status_code", 0), getattr(caught.value, "code", 0)}
