@@ -20,9 +20,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.model import AddressedModel
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.models.catalog import ModelRef, Provider
+from orchestrator.engine.models.connect import AddressedModel
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.budget import Budget, Limits
 from orchestrator.plugins.agents.relay import Relay, Upstream
