@@ -5,6 +5,7 @@ The one that wakes first goes on, so a world needs no sleep, and the same plan a
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import heapq
 import itertools
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_STACK_BYTES = 1 << 20
 
 
 class Scheduler:
@@ -35,6 +34,7 @@ class Scheduler:
         self._order = itertools.count()
         self._over = threading.Lock()
         self._alive = 0
+        self._carriers: list[Carrier] = []
         self.failure: BaseException | None = None
 
     def at(self, seconds: float, do: Callable[[], None]) -> None:
@@ -58,6 +58,8 @@ class Scheduler:
         if (first := self.next()) is not None:
             first.go()
             self._over.acquire()
+        while self._carriers:
+            self._carriers.pop().go()
         if self.failure is not None:
             raise self.failure
 
@@ -79,15 +81,46 @@ class Scheduler:
                 self.failure = self.failure or error
         return None
 
-    def ended(self, failure: BaseException | None) -> None:
-        """Note that the running thread ends, and let the next one go on."""
+    def ended(self, failure: BaseException | None, carrier: Carrier) -> None:
+        """Note that the running thread ends, and let the next one go on. `carrier` carries another one then."""
         self._alive -= 1
         self.failure = self.failure or failure
         thread = self.next()
+        self._carriers.append(carrier)
         if thread is None:
             self._over.release()
         else:
             thread.go()
+
+    def carrier(self) -> Carrier:
+        """Return a thread of the system that carries nobody."""
+        return self._carriers.pop() if self._carriers else Carrier()
+
+
+class Carrier:
+    """A thread of the system, which carries threads of a scheduler, one after another: to begin one takes long."""
+
+    def __init__(self) -> None:
+        self._go = _thread.allocate_lock()
+        self._go.acquire()
+        self.body: Callable[[], None] | None = None
+        _thread.start_new_thread(self._run, ())
+
+    def go(self) -> None:
+        """Let it go on: to begin with its body, to end if it has none."""
+        self._go.release()
+
+    def wait(self) -> None:
+        """Wait, in this thread, until another one lets it go on."""
+        self._go.acquire()
+
+    def _run(self) -> None:
+        while True:
+            self.wait()
+            body, self.body = self.body, None
+            if body is None:
+                return
+            body()
 
 
 class Thread:
@@ -99,17 +132,14 @@ class Thread:
 
     def __init__(self, scheduler: Scheduler, body: Callable[[Thread], None]) -> None:
         self._scheduler, self._body, self.turn = scheduler, body, 0
-        self._go = threading.Lock()
-        self._go.acquire()
-        self._thread: threading.Thread | None = None
+        self._carrier: Carrier | None = None
 
     def go(self) -> None:
         """Let it go on, or begin; the caller then waits or ends."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-        else:
-            self._go.release()
+        if self._carrier is None:
+            self._carrier = self._scheduler.carrier()
+            self._carrier.body = self._run
+        self._carrier.go()
 
     def sleep(self, seconds: float | None) -> None:
         """Wait, in this thread, while others run: so long, or until another thread wakes it."""
@@ -118,10 +148,10 @@ class Thread:
             scheduler.wake_at(scheduler.now + max(seconds, 0.0), self)
         thread = scheduler.next()
         if thread is not self:
-            if thread is None:
+            if thread is None or self._carrier is None:
                 raise AssertionError("a thread that sleeps is among those that wait")
             thread.go()
-            self._go.acquire()
+            self._carrier.wait()
             scheduler.current = self
             scheduler.on_switch(self)
 
@@ -138,7 +168,8 @@ class Thread:
         except BaseException as error:  # noqa: BLE001  it is raised by `Scheduler.run`
             failure = error
         self.turn += 1
-        self._scheduler.ended(failure)
+        if self._carrier is not None:
+            self._scheduler.ended(failure, self._carrier)
 
 
 class VirtualLock:

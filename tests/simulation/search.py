@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,28 @@ def live(plan: Plan, program: type[SimulatedProgram] | None = None) -> tuple[Wor
     """Run a world, and return it with what does not hold in it."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="pullwright-world-", dir=parent))
+    with _on_one_core():
+        return _lived(plan, folder, program)
+
+
+@contextmanager
+def _on_one_core() -> Iterator[None]:
+    """Keep this thread, and those that it starts, on the core where it runs now.
+
+    The threads of a world take turns: on one core none waits until another core wakes up for its turn.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _lived(plan: Plan, folder: Path, program: type[SimulatedProgram] | None) -> tuple[World, list[str]]:
     try:
         world = World(plan, folder, program=program)
         watch = Watch(world)
