@@ -174,13 +174,14 @@ def _check_task(world: World, number: int) -> list[str]:
     for pull in pulls:
         done = world.steps_of(number, pull.commit)
         wanted |= world.reviewed.get(number, set())
+        must = wanted - world.dropped.get(number, set())
         is_left = _may_have_commits_of_people(world, key) and any(
             one.result.task is not None
             and one.result.task.key == key
             and "has commits of people" in (one.result.reason or "")
             for one in world.ended
         )
-        if pull.state is PullRequestState.OPEN and is_asked and not is_left and done != wanted:
+        if pull.state is PullRequestState.OPEN and is_asked and not is_left and not must <= done <= wanted:
             found.append(f"{SERVED}: the pull request of task {number} has the steps {sorted(done)}")
     if WORKING_LABEL in issue.labels and "remove_label" not in dict(task.denied):
         found.append(f"{SHOWN}: issue {number} keeps the label {WORKING_LABEL}")

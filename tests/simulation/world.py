@@ -195,6 +195,8 @@ class World:
         came_back: refs that moved to a history with that commit, and when.
         fixed: tasks whose change a person pushed to the base.
         taken_off: the commit of the base whose file a person took off; empty if nobody did.
+        reviewed: by task, the steps that people asked for on its pull request.
+        dropped: those of them whose saved work a person deleted; what was said on the page stays handled.
         counts: how often each place was passed.
         struck: the incidents that happened.
         observers: told what happens.
@@ -221,6 +223,7 @@ class World:
         self.ended: list[Ended] = []
         self.people: set[int] = set()
         self.reviewed: dict[int, set[int]] = {}
+        self.dropped: dict[int, set[int]] = {}
         self.starts = 0
         self.is_endless = False
         self.taken_off = ""
@@ -533,7 +536,10 @@ class World:
                 elif state is not None:
                     for one in self.observers:
                         one.forget(key)
-                    decisions.forget(state)
+                    had_work = state.wip is not None
+                    if decisions.forget(state).changed and had_work:
+                        number = int(key.rpartition("-")[2])
+                        self.dropped.setdefault(number, set()).update(self.reviewed.get(number, ()))
 
     def _enter(self, thread: Thread) -> None:
         """Make the surroundings of the running thread those of its machine."""
