@@ -284,14 +284,16 @@ class AgentRequest:
         """Return the body with this limit of the reply.
 
         Args:
-            ours: the fields of our own request for the same model, which say how it names the limit.
+            ours: the fields of our own request for the same model, which say how it names the limit, and whether its
+                server is known to refuse so long ones.
         """
         head = {**self.head}
         place = {**as_object(head.get(self.form.inside))} if self.form.inside else head
         named = [name for name in self.form.limits if name in place]
         ours = as_object(ours.get(self.form.inside)) if self.form.inside else ours
-        for name in named or [next((name for name in self.form.limits if name in ours), self.form.limits[0])]:
-            place[name] = reply_tokens
+        known = next((name for name in self.form.limits if name in ours), self.form.limits[0])
+        for name in named or [known]:
+            place[name] = min(reply_tokens, ours.get(known, reply_tokens))
         if self.form.inside:
             head[self.form.inside] = place
         if "stream_options" in ours:

@@ -281,6 +281,7 @@ class Relay:
         self._clock = clock
         self._limits = limits or RelayLimits()
         self._reader = RequestReader(self._form, redactor)
+        self._wires = {name: model.wire for name, model in upstream.models.items()}
         self._connection = ModelConnection(upstream.key, clock, random, upstream.options)
         self._forms_of_key = secret_forms(upstream.key)
         self._closing = asyncio.Event()
@@ -425,12 +426,12 @@ class Relay:
                 with self._lane() as emit, reservation:
                     self._budget.rounds += 1
                     self._sent += 1
-                    signed = self._sign(request, model, headers, reservation.reply_tokens)
-                    call = _Call(
-                        request, model, reservation, reply, emit, self._record(request.asked), self._clock
-                    )
+                    call = self._call(request, headers, reservation, reply, emit)
                     emit(call.started(self._budget.rounds))
-                    said = await call.complete(self._connection, signed)
+                    try:
+                        said = await call.complete(self._connection)
+                    finally:
+                        self._wires[request.asked] = call.wire
                     self._longest_reply = max(self._longest_reply, said.usage.output_tokens)
                     if said.is_counted:
                         self._reader.count(request, said.usage.input_tokens)
@@ -463,18 +464,29 @@ class Relay:
         """Return the longest reply that a request may have without the budget."""
         return min(request.wanted or model.output_tokens, model.output_tokens, self._limits.output_tokens)
 
-    def _sign(
-        self, request: AgentRequest, model: AllowedModel, headers: Mapping[str, str], reserved_tokens: int
-    ) -> SignedRequest:
-        """Return the request as it is sent on: to our own address, with our own headers and the key."""
-        most = min(self._bounded(request, model), reserved_tokens)
-        own = model.wire.encode(replace(_ASKED_NOTHING, max_output_tokens=most), stream=request.stream)
-        signed = self._connection.sign(model.wire, own)
-        url = (
-            f"{signed.url}{'&' if '?' in signed.url else '?'}{request.query}" if request.query else signed.url
-        )
+    def _call(
+        self,
+        request: AgentRequest,
+        headers: Mapping[str, str],
+        reservation: Reservation,
+        reply: _Reply,
+        emit: Emit,
+    ) -> _Call:
+        model = self._upstream.models[request.asked]
+        most = min(self._bounded(request, model), reservation.reply_tokens)
         passed = _passed_on({name: headers[name] for name in self._form.headers & headers.keys()})
-        return SignedRequest(url, {**passed, **signed.headers}, request.content(most, own.head))
+        return _Call(
+            request=request,
+            bare=replace(_ASKED_NOTHING, max_output_tokens=most),
+            headers=passed,
+            wire=self._wires[request.asked],
+            price=model.price,
+            reservation=reservation,
+            reply=reply,
+            emit=emit,
+            record=self._record(request.asked),
+            clock=self._clock,
+        )
 
     def _record(self, model: str) -> RelayedRequest:
         record = RelayedRequest(model)
@@ -526,10 +538,19 @@ class Relay:
 
 @dataclass(slots=True)
 class _Call:
-    """A request that is being sent on, with its reservation and its record."""
+    """A request that is being sent on, with its reservation and its record.
+
+    Attributes:
+        bare: our own request with the same limit, which says how the model's server names things.
+        headers: of the agent, as far as they are passed on.
+        wire: as far as it was not refused.
+    """
 
     request: AgentRequest
-    model: AllowedModel
+    bare: Request
+    headers: Mapping[str, str]
+    wire: Wire
+    price: ReplyPrice
     reservation: Reservation
     reply: _Reply
     emit: Emit
@@ -541,7 +562,7 @@ class _Call:
         worst = self.reservation.worst
         return TurnStarted(number, worst.tokens, worst.usd, self.request.asked)
 
-    async def complete(self, connection: ModelConnection, signed: SignedRequest) -> Response:
+    async def complete(self, connection: ModelConnection) -> Response:
         """Send the request until there is a whole reply, as our own session does, and pay for it.
 
         Raises:
@@ -558,20 +579,30 @@ class _Call:
         self.reply.on_begin = begin
         self.reservation.is_sent = True
         attempts = connection.attempts()
-        while isinstance(said := await self._attempt(connection, signed, attempts), ModelError):
-            await self.clock.sleep(self._seconds_after(said, attempts))
+        while isinstance(said := await self._attempt(connection, attempts), ModelError):
+            if not self._relax(said, attempts):
+                await self.clock.sleep(self._seconds_after(said, attempts))
         return self._settle(said)
 
-    async def _attempt(
-        self, connection: ModelConnection, signed: SignedRequest, attempts: Attempts
-    ) -> Response | ModelError:
+    def _signed(self, connection: ModelConnection) -> SignedRequest:
+        """Return the request as it is sent on: to our own address, with our own headers and the key."""
+        own = self.wire.encode(self.bare, stream=self.request.stream)
+        signed, query = connection.sign(self.wire, own), self.request.query
+        url = f"{signed.url}{'&' if '?' in signed.url else '?'}{query}" if query else signed.url
+        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(self.wire))
+
+    def _content(self, wire: Wire) -> bytes:
+        own = wire.encode(self.bare, stream=self.request.stream)
+        return self.request.content(self.bare.max_output_tokens or 1, own.head)
+
+    async def _attempt(self, connection: ModelConnection, attempts: Attempts) -> Response | ModelError:
         """Send the request once. Nothing is passed on before an event was read, so that a failure can be repeated."""
         self.reply.restart()
         exchange = Exchange(
             connection,
-            signed,
+            self._signed(connection),
             attempts,
-            decoder=partial(self.model.wire.decoder, _ASKED_NOTHING),
+            decoder=partial(self.wire.decoder, _ASKED_NOTHING),
             stream=self.request.stream,
             tap=self.reply.take,
         )
@@ -583,6 +614,15 @@ class _Call:
         if isinstance(said, Response):
             await self.reply.begin()
         return said
+
+    def _relax(self, failure: ModelError, attempts: Attempts) -> bool:
+        """Leave out what the server refused of what the relay added; return whether there was something."""
+        relaxed = None if self.reply.has_begun else self.wire.relax(self.bare, failure)
+        if relaxed is None or self._content(relaxed) == self._content(self.wire) or not attempts.may_relax():
+            return False
+        self.wire = relaxed
+        self.emit(Warned(f"{failure}; asked again without it"))
+        return True
 
     def _seconds_after(self, failure: ModelError, attempts: Attempts) -> float:
         """Return the wait before the next attempt, which has a reservation; see `complete` for what it raises."""
@@ -605,7 +645,7 @@ class _Call:
         usage = said.usage
         if not said.is_counted and not usage.input_tokens:
             usage = replace(usage, input_tokens=self.reservation.need.input_tokens)
-        usd, most_usd = cost_of(usage, self.model.price)
+        usd, most_usd = cost_of(usage, self.price)
         self.reservation.settle(usage, most_usd)
         self.record.usage, self.record.usd, self.record.end = usage, usd, RelayEnd.ANSWERED
         self.emit(ReplyReceived(said.message, said.finish, usage, usd, said.model))
@@ -687,7 +727,7 @@ class _Reply:
         for form in self._forms_of_key:
             data = data.replace(form, REPLACEMENT.encode())
             if not data.endswith(b"\n"):  # which no form contains, and nearly every event ends with
-                sizes = range(len(form) - 1, _LEAST_OF_KEY, -1)
+                sizes = range(len(form) - 1, 0, -1)
                 kept = max(kept, next((size for size in sizes if data.endswith(form[:size])), 0))
         end = len(data) - kept
         self._end_of_last = data[end:]
@@ -695,7 +735,6 @@ class _Reply:
 
 
 _JSON = b"application/json; charset=utf-8"
-_LEAST_OF_KEY = 3
 _MOST_HELD_BYTES = 16 * 1024 * 1024
 """More than an event, or a document, of a server may have."""
 _LOGIN_BETA = "oauth-"

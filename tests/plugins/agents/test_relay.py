@@ -9,10 +9,13 @@ import socket
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
+from orchestrator.bot.journal.reader import Unanswered, cost_of
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
@@ -26,19 +29,22 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.core.messages import Text, ToolCall, Usage
+from orchestrator.core.messages import Spent, Text, ToolCall, Usage
+from orchestrator.core.redaction import secret_forms
 from orchestrator.engine.models.catalog import ModelRef, Provider
 from orchestrator.engine.models.connect import AddressedModel
 from orchestrator.engine.models.transport import HttpOptions
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.budget import Budget, Limits
 from orchestrator.plugins.agents.protocols import FORMS, require_api_key
-from orchestrator.plugins.agents.relay import Relay, RelayEnd, RelayLimits, Upstream
+from orchestrator.plugins.agents.relay import Relay, RelayEnd, RelayLimits, Upstream, _Reply
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import MODEL, Protocol, Thought, VendorReply, render, render_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.types import Message
 
 KEY = "made-up-api-key-0123456789"
 PLACEHOLDER = "placeholder-of-this-session"
@@ -132,9 +138,16 @@ class Rig:
             writer.transport.abort()
 
     async def idle(self) -> None:
-        """Let the relay run until no request is under way."""
-        while self.relay._running:  # noqa: ASYNC110  what is waited for is outside of this loop
-            await asyncio.sleep(0)
+        await self.until(lambda: not self.relay._running)
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Let the relay run until something has happened."""
+
+        async def look() -> None:
+            while not happened():  # noqa: ASYNC110  what is waited for is outside of this loop
+                await asyncio.sleep(0)
+
+        await asyncio.wait_for(look(), 60)
 
     def told(self, kind: type[Any]) -> list[Any]:
         plain = [one.event if isinstance(one, SubagentEvent) else one for one in self.events]
@@ -348,6 +361,25 @@ async def test_requests_beside_each_other_have_events_of_their_own() -> None:
         writer.transport.abort()
 
 
+async def test_a_journal_of_these_events_tells_what_the_budget_paid() -> None:
+    gate = threading.Event()
+    busy = json_answer({"error": {"message": "no answer"}}, status=504)
+    answers = [streamed(Protocol.CHAT, gate=gate), busy, streamed(Protocol.CHAT)]
+    async with rigged(Protocol.CHAT, *answers) as rig:
+        first = asyncio.create_task(rig.ask())
+        await rig.until(lambda: len(rig.server.requests) == 1)
+        assert (await rig.ask(body_of(Protocol.CHAT, "beside"))).status == 200
+        gate.set()
+        assert (await first).status == 200
+        unanswered = Unanswered()
+        for event in rig.events:
+            unanswered.take(event, datetime(2026, 1, 1, tzinfo=UTC))
+        replies = sum((cost_of(reply) for reply in rig.told(ReplyReceived)), Spent())
+        assert (replies.tokens, replies.usd) == (240, 240.0)
+        assert unanswered.total.tokens == rig.budget.uncertain_tokens > 8_000
+        assert (replies + unanswered.total).usd == rig.budget.usd
+
+
 # Only named paths and models, and API keys.
 
 
@@ -515,11 +547,9 @@ async def test_a_request_waits_if_only_another_one_that_runs_leaves_no_room() ->
     answers = [streamed(Protocol.CHAT, gate=gate), streamed(Protocol.CHAT)]
     async with rigged(Protocol.CHAT, *answers, limits=Limits(tokens=9_000)) as rig:
         first = asyncio.create_task(rig.ask())
-        while not rig.relay.records:  # noqa: ASYNC110  what is waited for is outside of this loop
-            await asyncio.sleep(0)
+        await rig.until(lambda: bool(rig.relay.records))
         second = asyncio.create_task(rig.ask(body_of(Protocol.CHAT, "second")))
-        while len(rig.relay._running) < 2:  # noqa: ASYNC110  the same
-            await asyncio.sleep(0)
+        await rig.until(lambda: len(rig.relay._running) == 2)
         assert len(rig.relay.records) == 1
         gate.set()
         assert [got.status for got in await asyncio.gather(first, second)] == [200, 200]
@@ -861,18 +891,29 @@ async def test_an_error_that_repeats_the_key_reaches_the_agent_without_it(status
         assert KEY not in str(rig.relay.failure)
 
 
-@pytest.mark.parametrize("size", [1, 5, 1_000])
-async def test_a_reply_that_repeats_the_key_passes_without_it(size: int) -> None:
-    whole = render(Protocol.CHAT, VendorReply((Text(f"it is {KEY}, I think"),)))
+async def test_a_reply_that_repeats_the_key_passes_without_it() -> None:
     event = b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n' % KEY.encode()
-    whole = event + whole
-    pieces = tuple(whole[at : at + size] for at in range(0, len(whole), size))
-    answer = Answer(pieces, headers={"content-type": "text/event-stream"}, chunked=True)
-    async with rigged(Protocol.CHAT, answer) as rig:
+    whole = event + render(Protocol.CHAT, VendorReply((Text("I think"),)))
+    async with rigged(Protocol.CHAT, sse_answer(whole)) as rig:
         got = await rig.ask()
-        assert got.is_whole
-        assert KEY.encode() not in got.body
-        assert got.body == whole.replace(KEY.encode(), b"[redacted]")
+        assert (got.is_whole, got.body) == (True, whole.replace(KEY.encode(), b"[redacted]"))
+        assert KEY not in repr(rig.events)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1_000])
+async def test_a_key_that_comes_in_pieces_is_removed(size: int) -> None:
+    passed: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        passed.append(message.get("body", b""))
+
+    reply = _Reply(send, secret_forms(KEY))
+    text = f"{KEY} and {KEY[:9]} and {KEY}{KEY[:-1]} and {quote(KEY)} and {KEY[:5]}".encode()
+    await reply.begin()
+    for at in range(0, len(text), size):
+        await reply.take(text[at : at + size])
+    await reply.end()
+    assert b"".join(passed) == text.replace(KEY.encode(), b"[redacted]")
 
 
 async def test_headers_of_the_server_stay_behind() -> None:
@@ -948,6 +989,23 @@ async def test_a_server_that_is_not_there_ends_in_a_400_without_the_key() -> Non
         got = await rig.ask()
         assert got.status == 400
         assert "cannot connect" in words_of(got)
+
+
+async def test_what_the_relay_added_and_the_server_refuses_is_left_out() -> None:
+    def refused(words: str) -> Answer:
+        return json_answer({"error": {"message": words, "type": "invalid_request_error"}}, status=400)
+
+    answers = [
+        refused("Unrecognized request argument supplied: stream_options"),
+        refused("max_tokens is too large: 8192. This model supports at most 4096 completion tokens"),
+        *[streamed(Protocol.CHAT)] * 2,
+    ]
+    async with rigged(Protocol.CHAT, *answers) as rig:
+        assert (await rig.ask()).status == 200
+        assert (await rig.ask(body_of(Protocol.CHAT, "again"))).status == 200
+        sent = [(one.body.get("max_tokens"), "stream_options" in one.body) for one in rig.server.requests]
+        assert sent == [(8_192, True), (8_192, False), (4_096, False), (4_096, False)]
+        assert rig.relay.failure is None
 
 
 async def test_the_vendor_s_own_words_reach_an_agent_whose_request_was_wrong() -> None:
