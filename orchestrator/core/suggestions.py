@@ -44,6 +44,14 @@ class Commands(NamedTuple):
         """Return the command that deletes what is stored about a task."""
         return self._on("forget", task)
 
+    def pull(self, number: int) -> str:
+        """Return the command that shows a pull request of a local repository."""
+        return self._on("pulls", str(number))
+
+    def merge(self, number: int) -> str:
+        """Return the command that merges a pull request of a local repository."""
+        return self._on("accept", str(number))
+
     def close(self, number: int) -> str:
         """Return the command that closes one of our pull requests."""
         return self._on("close", str(number))

@@ -54,10 +54,11 @@ CHANNELS = (
     Channel(
         KNOWLEDGE,
         "the known secrets",
-        "one set in a process (`known_secrets`), which all channels share; `None` for the library knows forms only",
+        "one set in a process (`known_secrets`), which all channels share; a profile of the library has those of its host",
         {
             "app/terminal.py": 1,
             "engine/models/transport.py": 2,
+            "engine/profiles/library.py": 1,
             "plugins/backtest/cases.py": 1,
             "bot/fleet/database.py": 1,
             "bot/forge/github/forge.py": 1,

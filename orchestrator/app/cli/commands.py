@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
-    "steer": ("fleet", "claims", "retry", "close", "forget", "runs", "memory", "mcp"),
+    "steer": ("fleet", "claims", "accept", "retry", "close", "forget", "runs", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "plugins", "help", "completion"),
 }
 """The commands of the help page, grouped by purpose. Those of other people's plug-ins follow in their group."""
@@ -230,6 +230,8 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_pulls(parser: argparse.ArgumentParser) -> None:
+    text = "show this one whole: its text, its comments and its change; needs --repo unless one repository is known"
+    parser.add_argument("number", type=_pull_number, nargs="?", metavar="N", help=text)
     add_text(parser, "--repo", "PATH", "only pull requests of this repository")
     add_json(parser, "print JSON lines")
 
@@ -342,6 +344,12 @@ def _add_forget(parser: argparse.ArgumentParser) -> None:
 def _add_close(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("number", type=_pull_number, metavar="N", help="the pull request's number")
     _add_flags_of_decisions(parser)
+
+
+def _add_accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", type=_pull_number, metavar="N", help="the pull request's number")
+    add_text(parser, "--repo", "PATH", "the repository; this folder if not named")
+    add_json(parser, "print one JSON object")
 
 
 def _add_flags_of_decisions(parser: argparse.ArgumentParser) -> None:
@@ -487,7 +495,7 @@ _OWN: Mapping[str, Command] = {
         "print what happened in the newest run, or in a named one", "watch", _add_logs, f"{_IN}.show:logs"
     ),
     "pulls": Command(
-        "list the pull requests and questions of local repositories",
+        "list the pull requests and questions of local repositories, or show one",
         "watch",
         _add_pulls,
         f"{_IN}.tasks:pulls",
@@ -501,6 +509,13 @@ _OWN: Mapping[str, Command] = {
     ),
     "claims": Command(
         "list who works on which task, or release a task", "steer", _add_claims, f"{_IN}.tasks:claims"
+    ),
+    "accept": Command(
+        "merge a pull request of a local repository, and remove its branch",
+        "steer",
+        _add_accept,
+        f"{_IN}.tasks:accept",
+        examples=("accept 1", "accept 1 --repo ../shop"),
     ),
     "retry": Command(
         "let the next cycle take a task again",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -297,8 +296,10 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield f"  asked   {result.question}"
     if result.branch and result.commit:
         yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
-        if result.outcome == "proposed" and Path(repository).is_dir():
-            yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
+        pull = result.pull_request.number if result.pull_request is not None else None
+        if result.outcome == "proposed" and pull is not None and Path(repository).is_dir():
+            yield f"  look    {commands.pull(pull)}"
+            yield f"  merge   {commands.merge(pull)}"
     yield from _left_out(result)
     if result.tests and (tests := tests_in_words(result.tests)):
         yield f"  tests   {tests}"

@@ -1,9 +1,8 @@
-"""`pullwright claims`, `pulls`, `retry`, `close` and `forget`: show tasks and pull requests, and record decisions."""
+"""`pullwright claims`, `pulls`, `accept`, `retry`, `close` and `forget`: show tasks and pull requests, and record decisions."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,8 @@ from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
 from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.cycle.propose import left_out_in
+from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.git.local import LocalRepository, merge_branch
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.verification.page import proof_in
 from orchestrator.bot.worker.task_states import TaskStatus
@@ -24,7 +25,7 @@ from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
 
@@ -188,6 +189,24 @@ def retry(options: argparse.Namespace) -> int:
     return _decide(options, lambda tasks: tasks.decisions.retry(tasks.decisions.find(options.task)))
 
 
+def accept(options: argparse.Namespace) -> int:
+    """Merge a pull request of a local repository, and remove its branch.
+
+    Raises:
+        ConfigurationError: the repository is not on this machine.
+        ForgeError: there is no such pull request, or it is not open.
+        WorkspaceError: they conflict, or git refused.
+    """
+    [forge] = local_forges(Home.of(os.environ), options.repo or ".", SystemClock())
+    pull = forge.merge_pull_request(options.number, merge_branch)
+    words = f"merged #{pull.number} into {pull.base}: {pull.title}"
+    if options.json:
+        print_json({"kind": "accept", "pull": pull.number, "base": pull.base, "said": words})
+    else:
+        print(short_line(words, _MAX_LINE_CHARS))
+    return DONE
+
+
 def close(options: argparse.Namespace) -> int:
     """Close a pull request of Pullwright without merging it.
 
@@ -254,18 +273,66 @@ States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
 
 
 def pulls(options: argparse.Namespace) -> int:
-    """List the pull requests and questions.
+    """List the pull requests and questions, or show one pull request whole.
 
     Raises:
-        ForgeError: the state cannot be read.
+        ForgeError: the state cannot be read, or there is no such pull request.
         ConfigurationError: `--repo` names no local repository.
     """
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
+    if options.number is not None:
+        _show_pull(forges, options)
+        return DONE
     states = partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
     write = write_pulls_json if options.json else write_pulls
     write(forges, states)
     return DONE
+
+
+def _show_pull(forges: Sequence[LocalForge], options: argparse.Namespace) -> None:
+    if len(forges) != 1:
+        raise ConfigurationError(
+            f"{len(forges)} local repositories are known: name the one of #{options.number} with --repo PATH"
+        )
+    [forge] = forges
+    pull, place = forge.pull_request(options.number), Path(forge.repository().clone_url)
+    comments, change = (
+        forge.our_comments(pull.number),
+        LocalRepository(place).change_of(pull.commit, pull.base),
+    )
+    if options.json:
+        fields = {"kind": "pull_request", "repository": str(place), **asdict(pull)}
+        print_json(fields | {"comments": comments, "diff": change, "proof": proof_in(pull.body)})
+        return
+    for line in _whole(pull, comments, change, Commands(str(place))):
+        print(clean(line))
+
+
+def _whole(pull: PullRequest, comments: Sequence[str], change: str, commands: Commands) -> Iterator[str]:
+    """Yield the lines of a pull request as a person reads it on a forge."""
+    draft = ", draft" if pull.draft else ""
+    yield f"#{pull.number}  {pull.title}  ({pull.state}{draft})"
+    yield f"{pull.branch} -> {pull.base}, {pull.commit[:_SHORT_COMMIT]}"
+    if proof := proof_in(pull.body):
+        yield proof.sentence
+    yield from (f"without {item}" for item in left_out_in(pull.body))
+    yield from ("", *_without_comments(pull.body).strip().splitlines())
+    for comment in comments:
+        yield from ("", "Comment:", *_without_comments(comment).strip().splitlines())
+    yield from ("", *(change.splitlines() or ["No change is left: its branch is part of the base."]))
+    if pull.state is PullRequestState.OPEN:
+        yield from (
+            "",
+            f"merge it:  {commands.merge(pull.number)}",
+            f"close it:  {commands.close(pull.number)}",
+        )
+
+
+def _without_comments(markdown: str) -> str:
+    """Return Markdown without its HTML comments, which a forge does not show."""
+    first, *others = markdown.split("<!--")
+    return first + "".join(part.partition("-->")[2] for part in others)
 
 
 def write_pulls(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
@@ -317,13 +384,15 @@ def _block(forge: LocalForge, states: States) -> list[str]:
     for pull, task in found.pulls:
         draft = ", draft" if pull.draft else ""
         branch, base = short_line(pull.branch), short_line(pull.base)
-        show = f"git -C {shlex.quote(found.name)} show {shlex.quote(pull.branch)}"
+        show = Commands(found.name).pull(pull.number)
         lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({pull.state}{draft})")
         lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
         lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
         lines += [f"      without {short_line(item, _MAX_LINE_CHARS)}" for item in left_out_in(pull.body)]
         if proof := proof_in(pull.body):
             lines.append(f"      {proof.sentence}")
+        if pull.state is PullRequestState.OPEN:
+            lines.append(f"      {short_line(Commands(found.name).merge(pull.number), _MAX_LINE_CHARS)}")
         if task is not None:
             lines += _task_lines(task, found.name, "      ")
     for question in found.questions:

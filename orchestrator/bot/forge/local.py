@@ -33,6 +33,7 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.files import LONGEST_WAIT_SECONDS, is_full, lock_file, make_folder, replace_file
+from orchestrator.core.prompts import one_line
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class PlaceRecord(StoredModel):
     path: str
 
 
+_TITLE_CHARS = 200
 M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R", bound=LocalRecord)
 
@@ -198,6 +200,17 @@ class Git(Protocol):
 
     def merged(self, commits: Collection[str], into: str) -> Collection[str]:
         """Return those of the commits that are in the history of the commit `into`. Missing commits are left out."""
+
+
+class MergeBranch(Protocol):
+    """Merges a branch into another one of the repository. `orchestrator.bot.git.local.merge_branch` is one."""
+
+    def __call__(self, repository: Path, branch: str, *, commit: str, base: str, message: str) -> str:
+        """Return the merge's commit.
+
+        Raises:
+            WorkspaceError: they conflict, or git refused. Nothing was changed then.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +391,10 @@ class LocalForge:
         self._pull(number)
         return []
 
+    def our_comments(self, number: int) -> list[str]:
+        """Return the texts of the comments on a pull request, oldest first."""
+        return [comment.body for comment in self._pull(number).comments]
+
     def fingerprint(self) -> str:
         """Return a text that stays the same while no record, no branch of ours and no default branch changes."""
         heads, pulls = self._heads(), self._pulls()
@@ -397,6 +414,22 @@ class LocalForge:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
             self._change(record, is_closed=True)
             return replace(pull, state=PullRequestState.CLOSED)
+
+    def merge_pull_request(self, number: int, merge: MergeBranch) -> PullRequest:
+        """Merge an open pull request into its base, and remove its branch.
+
+        Raises:
+            ForgeError: it is not open.
+            WorkspaceError: see `MergeBranch`.
+        """
+        pull = self.pull_request(number)
+        if pull.state is not PullRequestState.OPEN:
+            raise ForgeError(f"pull request #{number} is {pull.state}: there is nothing to merge")
+        with self._lock():
+            self._change(self._pull(number), commit=pull.commit)
+            message = f"Merge pull request #{number}: {one_line(pull.title, limit=_TITLE_CHARS)}"
+            merge(self._path, pull.branch, commit=pull.commit, base=pull.base, message=message)
+        return replace(pull, state=PullRequestState.MERGED)
 
     # A local repository has no issues, people, checks or server.
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import posixpath
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.bot.git.foreign import find_repository, refuse_special_files, settings_of
-from orchestrator.bot.git.hostgit import HostGit, error_for, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
 from orchestrator.bot.git.objects import Trees, commit_at, commit_of, ls_tree
 from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
+from orchestrator.bot.git.staging import diff
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.watchdog import owner_variables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
 
     from orchestrator.bot.git.base import Identity
     from orchestrator.bot.git.foreign import FoundRepository
@@ -220,6 +223,16 @@ class LocalRepository:
         """Return its commits and trees, for reading and copying."""
         return RepositoryHistory(self._git)
 
+    def change_of(self, commit: str, base: str) -> str:
+        """Return what a commit changes since it left a branch, as a unified diff. Undecodable bytes become U+FFFD.
+
+        Raises:
+            WorkspaceError: there is no such commit or branch, or they have nothing in common.
+        """
+        words = ("merge-base", commit, f"refs/heads/{plain_branch(base)}")
+        start = self._git.run(*words, doing=self._doing).decode("ascii").strip()
+        return diff(self._git, start, commit).decode("utf-8", "replace")
+
     def read_file(self, path: str, commit: str) -> str | None:
         """Return a file's text in a commit; None if the file does not exist. Undecodable bytes become U+FFFD.
 
@@ -281,6 +294,109 @@ class LocalRepository:
         form = "--batch-check=%(objectname) %(objecttype)"
         told = self._git.run("cat-file", form, stdin=asked, doing=self._doing).decode("ascii")
         return [line.removesuffix(" commit") for line in told.splitlines() if line.endswith(" commit")]
+
+
+_MERGE_SECONDS = 600.0
+
+
+class _OwnGit:
+    """The person's own git in their own repository: with their identity, configuration and hooks.
+
+    It does what they would type. Everything else that this program does with a repository goes by `HostGit`.
+    """
+
+    def __init__(self, folder: Path, doing: str) -> None:
+        self.folder, self._doing = folder, doing
+
+    def run(self, *arguments: str) -> str:
+        """Run git and return its output.
+
+        Raises:
+            WorkspaceError: git failed. The message has its first line.
+        """
+        done = self.attempt(*arguments)
+        if done.returncode != 0:
+            said = (
+                done.stderr.strip() or done.stdout.strip() or f"git ended with status {done.returncode}"
+            ).splitlines()
+            raise WorkspaceError(f"{self._doing}: {printable_line(said[0])}")
+        return done.stdout.strip()
+
+    def attempt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run git, whatever status it ends with.
+
+        Raises:
+            WorkspaceError: there is no git, or it took longer than ten minutes.
+        """
+        try:
+            return subprocess.run(  # noqa: S603  the person's own git
+                ["git", "-C", str(self.folder), *arguments],  # noqa: S607  the one on their path
+                env={
+                    **os.environ,
+                    **owner_variables(),
+                    "GIT_MERGE_AUTOEDIT": "no",
+                    "GIT_TERMINAL_PROMPT": "0",
+                },
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_MERGE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise WorkspaceError(f"{self._doing}: {error}") from None
+
+    def checkout_of(self, branch: str) -> Path | None:
+        """Return the folder in which a branch is checked out, or None."""
+        folder: Path | None = None
+        for line in self.run("worktree", "list", "--porcelain", "-z").split("\0"):
+            if line.startswith("worktree "):
+                folder = Path(line.removeprefix("worktree "))
+            elif line == f"branch refs/heads/{branch}":
+                return folder
+        return None
+
+
+def merge_branch(repository: Path, branch: str, *, commit: str, base: str, message: str) -> str:
+    """Merge a branch into another one of a repository on this machine, remove it, and return the merge's commit.
+
+    Where the base is checked out, its files are changed as by `git merge`, which refuses if changes that are not
+    committed would be lost. Elsewhere no file is touched.
+
+    Args:
+        commit: what the branch must point to.
+
+    Raises:
+        WorkspaceError: the branch has changed, the two conflict, or git refused. Nothing was changed then.
+    """
+    doing = f"cannot merge {branch} into {base}"
+    git = _OwnGit(repository, doing)
+    if git.run("rev-parse", "--verify", f"refs/heads/{branch}") != commit:
+        raise WorkspaceError(f"{doing}: somebody pushed to it meanwhile; look at it again")
+    old = git.run("rev-parse", "--verify", f"refs/heads/{base}")
+    folder = git.checkout_of(base)
+    if folder is not None:
+        there = _OwnGit(folder, doing)
+        done = there.attempt("merge", "--no-ff", "--quiet", "-m", message, commit)
+        if done.returncode != 0:
+            if there.attempt("rev-parse", "--verify", "--quiet", "MERGE_HEAD").returncode == 0:
+                there.attempt("merge", "--abort")
+                raise WorkspaceError(f"{doing}: they conflict. By hand: git merge {branch}")
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["git refused"]
+            raise WorkspaceError(f"{doing}: {printable_line(' '.join(line.strip() for line in said[:3]))}")
+        merged = there.run("rev-parse", "HEAD")
+    else:
+        tree = git.attempt("merge-tree", "--write-tree", "--name-only", old, commit)
+        if tree.returncode != 0:
+            raise WorkspaceError(
+                f"{doing}: they conflict. By hand: git checkout {base}, then git merge {branch}"
+            )
+        merged = git.run("commit-tree", tree.stdout.split()[0], "-p", old, "-p", commit, "-m", message)
+        git.run("update-ref", "-m", message, f"refs/heads/{base}", merged, old)
+    if git.checkout_of(branch) is None:
+        git.attempt("update-ref", "-d", f"refs/heads/{branch}", commit)
+    return merged
 
 
 _READING = "cannot read the history"

@@ -258,7 +258,9 @@ def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:
     assert lines[0] == str(tmp_path / "full")
     assert lines[1] == "  #1  Fix add()  (open, draft)"
     assert lines[2] == "      pullwright/x -> main, 0123456789"
-    assert lines[4] == "  ?1  Which one?"
+    assert lines[3] == f"      pullwright pulls 1 --repo {tmp_path / 'full'}"
+    assert lines[4] == f"      pullwright accept 1 --repo {tmp_path / 'full'}"
+    assert lines[5] == "  ?1  Which one?"
     with redirect_stdout(io.StringIO()) as out:
         write_pulls_json([empty, full])
     pull, question = [json.loads(line) for line in out.getvalue().splitlines()]
