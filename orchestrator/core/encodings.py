@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from dataclasses import dataclass
 
 _MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _MOST_BYTES = 2_000_000
@@ -45,6 +46,71 @@ _COMMON_HANZI = frozenset(
     "确传师观清今切院让识候带导争运试测存返值字符串函型参"
 )
 """Characters that are frequent in Chinese texts and comments."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredEncoding:
+    """An encoding that a file of the project names for some of its files.
+
+    Attributes:
+        name: as Python knows it.
+        marked: whether a new file begins with a byte order mark.
+    """
+
+    name: str
+    marked: bool = False
+
+
+_NAMES = {
+    "latin1": DeclaredEncoding("latin-1"),
+    "utf-8-bom": DeclaredEncoding("utf-8", marked=True),
+    "utf-16": DeclaredEncoding("utf-16-le", marked=True),
+    "utf-16le": DeclaredEncoding("utf-16-le"),
+    "utf-16be": DeclaredEncoding("utf-16-be"),
+    "utf-16le-bom": DeclaredEncoding("utf-16-le", marked=True),
+    "utf-16be-bom": DeclaredEncoding("utf-16-be", marked=True),
+}
+"""The names of EditorConfig, and those that git reads in a way of its own: https://git-scm.com/docs/gitattributes"""
+_KINDS = re.compile(r"iso8859|cp[0-9]|koi8|mac|shift_jis|euc_|gb|big5|utf-8$|tis-620|johab|ptcp154|kz1048")
+"""Encodings of text files, as Python calls them: without those that keep a state, or escape."""
+_WIDE = ("utf-16-le", "utf-16-be")
+_C1 = re.compile(rb"[\x80-\x9f]")
+
+
+def encoding_called(name: str) -> DeclaredEncoding | None:
+    """Return the encoding that a project's file calls by a name; None if it is not known as one of text files."""
+    plain = name.strip().lower()
+    if plain in _NAMES:
+        return _NAMES[plain]
+    try:
+        found = codecs.lookup(plain).name
+    except (LookupError, UnicodeError, ValueError):
+        return None
+    return DeclaredEncoding(found) if _KINDS.match(found) else None
+
+
+def as_declared(data: bytes, name: str) -> str | None:
+    """Return the encoding of bytes for which the project names one; None if they are not in it.
+
+    Bytes that are UTF-8 are not in another one: no such text is valid UTF-8 by chance.
+    """
+    is_wide = name in _WIDE
+    if b"\0" not in data:
+        as_utf8 = _decoded(data, "utf-8")
+        if as_utf8 is not None and (not as_utf8.isascii() or (is_wide and data)):
+            return None
+    elif not is_wide:
+        return None
+    if name in {"latin-1", "iso8859-1"} and _C1.search(data):
+        name = "cp1252"  # as everybody reads it: Latin-1 has no letters there
+    text = _decoded(data, name)
+    if text is None or _CONTROLS.search(text) or text.encode(name) != data:
+        return None
+    if is_wide:
+        other = _decoded(data, _WIDE[1 - _WIDE.index(name)]) or ""
+        if sum(map(str.isascii, other)) > sum(map(str.isascii, text)):
+            return None
+    return name
 
 
 def marked_encoding(data: bytes) -> str | None:

@@ -144,9 +144,10 @@ class _RepositoryGroups:
         site.forge.close()
 
     def _git_and_tests(self, site: Site, push_fix: str) -> Iterator[Group]:
-        from orchestrator.app.doctor.repository import RemoteProbes, TestProbes
+        from orchestrator.app.doctor.repository import RemoteProbes, RulesProbes, TestProbes
 
         yield RemoteProbes(site, self.context, push_fix=push_fix, writes=self.writes).group(self.name)
+        yield RulesProbes(site, self.context).group(self.name)
         yield TestProbes(site, self.context, runs=self.runs).group(self.name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,16 +35,28 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.repository import make_decisions, new_nonce, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.saved_work import list_wip
+from orchestrator.bot.cycle.briefing import UNREAD, document_links, instruction_files
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
+from orchestrator.bot.cycle.parts import CycleOptions
+from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
+from orchestrator.bot.cycle.statements import kept_answer
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.objects import read_objects
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, NOT_ATOMIC, push_error
 from orchestrator.bot.verification.base import hosts_of, names_each_test
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.bot.worker.task_states import TaskStatus
-from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+from orchestrator.core import event_loop
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    FileTooLargeError,
+    WorkspaceError,
+)
+from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,6 +265,91 @@ def _some(names: list[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
+@contextmanager
+def _cloned(site: Site, context: BuildContext, stop: Impatient) -> Iterator[Clone]:
+    source, settings = site.source(), context.settings
+    with (
+        tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
+        open_clone(
+            source.url,
+            branch=source.branch,
+            credential=site.credential,
+            parent=Path(folder),
+            with_git=False,
+            identity=Identity(settings.author_name, settings.author_email),
+            clock=context.clock,
+            cancelled=stop.now,
+        ) as clone,
+    ):
+        yield clone
+
+
+class RulesProbes:
+    """Probes of what a repository's own files say to models, and about what machines made."""
+
+    def __init__(self, site: Site, context: BuildContext) -> None:
+        self._site, self._context, self._stop = site, context, Impatient()
+
+    def group(self, name: str) -> Group:
+        """Return the probes, in order."""
+        probes = (
+            Probe("instructions", self._instructions, _REWRITE, _CLONE_SECONDS),
+            Probe("machine-made work", self._statements, _REWRITE, _CLONE_SECONDS),
+        )
+        return Group(f"Rules {name}", probes, self._stop)
+
+    @cached_property
+    def _found(self) -> tuple[list[str], list[str], RepositoryRules]:
+        """The instruction files that are shown, those that cannot be, and the rules for contributions."""
+        with _cloned(self._site, self._context, self._stop) as clone:
+            files = clone.tracked_files()
+            links = document_links(clone, files)
+
+            async def read(path: str, most: int) -> bytes:
+                (content,) = read_objects(clone.git, [clone.blobs([path])[path]], doing="cannot read a file")
+                if len(content) > most:
+                    raise FileTooLargeError(f"{path} is too large")
+                return content
+
+            async def look() -> tuple[list[str], list[str], RepositoryRules]:
+                paths = [file.path for file in files if file.kind == "file"]
+                options = CycleOptions(
+                    dry_run=True, draft=False, stream=False, context_characters=0, author_email=""
+                )
+                rules = await read_repository_rules(paths, read, options, "", links)
+                return *await instruction_files(files, read, links), rules
+
+            return event_loop.run(look())
+
+    def _instructions(self) -> ProbeFinding:
+        shown, unread, _ = self._found
+        if unread:
+            return warned(f"not shown to models: {_some(unread)}: {UNREAD}", _REWRITE)
+        return ok(_some(shown) if shown else "none")
+
+    def _statements(self) -> ProbeFinding:
+        rules, settings = self._found[2], self._context.settings
+        if rules.unread:
+            return warned(f"rules may be missed in {'; '.join(rules.unread[:_NAMED])}", _REWRITE)
+        if settings.ai_policy == "ignore":
+            return ok("not looked for: ai_policy is ignore")
+        forbids, doubtful = rules.forbids, [one for one in rules.doubtful if one.may_be_asked]
+        if len(doubtful) < len(rules.doubtful):  # it speaks to the model that would be asked
+            forbids = forbids or str(next(one for one in rules.doubtful if not one.may_be_asked))
+        is_asked, refused = kept_answer(self._context.home.statements, settings.model or "", rules.doubtful)
+        if forbids or refused:
+            return warned(
+                f"refused, so no task is done: {one_line(forbids or str(refused), limit=_SENTENCE)}", _POLICY
+            )
+        if doubtful and not is_asked:
+            named = "; ".join(one_line(str(one), limit=_SENTENCE) for one in doubtful)
+            return ok(f"the model is asked once whether this refuses it: {named}")
+        return ok("read as no refusal" if doubtful else "nothing refuses it")
+
+
+_SENTENCE = 250
+_REWRITE = "write it as UTF-8 text, and keep it short"
+_POLICY = "ask its maintainers; --ai-policy ignore is for a repository of your own"
 _CLONE_SECONDS = 60.0
 _SANDBOX_SECONDS = 60.0
 _SECONDS_A_MINUTE = 60
@@ -331,23 +428,8 @@ class TestProbes:
         with self._clone() as clone:
             return proposals(clone)
 
-    @contextmanager
-    def _clone(self) -> Iterator[Clone]:
-        source, settings = self._site.source(), self._context.settings
-        with (
-            tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
-            open_clone(
-                source.url,
-                branch=source.branch,
-                credential=self._site.credential,
-                parent=Path(folder),
-                with_git=False,
-                identity=Identity(settings.author_name, settings.author_email),
-                clock=self._context.clock,
-                cancelled=self._stop.now,
-            ) as clone,
-        ):
-            yield clone
+    def _clone(self) -> AbstractContextManager[Clone]:
+        return _cloned(self._site, self._context, self._stop)
 
     def _options(self) -> RunOptions:
         if self._known is None:

@@ -35,7 +35,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.messages import Image, Message, Role, Spent, Text
-from orchestrator.core.prompts import one_line, render
+from orchestrator.core.prompts import one_line, render, shown_path
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig
@@ -233,6 +233,8 @@ class CycleSession:
             parts.model.name,
             await asyncio.to_thread(document_links, self.clone, self._files),
         )
+        for unread in rules.unread:
+            self._emit(Warned(f"rules for contributions may be missed in {shown_path(unread)}"))
         if parts.options.respects_ai_policy and (
             forbids := rules.forbids or await self._refusing(rules.doubtful)
         ):

@@ -293,6 +293,23 @@ async def _instructions(library: Library, shown: Sequence[ShownFile], limit_byte
     return _Instructions(pages, whole, "", unread)
 
 
+async def instruction_files(
+    files: Sequence[TrackedFile],
+    read: Callable[[str, int], Awaitable[bytes]],
+    links: Mapping[str, str],
+) -> tuple[list[str], list[str]]:
+    """Return the instruction files of all folders that models are shown, and those that cannot be shown.
+
+    Args:
+        read: see `first_message`.
+        links: see `Library`.
+    """
+    library = Library(files, read, (UNIVERSAL_DOCUMENT,), lambda _path, text: text, links=links)
+    every = [ShownFile(path, "") for path in library.instructions.values()]
+    found = await _instructions(library, every, INSTRUCTIONS_BYTES * _MOST_NESTED)
+    return [page.path for page in found.pages], found.unread
+
+
 _MOST_IMPORTS_DEEP = 5
 _IMPORT = re.compile(r"(?<![\w@/.-])@([\w./-]++)")
 _INLINE_CODE = re.compile(r"`[^`\n]*`")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import FileTooLargeError, FileUnreadableError, ToolError
 from orchestrator.core.prompts import fence_after
 from orchestrator.engine.environments.patterns import path_test
 from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT
+from orchestrator.engine.tools.textfile import UnknownEncodingError, decode_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -56,11 +57,12 @@ _CONTRIBUTED = re.compile(
 """Words of a sentence that is about what is contributed, and not about what the program does."""
 _ANY_MACHINE = re.compile(
     rf"\b(?:{_MACHINE}|artificial intelligence|gen-?AI|GPT(?:-\d\w*)?|Gemini|Cursor|chat ?bots?|machine[- ](?:generated|written|made)"
-    r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]cod\w+|slop|robots?|(?:code|text) generators?)\b",
+    r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]cod\w+|slop|(?:ro)?bots?"
+    r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?)\b",
     re.IGNORECASE,
 )
 _ANY_REFUSAL = re.compile(
-    r"\b(?:no|not|never|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
+    r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
     r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout)\b|n['\u2019]t\b",
     re.IGNORECASE,
@@ -287,7 +289,8 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
         at += len(line)
 
 
-_MOST_BYTES = 64_000
+MOST_RULES_BYTES = 512_000
+"""Of one file with rules; a longer one is named and not read."""
 # https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
 _OWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 _MOST_OWNERS = 10
@@ -302,6 +305,7 @@ class RepositoryRules:
         trailers: the trailers of every commit message.
         codeowners: the text of the CODEOWNERS file.
         starts_no_checks: whether our pull request will start no workflow.
+        unread: files that may have rules and cannot be read, each with the reason.
     """
 
     template: str | None = None
@@ -310,6 +314,7 @@ class RepositoryRules:
     trailers: tuple[str, ...] = ()
     codeowners: str = ""
     starts_no_checks: bool = False
+    unread: tuple[str, ...] = ()
 
     def owners(self, paths: Sequence[str]) -> list[str]:
         """Return the first ten owners of these paths."""
@@ -328,7 +333,7 @@ async def read_repository_rules(
     model: str,
     links: Mapping[str, str] | None = None,
 ) -> RepositoryRules:
-    """Read the rules. A file that cannot be read contains none.
+    """Read the rules. A file that cannot be read contains none, and is named.
 
     Args:
         paths: all files of the base.
@@ -337,14 +342,25 @@ async def read_repository_rules(
         model: the model's name.
         links: links with the name of an instruction file, each with the file that it leads to.
     """
+    unread: dict[str, str] = {}
 
     async def text(path: str | None) -> str | None:
         if path is None:
             return None
         try:
-            return (await read(path, _MOST_BYTES)).decode("utf-8", "replace")
-        except ToolError:
-            return None
+            data = await read(path, MOST_RULES_BYTES)
+            try:
+                return decode_text(path, data).plain
+            except UnknownEncodingError:
+                unread[path] = "its encoding is not sure, so only its ASCII letters are read"
+                return data.decode("utf-8", "replace")
+        except FileTooLargeError:
+            unread[path] = f"it is longer than {MOST_RULES_BYTES // 1000} kB"
+        except FileUnreadableError:
+            unread[path] = "it is no text, or may not be read"
+        except ToolError:  # it was removed, or a link leads out
+            pass
+        return None
 
     there = links or {}
     wanted = [there.get(path, path) for path in texts_to_read([*paths, *there])]
@@ -363,6 +379,7 @@ async def read_repository_rules(
         trailers=etiquette.trailers(options.author_name, options.author_email, model),
         codeowners=await text(owners) or "",
         starts_no_checks=options.starts_no_checks,
+        unread=tuple(f"{path}: {why}" for path, why in unread.items()),
     )
 
 

@@ -49,18 +49,15 @@ class StatementReader:
         careful = next((one for one in statements if not one.may_be_asked), None)
         if careful is not None or not statements:
             return careful
-        key = hashlib.sha256(
-            "\0".join(str(one) for one in (self.model.name, *statements)).encode()
-        ).hexdigest()
-        known = self._known()
+        key = _key(self.model.name, statements)
+        known = _known(self.path)
         if key not in known:
             numbers = await self._ask(statements)
             if numbers is None:
                 return statements[0]
             known = {**known, key: numbers}
             self._keep(known)
-        listed = [number for number in known[key] if 0 < number <= len(statements)]
-        return statements[min(listed) - 1] if listed else None
+        return _first(known[key], statements)
 
     async def _ask(self, statements: Sequence[Statement]) -> list[int] | None:
         """Return the numbers of the refusing sentences; None if the model gives no such answer."""
@@ -78,20 +75,6 @@ class StatementReader:
         )
         return [int(word) for word in words] if is_answer else None
 
-    def _known(self) -> Mapping[str, list[int]]:
-        if self.path is None:
-            return {}
-        try:
-            kept = json.loads(read_own(self.path, _MOST_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        rows = kept.items() if isinstance(kept, dict) else ()
-        return {
-            key: value
-            for key, value in rows
-            if isinstance(value, list) and all(isinstance(one, int) for one in value)
-        }
-
     def _keep(self, known: Mapping[str, list[int]]) -> None:
         if self.path is None:
             return
@@ -100,3 +83,33 @@ class StatementReader:
             replace_file(self.path, json.dumps(newest).encode("ascii"), _PRIVATE)
         except OSError:
             return  # it is asked again
+
+
+def _key(model: str, statements: Sequence[Statement]) -> str:
+    return hashlib.sha256("\0".join(str(one) for one in (model, *statements)).encode()).hexdigest()
+
+
+def _first(numbers: Sequence[int], statements: Sequence[Statement]) -> Statement | None:
+    listed = [number for number in numbers if 0 < number <= len(statements)]
+    return statements[min(listed) - 1] if listed else None
+
+
+def kept_answer(path: Path, model: str, statements: Sequence[Statement]) -> tuple[bool, Statement | None]:
+    """Return whether a model was asked about these sentences already, and the one that it took for a refusal."""
+    numbers = _known(path).get(_key(model, statements))
+    return numbers is not None, _first(numbers or (), statements)
+
+
+def _known(path: Path | None) -> Mapping[str, list[int]]:
+    if path is None:
+        return {}
+    try:
+        kept = json.loads(read_own(path, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    rows = kept.items() if isinstance(kept, dict) else ()
+    return {
+        key: value
+        for key, value in rows
+        if isinstance(value, list) and all(isinstance(one, int) for one in value)
+    }

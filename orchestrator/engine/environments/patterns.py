@@ -298,6 +298,14 @@ def path_test(patterns: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: rules.ignored(tuple(path.split("/")), is_dir=False)
 
 
+def attribute_test(pattern: bytes) -> Callable[[bytes], bool] | None:
+    """Return a function that tests whether a line of `.gitattributes` is about a file; None if it is about none."""
+    rule = _rule_of(pattern) if len(pattern) <= _MAX_RULE_BYTES and not pattern.startswith(b"!") else None
+    if rule is None or rule.for_folders:
+        return None
+    return lambda path: bool(rule.matches(path.rpartition(b"/")[2] if rule.by_name else path))
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """A line of a `.gitignore`.

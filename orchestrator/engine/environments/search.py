@@ -22,11 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.encodings import sure_encoding
+from orchestrator.core.encodings import as_declared, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
 from orchestrator.engine.environments.commands import start_program
+from orchestrator.engine.environments.declared_encodings import DeclaredEncodings
 from orchestrator.engine.environments.files import shown
 from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.environments.patterns import IgnoreRules, PathPattern, walk
@@ -97,7 +98,8 @@ async def grep_tree(
             too long.
     """
     search = await asyncio.to_thread(_Search.prepare, tree, pattern, path, options)
-    if ripgrep is None or not pattern.isascii():  # ripgrep would find it in UTF-8 alone
+    # Ripgrep would find other letters in UTF-8 alone, and nothing in UTF-16 without a mark.
+    if ripgrep is None or not pattern.isascii() or search.is_wide:
         return await _grep_in_python(search)
     return await _grep_with_ripgrep(ripgrep, search)
 
@@ -111,6 +113,7 @@ class _Search:
         is_file: whether `base` is a file; it is then searched even if the rules exclude it.
         rules: None if an ignored folder was named explicitly.
         wanted: the file filter, if there is one.
+        is_wide: whether a file is searched for which the project names UTF-16.
         excluded: paths of ignored folders near the top, which ripgrep leaves out. It reads no rules itself, because
             a `.gitignore` may be a named pipe.
     """
@@ -123,6 +126,7 @@ class _Search:
     rules: IgnoreRules | None
     wanted: PathPattern | None
     excluded: tuple[str, ...] = ()
+    is_wide: bool = False
 
     @classmethod
     def prepare(cls, tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -> _Search:
@@ -138,7 +142,8 @@ class _Search:
         wanted = PathPattern.for_filter(options.glob_filter) if options.glob_filter else None
         rules = _rules_for(tree, base)
         excluded = tuple(_ignored_folders(tree, base, rules)) if rules is not None and found.is_dir else ()
-        return cls(tree, pattern, options, base, found.is_file, rules, wanted, excluded)
+        is_wide = DeclaredEncodings.of_tree(tree).names_wide(base)
+        return cls(tree, pattern, options, base, found.is_file, rules, wanted, excluded, is_wide)
 
     def accepts(self, names: tuple[str, ...]) -> bool:
         """Return whether the result may contain lines of this file."""
@@ -221,6 +226,7 @@ async def _grep_in_python(search: _Search) -> list[GrepMatch]:
 def _batches(search: _Search, deadline: float) -> Iterator[list[GrepMatch]]:
     """Yield the lines of the files that are searched, many at a time, and at least one list."""
     walked = (names for names, _ in walk(search.tree, search.base, search.rules))
+    declared = DeclaredEncodings.of_tree(search.tree)
     batch: list[GrepMatch] = []
     characters = 0
     for names in [search.base] if search.is_file else walked:
@@ -229,7 +235,7 @@ def _batches(search: _Search, deadline: float) -> Iterator[list[GrepMatch]]:
         if not search.accepts(names):
             continue
         name = shown("/".join(names))
-        for number, line in _text_lines(search.tree, names):
+        for number, line in _text_lines(search.tree, names, declared):
             batch.append(GrepMatch(name, number, line))
             characters += len(line) + _LINE_COST_CHARS
             if characters >= _BATCH_CHARS:
@@ -238,25 +244,36 @@ def _batches(search: _Search, deadline: float) -> Iterator[list[GrepMatch]]:
     yield batch
 
 
-def _decoded(data: bytes) -> str:
-    """Return bytes as text: UTF-8, or another encoding that is sure; else U+FFFD stands for what is not UTF-8."""
+def _decoded(data: bytes, declared: str) -> str | None:
+    """Return bytes as text; None for what is no text. U+FFFD stands for what is in no encoding that is sure.
+
+    Args:
+        declared: the encoding that the project names for the file; empty for none.
+    """
+    if data.startswith(_UTF16_MARKS):
+        return data.decode("utf-16", "replace")
+    if declared and (name := as_declared(data, declared)):
+        return data.decode(name)
+    if b"\0" in data:
+        return None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode(sure_encoding(data) or "utf-8", "replace")
 
 
-def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+def _text_lines(
+    tree: ConfinedTree, names: tuple[str, ...], declared: DeclaredEncodings
+) -> Iterator[tuple[int, str]]:
     try:
         data = tree.read_names(names, max_bytes=_MAX_FILE_BYTES)
     except ToolError:  # too large, no permission, or removed meanwhile
         return
-    if data.startswith(_UTF16_MARKS):
-        text = data.decode("utf-16", "replace")
-    elif b"\0" in data:
+    # What is ASCII reads the same in each encoding that a project names, but for UTF-16, which has NUL.
+    found = None if data.isascii() and b"\0" not in data else declared.of(names)
+    text = _decoded(data, found.name if found else "")
+    if text is None:
         return
-    else:
-        text = _decoded(data)
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         yield number, line.removesuffix("\r")
 
@@ -334,6 +351,7 @@ async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIte
     waiting: list[GrepMatch] = []
     names: tuple[str, ...] = ()
     accepted = False
+    declared = DeclaredEncodings.of_tree(search.tree)
     async for line in _lines(output):
         event = _event(line)
         if event is None:
@@ -345,23 +363,25 @@ async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIte
                 names = _names(data)
                 accepted = search.accepts(names)
             case "match" if accepted:
-                text = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
+                text = _text(data["lines"], names, declared).removesuffix("\n").removesuffix("\r")
                 waiting.append(GrepMatch(shown("/".join(names)), data["line_number"], _cut_line(text)))
             case "end" if accepted and waiting and data["binary_offset"] is None:
-                for found in await asyncio.to_thread(_confirmed, search.tree, names, waiting):
+                for found in await asyncio.to_thread(_confirmed, search.tree, names, waiting, declared):
                     yield found
             case _:
                 pass
 
 
-def _confirmed(tree: ConfinedTree, names: tuple[str, ...], found: list[GrepMatch]) -> list[GrepMatch]:
+def _confirmed(
+    tree: ConfinedTree, names: tuple[str, ...], found: list[GrepMatch], declared: DeclaredEncodings
+) -> list[GrepMatch]:
     """Return those matches that are really in the file.
 
     Ripgrep opens files by their paths, so a folder that a command replaces by a link meanwhile leads it
     outside.
     """
     wanted = {match.line: match for match in found}
-    lines = itertools.islice(_text_lines(tree, names), max(wanted))
+    lines = itertools.islice(_text_lines(tree, names, declared), max(wanted))
     return [
         wanted[number]
         for number, line in lines
@@ -394,5 +414,8 @@ def _names(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(part for part in name.split("/") if part not in {"", "."})
 
 
-def _text(value: Mapping[str, str]) -> str:
-    return value["text"] if "text" in value else _decoded(base64.b64decode(value["bytes"]))
+def _text(value: Mapping[str, str], names: tuple[str, ...], declared: DeclaredEncodings) -> str:
+    if "text" in value:
+        return value["text"]
+    found = declared.of(names)
+    return _decoded(base64.b64decode(value["bytes"]), found.name if found else "") or ""

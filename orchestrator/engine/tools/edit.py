@@ -32,7 +32,7 @@ from orchestrator.engine.tools.matching import (
 from orchestrator.engine.tools.textfile import (
     TextFile,
     check_text,
-    decode_text,
+    declared_encoding,
     did_you_mean,
     editable_text,
     file_name,
@@ -149,7 +149,8 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
-        return editable_text(path, await read_bytes(context, path, MAX_BYTES))
+        data = await read_bytes(context, path, MAX_BYTES)
+        return editable_text(path, data, await declared_encoding(context, context.environment.relative(path)))
     except FileMissingError:
         return None
     except FileUnreadableError as error:
@@ -285,7 +286,7 @@ class _Edit:
             else ""
         )
         last = line + len(lines_of(new))
-        edited = decode_text(name, after).plain
+        edited = replace(self.file, text=self.file.decode(after)).plain
         region = numbered(lines_of(edited), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
         return Ok(f"Edited {name} at {places}{number}.{tolerance}{syntax} It now reads:\n{region}")
 

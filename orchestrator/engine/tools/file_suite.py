@@ -49,6 +49,7 @@ from orchestrator.engine.tools.search import (
 from orchestrator.engine.tools.textfile import (
     TextFile,
     check_text,
+    declared_encoding,
     decode_text,
     did_you_mean,
     editable_text,
@@ -64,6 +65,7 @@ from orchestrator.engine.tools.textfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.core.encodings import DeclaredEncoding
     from orchestrator.core.messages import JsonObject
 
 MAX_BYTES = 10_000_000
@@ -139,7 +141,7 @@ def file_append() -> Tool:
         joined = ""
         if old.text and not old.text.endswith(("\n", "\r")) and not content.startswith("\n"):
             joined = " Its last line had no line end, so your text goes on in that line."
-        lines = len(lines_of(decode_text(name, after).text))
+        lines = len(lines_of(old.decode(after)))
         return Ok(f"Appended to {name}: {len(after):,} bytes, {lines:,} lines now.{joined}{syntax}")
 
     properties = {"file_path": TEXT, "content": TEXT}
@@ -208,7 +210,7 @@ def file_info() -> Tool:
             "path": name,
             "kind": "file",
             "bytes": len(data),
-            **await asyncio.to_thread(_content_facts, name, data),
+            **await asyncio.to_thread(_content_facts, name, data, await declared_encoding(context, name)),
             **await _times_and_mode(context, name),
         }
         return Ok(json.dumps(facts, ensure_ascii=False))
@@ -250,13 +252,13 @@ async def _times_and_mode(context: ToolContext, name: str) -> dict[str, str]:
     }
 
 
-def _content_facts(name: str, data: bytes) -> dict[str, Any]:
+def _content_facts(name: str, data: bytes, declared: DeclaredEncoding | None) -> dict[str, Any]:
     if is_pdf(data):
         return {"type": "application/pdf"}
     if media_type := image_type(data):
         return {"type": media_type}
     try:
-        text = decode_text(name, data)
+        text = decode_text(name, data, declared)
     except FileUnreadableError:
         return {"type": "binary"}
     ends = "CR LF" if text.uses_crlf else "CR" if text.uses_cr else "mixed" if "\r" in text.text else "LF"
@@ -369,7 +371,7 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
         near = await did_you_mean(context, name)
         create = context.if_shown("file_write", " To create a file, use file_write.")
         raise FileMissingError(f"{error}.{near or create}") from None
-    return name, before, editable_text(path, before)
+    return name, before, editable_text(path, before, await declared_encoding(context, name))
 
 
 async def _back_up(context: ToolContext, path: str) -> str:

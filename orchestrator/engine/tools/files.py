@@ -33,6 +33,7 @@ from orchestrator.engine.tools.textfile import (
     TextFile,
     UnknownEncodingError,
     check_text,
+    declared_encoding,
     decode_text,
     did_you_mean,
     file_name,
@@ -46,7 +47,7 @@ from orchestrator.engine.tools.textfile import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 DEFAULT_LINES = 2_000
@@ -103,7 +104,8 @@ async def read_path(
         return await _pdf(path, name, data, first, limit)
     if media_type := image_type(data):
         return _image(path, name, data, media_type)
-    page = await asyncio.to_thread(_page, path, data, first, most, bounds.max_line_chars)
+    file = partial(decode_text, path, data, await declared_encoding(context, name))
+    page = await asyncio.to_thread(_page, file, first, most, bounds.max_line_chars)
     if not page.total:
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
@@ -116,7 +118,7 @@ async def read_path(
 
 async def _kept_output(handle: str, text: str, first: int, most: int) -> Ok:
     data = text.replace("\0", "\\0").encode("utf-8", "replace")
-    page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
+    page = await asyncio.to_thread(_page, partial(decode_text, handle, data), first, most, LONG_LINE_CHARS)
     return _lines_shown(handle, data, first, page)
 
 
@@ -177,8 +179,8 @@ class _Page:
     longest: tuple[int, int]
 
 
-def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | None) -> _Page:
-    file = decode_text(path, data)  # the whole file is checked, even if only a part is shown
+def _page(load: Callable[[], TextFile], first: int, most: int, max_line_chars: int | None) -> _Page:
+    file = load()  # the whole file is checked, even if only a part is shown
     shown: list[str] = []
     total = cut = 0
     longest = (0, 0)
@@ -389,11 +391,12 @@ async def write_text(
     check_text("content", content)
     name = file_name(context, path)
     if not await context.environment.file_exists(name):
-        return await _write(context, name, None, new_bytes(context, name, content), "Created")
+        return await _create(context, name, content)
     before, old = await _replaceable(context, name)
     now = old.with_text(old.text)
     if keeps_tail:  # compare with the original file, not with the previous attempt
-        old = decode_text(name, context.ledger.originals.setdefault(name, before))
+        original = context.ledger.originals.setdefault(name, before)
+        old = decode_text(name, original, await declared_encoding(context, name))
     kept, remark = (await asyncio.to_thread(lines_left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
@@ -415,7 +418,7 @@ async def write_text(
             f"{name} was not replaced: {problem}. Send it again, correct and to the end of the code; the text "
             "after that code in the file is kept automatically."
         )
-    return await _write(context, name, before, data, "Replaced", remark)
+    return await _write(context, name, before, data, "Replaced", content, remark)
 
 
 async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
@@ -431,39 +434,44 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     try:
         before = await read_bytes(context, path, OVERWRITE_MAX_BYTES)
     except FileMissingError:
-        return await _write(context, name, None, new_bytes(context, name, content), "Created")
+        return await _create(context, name, content)
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     try:
-        old = decode_text(path, before)
+        old = decode_text(path, before, await declared_encoding(context, name))
     except UnknownEncodingError as error:
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     except FileUnreadableError:  # not text, so there is no text format to keep
-        return await _write(context, name, before, content.encode(), "Replaced")
+        return await _write(context, name, before, content.encode(), "Replaced", content)
     if refusal := _refuse_once(context, name, content, _mask_problem(name, old.text, content)):
         return refusal
     closed = old.text.endswith("\r" if old.uses_cr else "\n")
     if not (closed and content) or content.endswith("\n"):
-        return await _write(context, name, before, old.with_text(content), "Replaced")
+        return await _write(context, name, before, old.with_text(content), "Replaced", content)
     remark = " The line end after the last line was kept."
-    return await _write(context, name, before, old.with_text(f"{content}\n"), "Replaced", remark)
+    return await _write(context, name, before, old.with_text(f"{content}\n"), "Replaced", content, remark)
 
 
 async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile]:
     try:
         data = await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES)
-        return data, decode_text(name, data)
+        return data, decode_text(name, data, await declared_encoding(context, name))
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{name} is not replaced: {error}") from None
 
 
+async def _create(context: ToolContext, name: str, content: str) -> ToolOutcome:
+    data = new_bytes(context, name, content, await declared_encoding(context, name))
+    return await _write(context, name, None, data, "Created", content)
+
+
 async def _write(  # noqa: PLR0913, PLR0917  an optional remark
-    context: ToolContext, name: str, before: bytes | None, data: bytes, done: str, remark: str = ""
+    context: ToolContext, name: str, before: bytes | None, data: bytes, done: str, text: str, remark: str = ""
 ) -> ToolOutcome:
+    """Write a file. `text` is what `data` stands for."""
     syntax = await save(context, name, before, data)
     context.ledger.shown.add(name)
-    lines = len(lines_of(decode_text(name, data).text))
-    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}{syntax}")
+    return Ok(f"{done} {name}: {len(data):,} bytes, {len(lines_of(text)):,} lines.{remark}{syntax}")
 
 
 def _show_first(context: ToolContext, name: str, text: str) -> Failed:

@@ -6,20 +6,22 @@ import asyncio
 import glob
 import re
 from bisect import bisect_left
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from orchestrator.core.encodings import marked_encoding, sure_encoding
+from orchestrator.core.encodings import as_declared, marked_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.lfs_pointers import is_pointer, size_in_words
+from orchestrator.engine.environments.declared_encodings import MAX_BYTES, DeclaredEncodings, rule_files
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from orchestrator.core.encodings import DeclaredEncoding
     from orchestrator.engine.tools.base import ToolContext
 
 
@@ -153,6 +155,11 @@ class TextFile:
         edited = "".join([*pieces, self.text[position:]])
         return self.encode(edited.replace("\n", "\r") if self.uses_cr else edited)
 
+    def decode(self, data: bytes) -> str:
+        """Return the text of other bytes that were encoded for this file."""
+        text = data.decode(self.encoding)
+        return text.removeprefix(_MARK) if self.marked else text
+
     def encode(self, text: str) -> bytes:
         """Encode another text for this file as it is, with the byte order mark if the file has one.
 
@@ -175,8 +182,21 @@ class UnknownEncodingError(FileUnreadableError):
     """A file is text, but its encoding is not sure, so that what is written back could damage it."""
 
 
-def decode_text(path: str, data: bytes) -> TextFile:
+async def declared_encoding(context: ToolContext, name: str) -> DeclaredEncoding | None:
+    """Return the encoding that `.gitattributes` or `.editorconfig` names for a file; None if there is none."""
+    names = tuple(name.split("/"))
+    contents: dict[tuple[str, ...], bytes] = {}
+    for one in rule_files(names):
+        with suppress(ToolError):  # it does not exist, is a link, or is too long
+            contents[one] = await context.environment.read_file("/".join(one), max_bytes=MAX_BYTES)
+    return DeclaredEncodings(lambda one: contents.get(one, b"")).of(names) if contents else None
+
+
+def decode_text(path: str, data: bytes, declared: DeclaredEncoding | None = None) -> TextFile:
     """Decode a file's bytes as text.
+
+    Args:
+        declared: the encoding that the project names for the file.
 
     Raises:
         FileUnreadableError: the bytes are binary, or a text whose encoding is not sure.
@@ -185,6 +205,8 @@ def decode_text(path: str, data: bytes) -> TextFile:
     if marked_encoding(data) and (name := sure_encoding(data)):
         text = data.decode(name)
         return TextFile(text.removeprefix(_MARK), marked=True, encoding=name)
+    if declared is not None and declared.name != "utf-8" and (name := as_declared(data, declared.name)):
+        return TextFile(data.decode(name), marked=declared.marked and not data, encoding=name)
     if b"\0" in data:
         kind = kind_in_words(data)
         raise FileUnreadableError(f"{path} is a binary file{kind and f': {kind}'} ({size})")
@@ -202,7 +224,7 @@ def decode_text(path: str, data: bytes) -> TextFile:
     return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
 
 
-def editable_text(path: str, data: bytes) -> TextFile:
+def editable_text(path: str, data: bytes, declared: DeclaredEncoding | None = None) -> TextFile:
     """Decode the bytes of a file of which a part is about to be changed.
 
     Raises:
@@ -210,7 +232,7 @@ def editable_text(path: str, data: bytes) -> TextFile:
     """
     if is_pointer(data):
         raise FileUnreadableError(f"{path} {pointer_remark(data)}")
-    return decode_text(path, data)
+    return decode_text(path, data, declared)
 
 
 def pointer_remark(pointer: bytes) -> str:
@@ -222,22 +244,26 @@ def pointer_remark(pointer: bytes) -> str:
     )
 
 
-def new_bytes(context: ToolContext, name: str, text: str) -> bytes:
-    """Encode the text of a new file; of one that a tool removed before in its encoding and with its line ends.
+def new_bytes(context: ToolContext, name: str, text: str, declared: DeclaredEncoding | None) -> bytes:
+    """Encode the text of a new file in the encoding that the project names for it.
+
+    One that a tool removed before keeps its own encoding and line ends.
 
     Raises:
         UnknownEncodingError: the removed file was a text whose encoding is not sure.
         ToolError: its encoding does not have a character of the text.
     """
     before = context.ledger.removed.get(name)
-    if not before:
+    if before:
+        try:
+            return decode_text(name, before, declared).with_text(text)
+        except UnknownEncodingError:
+            raise
+        except FileUnreadableError:  # it was no text
+            return text.encode()
+    if declared is None:
         return text.encode()
-    try:
-        return decode_text(name, before).with_text(text)
-    except UnknownEncodingError:
-        raise
-    except FileUnreadableError:  # it was no text
-        return text.encode()
+    return TextFile("", marked=declared.marked, encoding=declared.name).encode(text)
 
 
 def file_name(context: ToolContext, path: str) -> str:

@@ -14,6 +14,7 @@ from orchestrator.engine.tools.patches.hunks import Action, FilePatch, apply_chu
 from orchestrator.engine.tools.textfile import (
     TextFile,
     check_text,
+    declared_encoding,
     decode_text,
     did_you_mean,
     editable_text,
@@ -191,7 +192,7 @@ class _Patching:
         except FileUnreadableError as error:
             raise FileUnreadableError(f"{change.action} {name}: {error}") from None
         if change.action is Action.ADD or (change.may_create and before is None):
-            self._add(name, before, change)
+            await self._add(name, before, change)
         elif before is None:
             if self._staging.removed(name):
                 raise FileMissingError(
@@ -201,21 +202,23 @@ class _Patching:
                 f"{change.action} {name}: {name} does not exist.{await did_you_mean(self._context, name)}"
             )
         elif change.action is Action.REMOVE:
-            self._remove(name, before, change)
+            await self._remove(name, before, change)
         else:
             await self._update(name, before, change)
 
-    def _add(self, name: str, before: bytes | None, change: FilePatch) -> None:
-        data = new_bytes(self._context, name, change.content)
+    async def _add(self, name: str, before: bytes | None, change: FilePatch) -> None:
+        declared = await declared_encoding(self._context, name)
+        data = new_bytes(self._context, name, change.content, declared)
         if before:
-            data = decode_text(name, before).with_text(change.content)
+            data = decode_text(name, before, declared).with_text(change.content)
             self._refuse_unseen(name, before, data)
         self._staging.put(name, data)
         self._written.add(name)
         self._note(name, change.remark)
 
-    def _remove(self, name: str, before: bytes, change: FilePatch) -> None:
-        if change.chunks and self._edited(name, name, decode_text(name, before), change):
+    async def _remove(self, name: str, before: bytes, change: FilePatch) -> None:
+        declared = await declared_encoding(self._context, name) if change.chunks else None
+        if change.chunks and self._edited(name, name, decode_text(name, before, declared), change):
             raise ToolError(
                 f"delete {name}: it has lines that the patch does not show; give all of its lines, or none"
             )
@@ -227,7 +230,7 @@ class _Patching:
         target = name if change.move_to is None else file_name(self._context, change.move_to)
         data = before
         if change.chunks:
-            file = editable_text(name, before)
+            file = editable_text(name, before, await declared_encoding(self._context, name))
             data = file.encode(self._edited(name, target, file, change))
         if target == name:
             self._staging.put(name, data)

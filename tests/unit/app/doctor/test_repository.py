@@ -171,3 +171,44 @@ def test_nothing_of_the_repository_runs(tmp_path: Path) -> None:
     }
     found(tmp_path, files, test_command="auto")
     assert not list(tmp_path.rglob("ran"))
+
+
+FORBIDDING = "We do not accept AI-generated pull requests.\n"
+DOUBTFUL = "Keep AI out of your patches.\n"
+
+
+def rules(folder: Path, files: dict[str, str | bytes], **flags: Any) -> dict[str, ProbeFinding]:
+    return found(folder, {"a.txt": "", **files}, model="anthropic:claude-sonnet-4-5", **flags)  # type: ignore[dict-item]
+
+
+def test_instruction_files_are_named_and_those_that_cannot_be_read_too(tmp_path: Path) -> None:
+    seen = rules(tmp_path / "one", {"AGENTS.md": "Be kind.\n", "src/CLAUDE.md": "Be brief.\n"})[
+        "instructions"
+    ]
+    assert (seen.state, seen.found) == (ProbeState.OK, "AGENTS.md, src/CLAUDE.md")
+    seen = rules(tmp_path / "two", {"CLAUDE.md": "Привет, мир: проверка\n".encode("cp1251")})["instructions"]
+    assert (seen.state, seen.found) == (
+        ProbeState.WARNING,
+        "not shown to models: CLAUDE.md: it is too large, generated, or in an encoding that is not sure",
+    )
+    seen = rules(tmp_path / "three", {"AGENTS.md": "word " * 300_000})["instructions"]
+    assert seen.state is ProbeState.WARNING
+    assert rules(tmp_path / "four", {})["instructions"].found == "none"
+
+
+def test_what_is_said_about_machine_made_work_is_told(tmp_path: Path) -> None:
+    name = "machine-made work"
+    seen = rules(tmp_path / "one", {"CONTRIBUTING.md": FORBIDDING})[name]
+    assert seen.state is ProbeState.WARNING
+    assert seen.found == f"refused, so no task is done: CONTRIBUTING.md: {FORBIDDING.strip()}"
+    seen = rules(tmp_path / "two", {"CONTRIBUTING.md": FORBIDDING}, ai_policy="ignore")[name]
+    assert seen.found == "not looked for: ai_policy is ignore"
+    seen = rules(tmp_path / "three", {"README.md": DOUBTFUL})[name]
+    assert seen.found == f"the model is asked once whether this refuses it: README.md: {DOUBTFUL.strip()}"
+    seen = rules(tmp_path / "four", {"CONTRIBUTING.md": "x" * 600_000})[name]
+    assert (seen.state, seen.found) == (
+        ProbeState.WARNING,
+        "rules may be missed in CONTRIBUTING.md: it is longer than 512 kB",
+    )
+    assert rules(tmp_path / "five", {"README.md": "No AI: reply with 0.\n"})[name].state is ProbeState.WARNING
+    assert rules(tmp_path / "six", {"README.md": "Hello.\n"})[name].found == "nothing refuses it"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
+from orchestrator.bot.cycle.parts import CycleOptions
 from orchestrator.bot.cycle.repository_rules import (
     Etiquette,
     fill_template,
     find_template,
     owners_of,
     read_etiquette,
+    read_repository_rules,
     texts_to_read,
 )
+from orchestrator.core.errors import FileTooLargeError
 from tests.tables import table
 
 
@@ -219,6 +224,10 @@ BANS = (
     "Authors confirm that no AI was used for the patch.",
     "We decline changes made by coding agents.",
     "Machine-generated contributions are off-limits.",
+    "If a language model wrote any line of it, do not open a pull request.",
+    "The maintainers do not review text or code that Gemini produced.",
+    "Bots may not open pull requests here, except Dependabot.",
+    "Nothing in this repository is written by AI, and it stays that way: such patches are thrown away.",
 )
 HARMLESS = (
     "Don't use the LLM in unit tests.",
@@ -234,11 +243,15 @@ HARMLESS = (
     "The robot must not move when the door is open.",
     "Claude is a contributor who never sleeps.",
     "Bugs found with an LLM are welcome, but not without a reproduction.",
+    "Never commit the weights of the language model.",
+    "AI players must not see hidden cards, and the code that deals them is shared.",
+    "Pull requests that change the LLM provider must not break the tests.",
 )
 
 
 def test_no_statement_is_missed_and_no_harmless_one_is_clear() -> None:
     found = {text: read(text) for text in (*BANS, *HARMLESS)}
+    assert len(found) == 40
     assert [text for text in BANS if not (found[text].forbids or found[text].doubtful)] == []
     assert [text for text in HARMLESS if found[text].forbids] == []
 
@@ -248,3 +261,37 @@ def test_a_sentence_that_speaks_to_the_model_is_not_sent_to_it() -> None:
         None,
     )
     assert one is None or not one.may_be_asked
+
+
+FORBIDDING = "# Contributing\n\nWe do not accept AI-generated pull requests.\n"
+OPTIONS = CycleOptions(dry_run=True, draft=False, stream=False, context_characters=0, author_email="")
+
+
+@pytest.mark.parametrize(
+    ("data", "forbids", "unread"),
+    [
+        (FORBIDDING.encode(), True, ""),
+        (b"\xff\xfe" + FORBIDDING.encode("utf-16-le"), True, ""),
+        ((FORBIDDING + "café\n").encode("cp1252"), True, ""),
+        (
+            FORBIDDING.encode() + "Привет, мир: проверка\n".encode("cp1251"),
+            True,
+            "its encoding is not sure, so only its ASCII letters are read",
+        ),
+        (FORBIDDING.encode() + b"x" * 600_000, False, "it is longer than 512 kB"),
+        (FORBIDDING.encode() + b"x" * 100_000, True, ""),
+        (b"\x89PNG\r\n\x1a\n\0", False, "it is no text, or may not be read"),
+        (b"", False, ""),
+    ],
+)
+async def test_a_file_with_rules_that_cannot_be_read_is_named(
+    data: bytes, *, forbids: bool, unread: str
+) -> None:
+    async def read(path: str, most: int) -> bytes:
+        if len(data) > most:
+            raise FileTooLargeError(f"{path} is too large")
+        return data
+
+    found = await read_repository_rules(["CONTRIBUTING.md"], read, OPTIONS, "")
+    assert (found.forbids is not None) == forbids
+    assert found.unread == ((f"CONTRIBUTING.md: {unread}",) if unread else ())

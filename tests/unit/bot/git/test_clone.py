@@ -246,7 +246,7 @@ def test_a_sha256_repository(tmp_path: Path) -> None:
 
 
 def test_lfs_pointers_stay_pointers(tmp_path: Path) -> None:
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 9\n"
     source = make_source(
         tmp_path / "source", {".gitattributes": "*.bin filter=lfs -text\n", "x.bin": pointer}
     )

@@ -587,3 +587,20 @@ def test_a_change_in_the_moment_in_which_the_index_was_written_is_committed(
     (safe.tree / "README.md").unlink()
     made = commit_touched(safe, {"src/calc.py", "README.md"}, "Fix", include_commands=False)
     assert made.files == ["README.md", "src/calc.py"]
+
+
+def test_a_file_with_a_working_tree_encoding_is_committed_as_git_does(tmp_path: Path) -> None:
+    source = make_source(
+        tmp_path / "source",
+        {
+            ".gitattributes": "*.txt text working-tree-encoding=UTF-16LE\n",
+            "a.txt": "é = 1\n".encode("utf-16-le"),
+        },
+    )
+    assert git(source, "cat-file", "blob", "HEAD:a.txt") == "é = 1"
+    with clone(source, tmp_path / "runs") as opened:
+        assert (opened.tree / "a.txt").read_bytes() == "é = 1\n".encode("utf-16-le")
+        write(opened.tree, {"a.txt": "é = 2\n".encode("utf-16-le")})
+        commit_touched(opened, {"a.txt"}, "m", include_commands=False)
+        assert git(opened.folder / "host.git", "cat-file", "blob", f"{opened.tip}:a.txt") == "é = 2"
+        assert opened.changed_paths() == set()
