@@ -305,8 +305,12 @@ class RulesProbes:
             files = clone.tracked_files()
             links = document_links(clone, files)
 
-            async def read(path: str, most: int) -> bytes:
+            def content_of(path: str) -> bytes:
                 (content,) = read_objects(clone.git, [clone.blobs([path])[path]], doing="cannot read a file")
+                return content
+
+            async def read(path: str, most: int) -> bytes:
+                content = await event_loop.in_thread(content_of, path)
                 if len(content) > most:
                     raise FileTooLargeError(f"{path} is too large")
                 return content

@@ -26,7 +26,6 @@ MAX_BYTES = 200_000
 _MOST_SECTIONS = 500
 _MOST_PATTERN_CHARACTERS = 300
 _ENCODING = "working-tree-encoding"
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _RANGE = re.compile(r"\{(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})\}")
 _MOST_NUMBERS = 200
 
@@ -115,9 +114,12 @@ def _attributes(content: bytes) -> list[tuple[Callable[[bytes], bool], str]]:
     for line in content.decode("utf-8", "surrogateescape").splitlines():
         if not line.strip() or line.lstrip().startswith(("#", "[attr]", "!")):
             continue
-        quoted = _QUOTED.match(line.lstrip())
-        pattern = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else line.split(maxsplit=1)[0]
-        words = (line.lstrip()[quoted.end() :] if quoted else line).split()
+        text = line.lstrip()
+        if text.startswith('"'):  # a name with a quotation mark in it is not found
+            pattern, _, rest = text[1:].partition('"')
+        else:
+            pattern, _, rest = text.replace("\t", " ").partition(" ")
+        words = rest.split()
         values = [word for word in words if word.lstrip("-!").startswith(_ENCODING)]
         test = attribute_test(os.fsencode(pattern)) if values else None
         if test is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
@@ -334,11 +334,16 @@ DEFAULT_REPLY_TOKENS = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most that a request may need: its input, and the longest possible reply."""
+    """The most that a request may need: its input, and the longest possible reply.
+
+    Attributes:
+        keeps_an_hour: whether it asks the vendor's cache to keep the input for an hour, which costs more.
+    """
 
     input_tokens: int
     reply_tokens: int
     price: ReplyPrice
+    keeps_an_hour: bool = False
 
     @property
     def least_reply(self) -> int:
@@ -352,14 +357,15 @@ class Need:
         """
         size = self.input_tokens
         plain = self.price(Usage(size, reply_tokens))
-        written = self.price(Usage(size, reply_tokens, cache_write_tokens=size))
+        hour = size if self.keeps_an_hour else 0
+        written = self.price(Usage(size, reply_tokens, cache_write_tokens=size, hour_write_tokens=hour))
         if plain is None or written is None:
             return plain
         return max(plain, written)
 
     def shortest_next(self) -> Need:
         """Return the need of the shortest request that could follow this one."""
-        return Need(self.input_tokens + self.least_reply, self.least_reply, self.price)
+        return replace(self, input_tokens=self.input_tokens + self.least_reply, reply_tokens=self.least_reply)
 
 
 _UNBILLED_ERRORS = (

@@ -102,6 +102,10 @@ _LEAST_ROOM = 1 / 4
 """Share of the due length that remains for messages, however long the system prompt and the tools are."""
 _REPLY_SHARE = 1 / 8
 """Share of the window that must remain for a reply, unless a shorter reply is requested."""
+_SHORTER_REPLY = 4
+"""The part of the reply that is asked for after a refusal."""
+_MILD_REFUSALS, _MILD_SHARE = 3, 2 / 3
+"""Until this refusal of one input, this share of what was refused is left for the messages."""
 _WORDS_SHARE = 3 / 4
 """Share of the room for messages that the compacted message may take, its images included."""
 _IMAGES_SHARE = 1 / 3
@@ -161,6 +165,9 @@ class Compaction:
         self._task: asyncio.Task[_Draft] | None = None
         self._target: _Target | None = None
         self._ceiling: int | None = None
+        # How often the request after a reply was refused as too long, and the place of that reply.
+        self._refused, self._refused_after = 0, -1
+        self._is_mild = False
         self._due_from = 0
         self.plan = ""
 
@@ -180,7 +187,7 @@ class Compaction:
             return request
         if self._task and self._task.done():
             await self._use_written(request)
-        if self._lacks_room(request):
+        if self._lacks_room(request) or (self._refused == 1 and self._refused_after == self._last_reply()):
             if shorter := self._with_shorter_reply(request):
                 return shorter
             await self.make_room(request, "no room is left for a reply")
@@ -190,19 +197,24 @@ class Compaction:
 
     def _with_shorter_reply(self, request: NextRequest) -> NextRequest | None:
         """Return the request with the longest reply that fits, if a compaction would cut the newest input; else None."""
-        turns, last = self._history.turns, self._last_reply()
-        newest = [turn for turn in turns[last + 1 if last else 0 :] if turn.kind in FROM_USER]
-        size = int(sum(message_bytes(turn.message) for turn in newest) * self._rate(request))
         left = (self._window(request) or 0) - self._tokens(request)
-        if left < MIN_REPLY_TOKENS or size <= self._room(request):
+        if left < MIN_REPLY_TOKENS or not self._would_cut_input(request):
             return None
         most = min(left, request.fixed.max_output_tokens or left)
         return replace(request, fixed=replace(request.fixed, max_output_tokens=most))
 
-    async def make_room(self, request: NextRequest, reason: str) -> bool:
+    def _would_cut_input(self, request: NextRequest) -> bool:
+        """Return whether a compaction would cut what the user said since the last reply."""
+        turns, last = self._history.turns, self._last_reply()
+        newest = [turn for turn in turns[last + 1 if last else 0 :] if turn.kind in FROM_USER]
+        size = int(sum(message_bytes(turn.message) for turn in newest) * self._rate(request))
+        return size > self._room(request)
+
+    async def make_room(self, request: NextRequest, reason: str, *, again: bool = False) -> bool:
         """Compact the conversation now; return whether it is shorter.
 
-        It is not compacted twice without a reply in between.
+        Args:
+            again: also if it was compacted since the last reply.
         """
         if self.policy is None:
             return False
@@ -211,7 +223,7 @@ class Compaction:
             await self._use_written(request)
             if self._history.generation != before and not self._lacks_room(request):
                 return True
-        if not self._has_reply_since():
+        if not again and not self._has_reply_since():
             return self._history.generation != before
         # The request of the last reply did fit, so one with one more message most likely fits, too.
         target = _Target(reason, self._history.generation, self._last_reply())
@@ -240,10 +252,32 @@ class Compaction:
         return bool(draft.text) and await self._replace_turns(request, target, draft)
 
     async def overflowed(self, request: NextRequest) -> bool:
-        """Compact a conversation that was too long for the model, and lower the assumed window for later."""
-        tokens = self._tokens(request)
-        self._ceiling = min(tokens, self._window(request) or tokens)
-        return await self.make_room(request, "the conversation was longer than the model can read")
+        """Shorten a request that was too long for the model, and lower the assumed window. Return whether it is shorter.
+
+        A long input is kept as long as it can be: first a shorter reply is asked for, because servers count it too; then
+        the input is cut to about a half of what was refused, twice, and only then to what a compaction leaves.
+        """
+        if self.policy is None:
+            return False
+        tokens, window, place = self._tokens(request), self._window(request), self._last_reply()
+        self._refused = self._refused + 1 if place == self._refused_after else 1
+        self._refused_after = place
+        is_long_input = not request.contract.forgets and self._would_cut_input(request)
+        reply = request.fixed.max_output_tokens or request.reply_tokens
+        shorter = max(reply // _SHORTER_REPLY, MIN_REPLY_TOKENS)
+        if is_long_input and self._refused == 1 and shorter < reply:
+            self._ceiling = min(tokens + shorter, window or tokens + shorter)
+            if self._with_shorter_reply(request) is not None:
+                return True
+        self._ceiling = min(tokens, window or tokens)
+        self._is_mild = is_long_input and self._refused <= _MILD_REFUSALS
+        is_cut = is_long_input and self._refused > 1
+        try:
+            return await self.make_room(
+                request, "the conversation was longer than the model can read", again=is_cut
+            )
+        finally:
+            self._is_mild = False
 
     async def _begin(self, request: NextRequest, policy: CompactionPolicy) -> None:
         """Start a summary in the background if one is due."""
@@ -323,9 +357,12 @@ class Compaction:
         policy = self.policy
         if policy is None:
             return 0
-        most = policy.most_tokens(self._window(request))
+        window = self._window(request)
+        most = policy.most_tokens(window)
         fixed = int(request.fixed_bytes * self._rate(request))
-        return max(policy.target_tokens(self._window(request)) - fixed, int(most * _LEAST_ROOM))
+        if self._is_mild and window is not None:
+            return max(int(window * _MILD_SHARE) - fixed, int(most * _LEAST_ROOM))
+        return max(policy.target_tokens(window) - fixed, int(most * _LEAST_ROOM))
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
         """Return the request for a summary, without the contract's schema, and a history with the question.

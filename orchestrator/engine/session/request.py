@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError, ProviderError
 from orchestrator.core.events import (
@@ -59,6 +60,13 @@ _IN_PROMPT = ("user_instructions", "max_subagent_depth")
 """Settings that determine the prefix of every request: a change would invalidate the provider's cache."""
 
 
+def asks_for_an_hour(options: Any) -> bool:
+    """Return whether users' fields of a request ask a cache to keep something for an hour: a `ttl` of `1h`."""
+    if isinstance(options, Mapping):
+        return options.get("ttl") == "1h" or any(map(asks_for_an_hour, options.values()))
+    return isinstance(options, (list, tuple)) and any(map(asks_for_an_hour, options))
+
+
 @dataclass(frozen=True, slots=True)
 class NextRequest:
     """The next request to the model, except its messages.
@@ -91,7 +99,7 @@ class NextRequest:
         meter = history.meter
         tokens = meter.tokens(model or next_name(self.model), self.fixed_bytes, more_bytes)
         longest = max(self.fixed.max_output_tokens or self.reply_tokens, meter.longest_reply)
-        return Need(tokens, longest, self.price)
+        return Need(tokens, longest, self.price, asks_for_an_hour(self.fixed.provider_options))
 
     def context_share(self, history: History) -> float:
         """Return how full the context window is, at 4 characters a token; 0 if its size is unknown."""

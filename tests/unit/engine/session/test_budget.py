@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -22,6 +22,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
 from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.catalog import price_usd
 from orchestrator.engine.session.budget import (
     MIN_REPLY_TOKENS,
     Amount,
@@ -41,6 +42,7 @@ from orchestrator.engine.session.history import (
     fixed_bytes,
     message_bytes,
 )
+from orchestrator.engine.session.request import NextRequest
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -476,3 +478,41 @@ def test_what_was_spent_never_exceeds_a_cap(
     assert not above.has_reservations
     assert above.usd is not None
     assert sum(billed) <= above.usd + 1e-9, "what was billed is counted"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_asked"),
+    [
+        ({}, False),
+        ({"anthropic": {"cache_control": {"type": "ephemeral"}}}, False),
+        ({"anthropic": {"cache_control": {"type": "ephemeral", "ttl": "5m"}}}, False),
+        ({"anthropic": {"cache_control": {"type": "ephemeral", "ttl": "1h"}}}, True),
+        ({"openai": {"extra": [{"cache_control": {"ttl": "1h"}}]}}, True),
+    ],
+)
+def test_a_cache_write_for_an_hour_is_reserved_at_its_price(options: Any, is_asked: bool) -> None:  # noqa: FBT001
+    def listed(usage: Usage) -> float | None:
+        return price_usd("https://api.anthropic.com", "claude-sonnet-4-5", usage)
+
+    request = NextRequest(
+        cast("Any", Named()),
+        cast("Any", None),
+        (),
+        Request("", [], provider_options=options),
+        False,
+        listed,
+        4_000,
+    )
+    needed = request.need(History())
+    size = needed.input_tokens
+    most = listed(Usage(size, 0, cache_write_tokens=size, hour_write_tokens=size if is_asked else 0))
+    assert most is not None
+    assert needed.usd(0) == pytest.approx(most)
+    assert needed.usd(0) == pytest.approx(size * (6.0 if is_asked else 3.75) / 1e6)
+    assert needed.shortest_next().keeps_an_hour == is_asked
+
+
+class Named:
+    """A model of which only the name counts."""
+
+    name = "anthropic:claude-sonnet-4-5"

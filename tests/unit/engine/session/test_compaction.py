@@ -766,3 +766,49 @@ async def test_a_long_input_that_leaves_no_room_for_a_reply_is_cut(tmp_path: Pat
     [request] = model.requests
     assert size_of(request) // 4 < 10_000
     assert len(told.of(Compacted)) == 1
+
+
+class Strict(Worker):
+    """Its real window is smaller than is known, and the reply that is asked for counts."""
+
+    sent: list[tuple[int, int]]
+
+    async def complete(self, request: Request) -> Response:
+        most, size = request.max_output_tokens or 8_192, size_of(request) // 4
+        self.sent = [*getattr(self, "sent", []), (size, most)]
+        if self.window is not None and size + most > self.window:
+            raise ContextLengthError(f"{size} and {most} tokens are too many")
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize(
+    ("real", "refusals", "least"),
+    [(17_000, 1, 1.0), (15_000, 2, 0.45), (9_600, 3, 0.2), (5_000, 4, 0.01)],
+    ids=["a shorter reply", "a cut to a half", "a cut to a quarter", "a cut as far as any compaction"],
+)
+async def test_a_refused_input_is_cut_no_further_than_needed(
+    tmp_path: Path, real: int, refusals: int, least: float
+) -> None:
+    words = "word " * 12_000
+    model = Strict(0, window=real)
+    _, told, end = await work(
+        tmp_path,
+        model,
+        user=f"The task: {words}",
+        window=200_000,
+        max_output_tokens=4_000,
+        policy=replace(POLICY, max_tokens=8_000),
+    )
+    assert end is EndKind.COMPLETED, model.sent
+    first = next(size for size, most in model.sent if size + most <= real)
+    before = model.sent[0][0]
+    assert [size + most <= real for size, most in model.sent].index(True) == refusals, model.sent
+    assert first >= before * least, model.sent
+    assert len(told.of(Compacted)) == refusals - 1
+
+
+async def test_an_input_that_is_refused_at_any_length_ends_as_before(tmp_path: Path) -> None:
+    model = Strict(1, window=100)
+    _, _, end = await work(tmp_path, model, user="The task: " + "word " * 12_000, window=200_000)
+    assert end is EndKind.OVERFLOW
+    assert len(model.sent) <= 6
