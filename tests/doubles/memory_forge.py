@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.forge.base import (
     AttachmentPlace,
@@ -73,6 +73,18 @@ class MemoryForge:
         issue = self.issue(number)
         self._issues[number] = replace(issue, labels=(*issue.labels, label))
         self._labelled[number, label] = by, self._tick()
+
+    def say(self, number: int, author: str, body: str) -> None:
+        """A person comments."""
+        there = self._comments.setdefault(number, {})
+        there[f"{author} {len(there)}"] = Comment(
+            len(there) + 1, author, body, self._tick(), f"{self._url(number)}#c{len(there)}"
+        )
+
+    def change(self, number: int, **fields: Any) -> None:
+        """Somebody changes an issue or a pull request."""
+        known: dict[int, Any] = self._issues if number in self._issues else self._pulls
+        known[number] = replace(known[number], **fields)
 
     def repository(self) -> Repository:
         return Repository(self.name, self.clone_url, "main", f"{_URL}/{self.name}")

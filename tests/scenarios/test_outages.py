@@ -136,7 +136,7 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
         assert tasks.decisions.find("#1").has_work is False
     with place.tasks("first") as tasks:
         (state,) = tasks.decisions.states()
-        assert (str(state.status), state.is_here, state.wip) == ("unfinished", True, None)
+        assert (str(state.status), state.known.is_here, state.wip) == ("unfinished", True, None)
         assert "(2 changed files) and its conversation" in tasks.decisions.would_lose(state)
         decided = tasks.decisions.forget(state)
     assert (decided.changed, decided.after.has_work) == (True, False)

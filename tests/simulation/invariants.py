@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes
-from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL
+from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, SESSION_PAGE
+from orchestrator.bot.cycle.task_state import WAITS
 from orchestrator.bot.cycle.tasks import key_of
 from orchestrator.bot.forge.base import PullRequestState
 from tests.simulation.plan import CLAIM_MINUTES, LABEL, MOST_STARTS, Act, Kind

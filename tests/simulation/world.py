@@ -33,7 +33,8 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_open, lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
-from orchestrator.bot.worker.task_states import TaskDecisions
+from orchestrator.bot.worker.backlog import Backlog, TaskSelection
+from orchestrator.bot.worker.task_decisions import TaskDecisions
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import (
@@ -526,7 +527,9 @@ class World:
             claims = Claims(records, "desk", clock, times, nonce)
             forge = cast("Forge", self.forge)
             kept = kept_work(Home(desk.home), records)
-            decisions = TaskDecisions(records, claims, forge, times, clock, Commands("REPO"), (), {}, kept)
+            backlog = Backlog(forge, TaskSelection(), LABEL, clock=clock)
+            commands = Commands("REPO")
+            decisions = TaskDecisions(records, claims, forge, times, clock, commands, (), {}, kept, backlog)
             state = next((one for one in decisions.states() if one.key == key), None)
             with suppress(PushRejectedError):  # a worker was faster
                 if act is Act.RELEASE:
@@ -883,7 +886,7 @@ class SimulatedProgram(Program):
         reopen = lambda place: reopen_memory_clone(place, _OWN, life.clock, records.remote, self._git)  # noqa: E731
         again = lambda: self._open_clone(run, life.machine.temporary)  # noqa: E731
         recovery = replace(recovery, claims=claimer.claims, reopen=reopen, open_clone=again)
-        from orchestrator.app.wiring.cycle_parts import scope_caps
+        from orchestrator.app.wiring.repository import scope_caps
 
         ledger = RepositoryLedger(records, life.clock, nonce)
         budget = CycleBudget(Home(life.machine.home), life.clock, scope_caps(settings), ledger)

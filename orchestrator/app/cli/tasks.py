@@ -14,11 +14,11 @@ from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
 from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.cycle.propose import left_out_in
+from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.local import LocalRepository, merge_branch
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.verification.page import proof_in
-from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError
 from orchestrator.core.suggestions import Commands
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.forge.local import LocalForge, Question
-    from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
+    from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
 
 
 _BY_HAND = "by hand"
@@ -127,8 +128,18 @@ def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTi
     """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
-            fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
+            fields = _fields(state.claim, now, times) | _answer(state)
             print_json(fields)
+
+
+def _answer(state: TaskState) -> dict[str, Any]:
+    """Return whether a task may be taken now, and if not, why, and until when."""
+    return {
+        "task_state": str(state.status),
+        "may_be_taken": not state.refusal,
+        "why_not": state.refusal or None,
+        "until": state.until.isoformat() if state.until is not None else None,
+    }
 
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:

@@ -22,9 +22,9 @@ from orchestrator.app.options import flag_of
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
+from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
-from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
 from orchestrator.core.suggestions import PROGRAM, Commands, install_command
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from orchestrator.app.wiring.repository import OpenTasks
+    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.fleet.control import CommandResult, FleetSnapshot
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.fleet.turns import DailyCost
     from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
+    from orchestrator.bot.worker.task_decisions import DecisionResult
     from orchestrator.core.clock import Clock
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.app.event_lines import Narrator, RunProgress
 from orchestrator.app.words import counted, money, short_line
+from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
 from orchestrator.bot.journal.digest import Digest, decisions
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import last_looks, summarise
 from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
 
@@ -195,7 +195,7 @@ _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
 _HAS_PULL = re.compile(
     r"""(?:issue #\d+|the task (?:'(?:[^'\\]|\\.)*'|"[^"]*")) (?:was done by|has an open pull request,) """
 )
-"""Reasons of `task_rules.why_not_again` for tasks that wait for no cycle: their pull requests are listed."""
+"""Reasons of `task_state` for tasks that wait for no cycle: their pull requests are listed."""
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
     ("asked", "warning", frozenset({"question"})),

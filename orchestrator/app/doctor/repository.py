@@ -40,6 +40,7 @@ from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.parts import CycleOptions
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.statements import kept_answer
+from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
@@ -48,7 +49,6 @@ from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, NOT_ATOMIC, push_error
 from orchestrator.bot.verification.base import hosts_of, names_each_test
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
-from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core import event_loop
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -59,14 +59,16 @@ from orchestrator.core.errors import (
 from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunOptions
+    from orchestrator.core.suggestions import Commands
 
 
 REF = f"{HIDDEN}doctor"
@@ -228,22 +230,26 @@ class RemoteProbes:
         return ok(f"{_some(waiting)}; the next cycle continues it" if waiting else "none")
 
     def _tasks(self) -> ProbeFinding:
-        """Return the states of the tasks, and the next command for the first one that waits for a person."""
         decisions = make_decisions(self._site, self._records(), self._context)
-        states = decisions.states()
-        told = [
-            f"{kind}: {_some(keys)}"
-            for kind in TaskStatus
-            if (keys := [state.key for state in states if state.status is kind])
-        ]
-        waiting = [
-            state
-            for state in states
-            if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
-        ]
-        if waiting:
-            return warned("; ".join(told), waiting[0].next_step(decisions.commands))
-        return ok("; ".join(told) or "none is known")
+        return tasks_in_words(decisions.states(), decisions.commands)
+
+
+def tasks_in_words(states: Sequence[TaskState], commands: Commands) -> ProbeFinding:
+    """Return the states of tasks, why one is left alone, and the next command for the first that waits for a person."""
+    told = [
+        f"{kind}: {_some(keys)}"
+        for kind in TaskStatus
+        if (keys := [state.key for state in states if state.status is kind])
+    ]
+    told += [one.refusal for one in states if one.status in {TaskStatus.LEFT, TaskStatus.CAPPED}][:1]
+    waiting = [
+        state
+        for state in states
+        if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
+    ]
+    if waiting:
+        return warned("; ".join(told), waiting[0].next_step(commands))
+    return ok("; ".join(told) or "none is known")
 
 
 def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:

@@ -19,7 +19,6 @@ from orchestrator.app.wiring.cycle_parts import (
     choose_web,
     foreign_tools,
     open_clone_of,
-    scope_caps,
     smallest_request,
 )
 from orchestrator.app.wiring.guards import (
@@ -32,7 +31,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
+from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of, scope_caps
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
     FolderMemory,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
-from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
+from orchestrator.app.wiring.repository import backlog_rules, kept_work, make_claims, new_nonce, scope_caps
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
     cycle_contract,
@@ -27,7 +26,7 @@ from orchestrator.app.wiring.session_parts import (
     policy_of,
     skill_options,
 )
-from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
+from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
@@ -37,7 +36,7 @@ from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.journal.folders import RefusedIssues
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization, filter_answers
+from orchestrator.bot.worker.task_rules import TaskAuthorization, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.suggestions import Commands
@@ -361,24 +360,13 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         request.wanted,
         settings.label,
         memory.attempted,
-        allow_actors=settings.allow_actor,
-        comments_policy=settings.comments,
-        clean=as_lines(guards.words, guards.redactor.redact),
-        clean_name=as_lines(guards.names, guards.redactor.redact),
-        limits=ReviewLimits(
-            settings.max_open_prs,
-            settings.max_prs_per_day,
-            sys.maxsize if shared.site.is_local else settings.max_unreviewed,
-            settings.review_rounds,
-            settings.quiet_minutes,
-        ),
-        commands=request.commands,
-        has_conflict=forge.has_conflict,
-        clock=shared.context.clock,
         # The result of a search for one task says nothing about the others.
         last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
         only=request.only,
         refused=memory.refused,
+        **backlog_rules(shared.site, settings, guards.redactor.redact),
+        commands=request.commands,
+        clock=shared.context.clock,
         **claimed,
     )
 
@@ -474,17 +462,6 @@ def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
         context.emit,
         redactor,
     )
-
-
-def scope_caps(settings: Settings) -> ScopeCaps:
-    """Return the caps that `--max-usd`, `--max-tokens-per-day` and similar options set."""
-
-    def caps(suffix: str) -> Caps:
-        return Caps(
-            *(getattr(settings, f"max_{what}{suffix}") for what in ("usd", "tokens", "minutes", "rounds"))
-        )
-
-    return ScopeCaps(caps(""), caps("_per_task"), caps("_per_day"), caps("_per_repo"))
 
 
 def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:

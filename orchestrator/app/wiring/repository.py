@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import socket
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.settings import SourceKind
 from orchestrator.app.wiring import BuildContext
+from orchestrator.bot.coordination.budget import Caps, ScopeCaps, nothing_left
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
@@ -52,10 +54,11 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
-    from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
+    from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
     from orchestrator.core.clock import Clock
     from orchestrator.core.redaction import Credential
     from orchestrator.engine.policy.secrets import Redactor
@@ -509,22 +512,72 @@ def open_tasks(
         yield OpenTasks(made, context.home, site.label, context.clock, context.redactor)
 
 
+def scope_caps(settings: Settings) -> ScopeCaps:
+    """Return the caps that `--max-usd`, `--max-tokens-per-day` and similar options set."""
+
+    def caps(suffix: str) -> Caps:
+        return Caps(
+            *(getattr(settings, f"max_{what}{suffix}") for what in ("usd", "tokens", "minutes", "rounds"))
+        )
+
+    return ScopeCaps(caps(""), caps("_per_task"), caps("_per_day"), caps("_per_repo"))
+
+
+def backlog_rules(site: Site, settings: Settings, redact: Callable[[str], str]) -> dict[str, Any]:
+    """Return how a site's backlog is read: the fields of a `Backlog` that are the same for every look at it."""
+    from orchestrator.app.wiring.guards import as_lines
+    from orchestrator.bot.policy.incoming import clean_name, clean_words
+    from orchestrator.bot.worker.task_rules import ReviewLimits
+
+    return {
+        "allow_actors": settings.allow_actor,
+        "comments_policy": settings.comments,
+        "clean": as_lines(clean_words, redact),
+        "clean_name": as_lines(clean_name, redact),
+        "limits": ReviewLimits(
+            settings.max_open_prs,
+            settings.max_prs_per_day,
+            sys.maxsize if site.is_local else settings.max_unreviewed,
+            settings.review_rounds,
+            settings.quiet_minutes,
+        ),
+        "has_conflict": site.forge.has_conflict,
+    }
+
+
 def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Create the object by which a person sees a site's tasks and decides about them."""
-    from orchestrator.bot.worker.task_states import TaskDecisions
+    from orchestrator.bot.coordination.saved_work import list_wip
+    from orchestrator.bot.worker.backlog import Backlog, TaskSelection
+    from orchestrator.bot.worker.task_decisions import TaskDecisions
 
+    settings, commands = context.settings, commands_for(site, context.loaded)
+    kept = kept_work(context.home, records)
+    rules = backlog_rules(site, settings, context.redactor.redact)
+    backlog = Backlog(
+        site.forge,
+        TaskSelection(),
+        settings.label,
+        **rules,
+        commands=commands,
+        clock=context.clock,
+        unfinished=lambda: {*list_wip(records), *kept.keys()},
+    )
+    caps = scope_caps(settings).task
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = [run.id for run in open_runs(context.home) if run.is_about(site.label)]
     return TaskDecisions(
         records,
         make_claims(records, context),
         site.forge,
-        lease_times(context.settings),
+        lease_times(settings),
         context.clock,
-        commands_for(site, context.loaded),
+        commands,
         DeadRuns(context.home) | dead,
         words,
-        kept_work(context.home, records),
+        kept,
+        backlog,
+        lambda spent: nothing_left(caps, spent, Caps(), "a task"),
     )
 
 

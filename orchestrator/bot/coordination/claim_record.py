@@ -15,6 +15,8 @@ from orchestrator.bot.git.remote import plain_key
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from orchestrator.bot.coordination.records import RemoteRecord
 
 # In these years days can be added, and zones changed, without an overflow.
@@ -155,6 +157,11 @@ class ClaimRecord:
         skew = timedelta(seconds=times.skew_seconds)
         end = min(self.expires_at, self.renewed_at + _LONGEST)
         return now > end + skew or self.renewed_at > now + 2 * skew
+
+    def is_held(self, now: datetime, times: LeaseTimes, dead_runs: Container[str] = ()) -> bool:
+        """Return whether a worker holds the task. `dead_runs` are known to be dead or over."""
+        is_dead = self.fault is None and self.run in dead_runs
+        return not (is_dead or self.is_free(now, times))
 
     def new_pull(self, now: datetime) -> int | None:
         """Return the pull request if it is so new that the forge may not list it yet.

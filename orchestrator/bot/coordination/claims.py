@@ -372,7 +372,7 @@ class Claims:
             seen = None
             ours = before is not None and (before.owner, before.run) == (self.owner, run)
             if before is not None and not (ours and before.state == "held"):
-                if not (before.is_free(self.clock.now(), self.times) or _is_dead(before, dead_runs)):
+                if before.is_held(self.clock.now(), self.times, dead_runs):
                     return before
                 if (reason := unless(before)) is not None:
                     return reason
@@ -398,10 +398,6 @@ class Claims:
         claims = self._read_all(found)
         self._known_claims = {found[task]: claim for task, claim in claims.items() if claim.fault is None}
         return [claims[task] for task in found]
-
-    def is_free(self, record: ClaimRecord) -> bool:
-        """Return whether the task may be claimed now: it is released or expired."""
-        return record.is_free(self.clock.now(), self.times)
 
     def show(self, task: str, seen: Mapping[str, str] | None = None) -> ClaimRecord | None:
         """Return the claim on one task, or None. Arguments and errors are those of `list`."""
@@ -447,7 +443,7 @@ class Claims:
         for _ in range(_MOST_TRIES):
             found, before = self._read(task)
             now = self.clock.now()
-            if before is not None and not (before.is_free(now, self.times) or _is_dead(before, dead_runs)):
+            if before is not None and before.is_held(now, self.times, dead_runs):
                 return before
             record = before or ClaimRecord(task, "released", self.owner, _BY_A_PERSON, 1, now, now, now)
             if self._write_released(task, found, record, RETRY):
@@ -535,10 +531,6 @@ def died_of(before: ClaimRecord | None, asked: str) -> int:
     """Return how many of the last holders in a row died of what is asked now. `before` is free, or its run is dead."""
     is_same = before is not None and before.asked in {"", asked}
     return before.died if before is not None and is_same else 0
-
-
-def _is_dead(record: ClaimRecord, dead_runs: Container[str]) -> bool:
-    return record.fault is None and record.run in dead_runs
 
 
 KEPT_DAYS = 90

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
 from orchestrator.bot.cycle.parts import FoundTask
+from orchestrator.bot.cycle.task_state import WAITS
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import ClaimLostError, ForgeError, WorkspaceError
 from orchestrator.core.events import Warned
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.task_state import KnownTask
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
@@ -57,15 +59,23 @@ class Candidate:
     """A task that can be claimed, according to what was read so far.
 
     Attributes:
+        known: the task as people ask for it now, with all that is known but its claim and its unfinished work.
         attempt: the key that marks this task as already attempted.
         after_claim: see `Choice`.
         labels: the labels of its issue.
     """
 
-    task: Task
+    known: KnownTask
     attempt: str
     after_claim: tuple[Callable[[], object], ...] = ()
     labels: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """The task as people ask for it now."""
+        if self.known.task is None:
+            raise AssertionError("a candidate was read")
+        return self.known.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +167,7 @@ async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choi
         PullwrightError: the forge or the remote failed.
     """
     try:
-        return await asyncio.to_thread(_find_next, parts.tasks, parts.claimer, fingerprint)
+        return await asyncio.to_thread(find_next, parts.tasks, parts.claimer, fingerprint)
     finally:
         for event in parts.tasks.notices():
             parts.emit(event)
@@ -199,7 +209,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
         if claimer is None:
             tasks.begin(candidate)
             return Choice(candidate.task, after_claim=candidate.after_claim)
-        lease = claimer.take(candidate.task)
+        lease = claimer.take(candidate.known)
         if isinstance(lease, str):
             tasks.skip(lease)
             continue
@@ -224,23 +234,23 @@ def _in_order(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> I
     """Yield the candidates. Those whose last worker died or failed come after all others."""
     last: list[Candidate] = []
     for candidate in tasks.candidates(fingerprint):
-        if claimer is not None and claimer.comes_last(candidate.task):
+        if claimer is not None and claimer.comes_last(candidate.known):
             last.append(candidate)
         else:
             yield candidate
     yield from last
 
 
-def _find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
+def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
     """Return the first task that `claim_next` would try, as far as this is known without a claim."""
     for candidate in _in_order(tasks, claimer, fingerprint):
         task, number = candidate.task, 0
         if claimer is not None:
-            reason, number = claimer.why_not(task)
+            reason, number = claimer.why_not(candidate.known)
             if reason is not None:
                 tasks.skip(reason)
                 continue
-        is_last = claimer is not None and claimer.comes_last(task)
+        is_last = claimer is not None and claimer.comes_last(candidate.known)
         return FoundTask(task.key, task.title, task.kind, candidate.attempt, number, is_last)
     return tasks.why_none()
 
@@ -296,9 +306,6 @@ class Heartbeat:
             except WorkspaceError as error:
                 self._emit(Warned(f"the claim could not be renewed; it will be tried again: {error}"))
 
-
-WAITS = "waits"
-"""Outcome, in a claim's record, of a task that waits for a person. The record says why."""
 
 WAITS_KEY = "waits"
 """Section of our comment that says why a task waits for a person."""

@@ -6,25 +6,18 @@ import difflib
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
-from orchestrator.bot.coordination.claims import RETRY, Lease, died_of, is_old, remove_tombstones
+from orchestrator.bot.coordination.claims import RETRY, Lease, is_old, remove_tombstones
 from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
-from orchestrator.bot.cycle.claim import WAITS, WORKING_LABEL, claimed_event, waiting_place
-from orchestrator.bot.cycle.earlier import (
-    MOST_ATTEMPTS,
-    Earlier,
-    UnfinishedState,
-    read_kept,
-    read_saved,
-)
-from orchestrator.bot.cycle.finish import ERROR, LEFT_KINDS, asked_digest, tell_waiting, words_digest
+from orchestrator.bot.cycle.claim import WORKING_LABEL, claimed_event, waiting_place
+from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState, is_newest_kept, read_kept, read_saved
+from orchestrator.bot.cycle.finish import tell_waiting
+from orchestrator.bot.cycle.task_state import WAITS, asked_digest, describe_holder, task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
-    RETRY_LABEL,
     Remark,
     TaskKind,
     asked_at,
@@ -54,18 +47,13 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.task_state import KnownTask, TaskState
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Event
     from orchestrator.core.messages import Spent
 
-
-CRASHED = "crashed"
-"""Outcome, in a claim's record, of a cycle whose process died, and whose work was saved afterwards."""
-
-DEATH_PAUSE = timedelta(minutes=15)
-"""How long a task rests after its worker died for the second time in a row."""
 
 _UNKNOWN_STATE = UnfinishedState("", "", "", "", "", attempts=0)
 
@@ -122,7 +110,7 @@ class Claimer:
     _seen: Mapping[str, str] | None = None
     _listed: Sequence[ClaimRecord] = ()
     _known: dict[str, ClaimRecord] = field(default_factory=dict)
-    _given_up: tuple[ClaimRecord, str] | None = None
+    _given_up: TaskState | None = None
 
     def held_by_others(self) -> Collection[str]:
         """Read which tasks other workers hold now. `take` then refuses them."""
@@ -132,9 +120,7 @@ class Claimer:
         self._listed = self.claims.list(self._seen)
         self._known = {record.task: record for record in self._listed}
         self._held = {
-            record.task: record
-            for record in self._listed
-            if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
+            record.task: record for record in self._listed if record.run != self.run and self._is_held(record)
         }
         self._retried = {
             record.task: f"by hand {record.nonce}" for record in self._listed if record.outcome == RETRY
@@ -151,7 +137,7 @@ class Claimer:
             self.held_by_others()
         return self._retried.get(key, "")
 
-    def comes_last(self, task: Task) -> bool:
+    def comes_last(self, known: KnownTask) -> bool:
         """Return whether the last worker of a task died, or could not complete it. Then others are tried before it.
 
         Raises:
@@ -159,17 +145,13 @@ class Claimer:
         """
         if self._seen is None:
             self.held_by_others()
-        record = self._known.get(task.key)
-        if record is None or task.key in self._held or self.named:
-            return False
-        failed = record.outcome.partition(" ")[0] == ERROR and record.asked == asked_digest(task)
-        return failed or died_of(record, asked_digest(task)) > 0
+        return task_state(self._with_claim(known, self._known.get(known.key))).comes_last
 
     def unfinished(self) -> Collection[str]:
         """Return the tasks with unfinished work that can be continued here."""
         return set(list_wip(self.records)) | self.kept.keys()
 
-    def take(self, task: Task) -> Lease | str:
+    def take(self, known: KnownTask) -> Lease | str:
         """Claim the task, or return why it is not taken.
 
         Raises:
@@ -177,15 +159,15 @@ class Claimer:
             WorkspaceError: the remote cannot be reached, or names that we need are taken.
             ForgeError: the forge failed, or its rules refuse the branch.
         """
-        fit = self._fit(task)
+        fit = self._fit(known)
         if isinstance(fit, str):
             return fit
-        found, seen = fit
+        known, task, found, seen = fit
         taken = self.claims.take(
             task.key,
             self.run,
             dead_runs=self.dead_runs,
-            unless=lambda record: self._why_not_retried(task, record, found),
+            unless=lambda record: self._why_not(known, record),
             seen=seen,
             asked=asked_digest(task),
         )
@@ -203,33 +185,72 @@ class Claimer:
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
 
-    def why_not(self, task: Task) -> tuple[str | None, int]:
+    def why_not(self, known: KnownTask) -> tuple[str | None, int]:
         """Return why `take` would refuse a task, as far as known without a claim, and the next claim's number.
 
         It raises the same errors as `take`.
         """
-        fit = self._fit(task)
+        fit = self._fit(known)
         if isinstance(fit, str):
             return fit, 0
-        found, seen = fit
+        known, task, _, seen = fit
         record = self.claims.show(task.key, seen)
-        if record is None:
-            return None, 1
-        if record.run not in self.dead_runs and not self.claims.is_free(record):
-            return describe_holder(record, self.commands), record.number
-        reason = self._why_not_retried(task, record, found)
+        reason, number = self._why_not(known, record), record.number if record is not None else 0
+        if record is not None and self._is_held(record):
+            return reason, number
         self._give_up(task)
-        return reason, record.number + 1
+        return reason, number + 1
 
-    def _fit(self, task: Task) -> tuple[Earlier | None, Mapping[str, str]] | str:
-        """Return a claimable task's unfinished cycle and the refs that were seen, or why it cannot be claimed."""
+    def _fit(self, known: KnownTask) -> tuple[KnownTask, Task, Earlier | None, Mapping[str, str]] | str:
+        """Return what is known of a task with what its unfinished cycle left, and the refs that were seen.
+
+        Or return why it cannot be claimed.
+        """
+        task = known.task
+        if task is None:
+            raise AssertionError("a task that is claimed was read")
         if task.key in self._held:
             return describe_holder(self._held[task.key], self.commands)
         seen = self._look() if self._seen is None else self._seen
         found = self._to_continue(task, seen)
         if isinstance(found, str):
             return found
-        return self._require_free_names(task) or (found, seen)
+        known = replace(
+            known,
+            left=found.state if found is not None else None,
+            is_retry=task.is_retry or (found is not None and self._is_retried(task)),
+            has_answer=self.attended or (found is not None and found.answer is not None),
+        )
+        refusal = self._why_not(known, None) or self._require_free_names(task)
+        return refusal or (known, task, found, seen)
+
+    def _is_held(self, record: ClaimRecord) -> bool:
+        return record.is_held(self.claims.clock.now(), self.claims.times, self.dead_runs)
+
+    def _is_retried(self, task: Task) -> bool:
+        """Return whether a person asked for another try, so that earlier failures do not count."""
+        return task.is_retry or bool(self.retry_request(task.key))
+
+    def _with_claim(self, known: KnownTask, record: ClaimRecord | None) -> KnownTask:
+        return replace(
+            known,
+            now=self.claims.clock.now(),
+            times=self.claims.times,
+            dead_runs=self.dead_runs,
+            claim=record,
+            is_named=self.named,
+            over_budget=(record is not None and self.why_over_budget(record.spent)) or "",
+            commands=self.commands,
+        )
+
+    def _why_not(self, known: KnownTask, record: ClaimRecord | None) -> str | None:
+        """Return why a task with this claim is not taken, and remember if it waits for a person."""
+        state = task_state(self._with_claim(known, record))
+        if state.why:
+            self.waiting[state.key] = state.why
+        if state.gives_up:
+            self._given_up = state
+        return state.refusal or None
 
     def with_branch(self, task: Task) -> Task:
         """Return a taken task with a branch name that is free on the remote."""
@@ -269,17 +290,11 @@ class Claimer:
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
-        if task.is_retry or self.retry_request(task.key):
-            # A person asked for another try: earlier failures do not count, and the saved work is used.
+        if self._is_retried(task):
             return replace(found, state=replace(found.state, attempts=0))
-        if not found.state.waits_for_answer:
-            return found
-        answer = self._find_answer(task, found)
-        if answer is None and not self.attended:
-            url = found.state.question_url
-            where = url if url.startswith("http") else self.commands.answer(task.key)
-            return f"{task.key} waits for an answer: {where}"
-        return replace(found, answer=answer)
+        return (
+            replace(found, answer=self._find_answer(task, found)) if found.state.waits_for_answer else found
+        )
 
     def _why_no_answer(self, key: str, found: Earlier | None) -> str:
         """Return why the user's answer does not fit this task; empty if it answers its question."""
@@ -307,86 +322,19 @@ class Claimer:
         try:
             now = self.records.tips([ref, *OUR_BRANCHES])
             is_same_work = now.get(ref) == (found.commit if found else None)
-            has_changed = not is_same_work or _branches(task, now) != _branches(task, seen)
+            has_changed = not is_same_work or branches_of(task, now) != branches_of(task, seen)
         finally:
             if has_changed:
                 with suppress(WorkspaceError):  # it expires by itself
                     lease.undo_claim()
         return has_changed
 
-    def _why_not_retried(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
-        """Return why a task is not retried: its budget is used up, or it failed and nobody said anything new."""
-        if reason := self.why_over_budget(record.spent):
-            return f"{task.key}: {reason}: raise the cap (--max-usd-per-task and its like)"
-        if not (self.named or task.is_retry) and (reason := self._why_left_alone(task, record, found)):
-            return reason
-        outcome, _, digest = record.outcome.partition(" ")
-        goes_on = task.kind is TaskKind.UNFINISHED
-        is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
-        if goes_on and outcome == "proposed" and not is_over:
-            return (
-                f"run {record.run} finished {task.key} without proposing all of its unfinished work, "
-                f"{wip_ref(task.key)}; to delete that work: {self.commands.forget(task.key)}"
-            )
-        if (
-            self.named
-            or task.is_retry
-            or not (
-                goes_on or task.kind is TaskKind.NEW or (outcome == "no_task" and task.kind in LEFT_KINDS)
-            )
-            or digest != words_digest(task)
-        ):
-            return None
-        if outcome == "no_task":
-            what = "had nothing to do"
-        elif outcome == "superseded":
-            what = "was on the base already"
-        elif outcome == "failed":
-            what = "failed"
-        elif outcome == "tests_fail":
-            what = "was done, but its tests fail,"
-        elif (
-            outcome in {ERROR, "limit", "conflict"}
-            and found is not None
-            and found.state.attempts >= MOST_ATTEMPTS
-        ):
-            what = f"was not completed in {found.state.attempts} cycles, the last"
-            self.waiting[task.key] = _not_completed(found)
-        else:
-            return None
-        return f"{task.key} {what} in run {record.run}: {self._to_ask_again(task)}"
-
-    def _to_ask_again(self, task: Task) -> str:
-        others = f", comment on it, put the label {RETRY_LABEL} on it" if task.number is not None else ""
-        return f"change it{others}, or: {self.commands.retry(task.key)}"
-
-    def _why_left_alone(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
-        """Return why a task is not taken until a person or some time has passed, and nothing new was said."""
-        asked = asked_digest(task)
-        died = died_of(record, asked)
-        why = record.why
-        if died >= MOST_ATTEMPTS:
-            where = f"in run {record.run} on {record.owner}"
-            why = f"its worker died {died} times in a row, the last time {where}{f' ({why})' if why else ''}"
-            self._given_up = record, why
-        elif record.outcome == CRASHED and died and found and found.state.attempts >= MOST_ATTEMPTS:
-            self._given_up = record, (why := _not_completed(found))
-        elif record.outcome != WAITS or record.asked != asked:
-            rests_until = record.renewed_at + DEATH_PAUSE
-            if died < MOST_ATTEMPTS - 1 or rests_until <= self.claims.clock.now():
-                return None
-            return (
-                f"{task.key} ended its worker {died} times: it is tried again from {rests_until:%H:%M} UTC on"
-            )
-        self.waiting[task.key] = why
-        return f"{task.key} waits for a person: {why}; for another try, {self._to_ask_again(task)}"
-
     def _give_up(self, task: Task) -> None:
         """Let a task wait for a person if its workers died too often, and tell people where they see it."""
         given_up, self._given_up = self._given_up, None
-        if given_up is None or given_up[0].outcome == WAITS:
+        if given_up is None or given_up.claim is None:
             return
-        record, why = given_up
+        why, deaths = given_up.why, given_up.claim.died
         lease = self.claims.take(task.key, self.run, self.dead_runs, asked=asked_digest(task))
         if not isinstance(lease, Lease):
             return
@@ -398,7 +346,7 @@ class Claimer:
         except ForgeError as error:
             self.warn(f"{task.key} waits for a person, and its page does not show it: {error}")
         finally:
-            lease.release(WAITS, deaths=record.died, why=why)
+            lease.release(WAITS, deaths=deaths, why=why)
 
     def _unfinished_cycle(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
         """Return the unfinished cycle, from the remote, from this machine, or from a pushed branch without a pull request."""
@@ -428,9 +376,8 @@ class Claimer:
         kept = read_kept(self.kept.read(task.key))
         if kept is None:
             return None
-        found, replaces = kept
-        if saved in {None, replaces} and (not tip or found.knows(tip)):
-            return replace(found, commit=saved)
+        if is_newest_kept(kept, saved, tip):
+            return replace(kept[0], commit=saved)
         if (aside := self.kept.set_aside(task.key)) is not None:
             self.warn(
                 f"{task.key} was continued elsewhere; this machine's older work on it was moved to {aside}"
@@ -441,7 +388,7 @@ class Claimer:
         """Return the task's branch without a pull request, and its commit; empty if there is none."""
         if task.pull is not None:
             return "", task.pull.commit
-        branches = _branches(task, seen)
+        branches = branches_of(task, seen)
         if branches and task.is_retry:
             pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
             branches = dict(branches.items() - {(pull.branch, pull.commit) for pull in pulls})
@@ -460,20 +407,7 @@ class Claimer:
         return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
 
 
-def _not_completed(found: Earlier) -> str:
-    return f"it was not completed in {found.state.attempts} cycles"
-
-
-def describe_holder(claim: ClaimRecord, commands: Commands) -> str:
-    """Return the message that a worker holds a task, and what to do if that worker is dead."""
-    free = commands.release(claim.task)
-    if claim.fault is not None:
-        return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
-    until = f"until {claim.expires_at:%H:%M} UTC"
-    return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
-
-
-def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
+def branches_of(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
     """Return the branches of a task with their commits, among the refs of the remote."""
     return {
         branch: commit

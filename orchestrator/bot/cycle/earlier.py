@@ -327,6 +327,18 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     return Earlier(pages[0], work, "", None, base, pages[1], objects=packed), replaces
 
 
+def is_newest_kept(kept: tuple[Earlier, str | None], saved: str | None, tip: str) -> bool:
+    """Return whether no other cycle continued without the work that only this machine has.
+
+    Args:
+        kept: as returned by `read_kept`.
+        saved: the commit of the unfinished work on the remote; None if there is none.
+        tip: the commit of the task's branch; empty if there is none.
+    """
+    found, replaces = kept
+    return saved in {None, replaces} and (not tip or found.knows(tip))
+
+
 def read_saved(work: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     """Read state and conversation of work saved on the remote; None if there is none or it cannot be read."""
     return read_state_pages(work.pages) if work is not None and work.fault is None else None

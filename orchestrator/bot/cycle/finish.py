@@ -15,7 +15,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WAITS, WAITS_KEY, WORKING_LABEL, show_on_forge, waiting_place
+from orchestrator.bot.cycle.claim import WAITS_KEY, WORKING_LABEL, show_on_forge, waiting_place
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
     RestoredWork,
@@ -25,7 +25,8 @@ from orchestrator.bot.cycle.earlier import (
     trimmed_events,
 )
 from orchestrator.bot.cycle.parts import ACCESS_ERRORS, TASK_ERRORS, Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import CHOICE, RETRY_LABEL, TaskKind, asked_at
+from orchestrator.bot.cycle.task_state import ERROR, WAITS, words_digest
+from orchestrator.bot.cycle.tasks import CHOICE, RETRY_LABEL, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -658,11 +659,6 @@ def _leave_clone(session: CycleSession, why: str, emit: Emit) -> None:
 STATUS_KEY = "status"
 """Section of our comment on a pull request that records what was handled."""
 
-ERROR = "error"
-"""Outcome, in a claim's record, of a cycle that ended for a reason outside of the task."""
-
-_DIGEST_DIGITS = 12
-
 _STATUS_CHARACTERS = 2_000
 
 _OUTCOME_WORDS = {
@@ -812,22 +808,3 @@ def outcome_words(result: CycleResult, task: Task) -> str:
     }:
         return f"{outcome} {words_digest(task)}"
     return outcome
-
-
-LEFT_KINDS = frozenset({TaskKind.REVIEW, TaskKind.CHECKS})
-"""Kinds of tasks that may be left to people for what is on the branch, and are then taken again once that changes."""
-
-
-def asked_digest(task: Task) -> str:
-    """Return a short digest of what is asked of a cycle. It changes when people say something new."""
-    if task.kind in {TaskKind.NEW, TaskKind.UNFINISHED}:
-        return words_digest(task)
-    # The marker names the comments or the commit; the texts of checks may change without people.
-    return hashlib.sha256(f"{task.kind} {task.status_marker}".encode()).hexdigest()[:_DIGEST_DIGITS]
-
-
-def words_digest(task: Task) -> str:
-    """Return a short digest of the task's text and of what people said about it."""
-    about = [task.pull.commit] if task.pull is not None and task.kind in LEFT_KINDS else []
-    text = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks), *about))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

@@ -162,6 +162,11 @@ def key_of(branch: str) -> str:
     return found["key"] if found else ""
 
 
+def name_of(task: Task) -> str:
+    """Return the name of a task in messages."""
+    return f"issue #{task.number}" if task.number else f"the task {task.title!r}"
+
+
 def issue_of(key: str) -> int | None:
     """Return the number of the issue that a task's key names; None if the task is no issue."""
     found = TASK_KEY.fullmatch(key)

@@ -35,7 +35,7 @@ class PersonDecision:
     """A person's decision about a task, by `retry`, `close` or `forget`.
 
     Attributes:
-        state: the task's new state, as named by `worker.task_states`.
+        state: the task's new state, as named by `cycle.task_state`.
         saved: the hidden ref of its unfinished work; empty if there is none.
     """
 

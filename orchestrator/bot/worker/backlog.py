@@ -8,8 +8,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.claim import Candidate, Choice
+from orchestrator.bot.cycle.task_state import task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     RETRY_LABEL,
@@ -18,6 +18,7 @@ from orchestrator.bot.cycle.tasks import (
     from_conversation,
     from_issue,
     from_text,
+    name_of,
 )
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
@@ -30,8 +31,6 @@ from orchestrator.bot.worker.task_rules import (
     ReviewLimits,
     TextFilter,
     VisibleText,
-    name_of,
-    why_not_again,
     why_not_set_up,
 )
 from orchestrator.core.clock import SystemClock
@@ -159,7 +158,7 @@ class Backlog:
         self._fingerprint, self._no_task = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
         if self._no_task is not None:
             return
-        search = self._current_search = self._begin_search()
+        search = self._current_search = self.begin_search()
         if (reason := why_not_set_up(search.pulls)) is not None:
             search.note(reason)
             return
@@ -234,7 +233,12 @@ class Backlog:
             raise AssertionError("`candidates` comes first")
         return self._current_search
 
-    def _begin_search(self) -> TaskSearch:
+    def begin_search(self) -> TaskSearch:
+        """Start to ask the forge, with all our pull requests.
+
+        Raises:
+            ForgeError: the forge failed.
+        """
         return TaskSearch(
             self.forge,
             self.label,
@@ -264,18 +268,12 @@ class Backlog:
         if ready.task.kind is not TaskKind.NEW:
             again = search.upkeep_again(ready, pulls)
             return again if isinstance(again, str) else search.with_issue_text(again)
-        asked = lease.previous is not None and lease.previous.outcome == RETRY
-        before = lease.previous.new_pull(search.now) if lease.previous and not asked else None
-        if before is not None and before not in {pull.number for pull in pulls}:
-            return (
-                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; "
-                f"if it does not exist: {self.commands.retry(ready.task.key)}"
-            )
-        done, _ = why_not_again(
-            ready.task, pulls, ready.labels, search.is_label_trusted, by_hand=asked, commands=self.commands
-        )
+        known = replace(ready.known, pulls=pulls, now=self.clock.now())
+        known = replace(known, is_retry=bool(search.retry_labels(known, ready.labels)))
+        if (before := lease.previous) is not None:  # whoever held it does not any more
+            known = replace(known, claim=before, dead_runs=(before.run,))
         full = search.why_no_new_task(pulls, self.in_flight)
-        return done or (full.reason if full else ready)
+        return task_state(known).refusal or (full.reason if full else ready)
 
     def _new_tasks(self, search: TaskSearch) -> Iterator[Candidate]:
         named = self.selection
@@ -297,23 +295,22 @@ class Backlog:
 
     def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> Candidate | str:
         """Return a task that may be claimed, or the reason why not."""
-        labels = issue.labels if issue else ()
-        asked = self.retry_request(task.key)
-        reason, retried = why_not_again(
-            task, search.pulls, labels, search.is_label_trusted, by_hand=bool(asked), commands=self.commands
-        )
-        attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
-        if reason is None and attempt in self.attempted:
-            reason = f"{name_of(task)} was worked on in this run"
-        if reason is None and issue is not None:
-            reason = search.why_not(issue)
-            task = task if reason else search.task_of(issue)
-            if reason is None and not (asked or retried or self.selection.issue):
-                reason = search.why_stopped(issue)
-        if reason is not None:
-            return reason
+        labels, known = issue.labels if issue else (), search.known(task)
+        asked, retried = self.retry_request(task.key), search.retry_labels(known, labels)
+        is_retry = bool(asked or retried)
+        known = replace(known, is_retry=is_retry, is_named=self.selection != TaskSelection())
+        refusal = task_state(known).refusal
+        attempt = f"{task.key} retry {asked or max(retried)}" if is_retry else task.key
+        if not refusal and attempt in self.attempted:
+            refusal = f"{name_of(task)} was worked on in this run"
+        if not refusal and issue is not None:
+            known = search.with_issue(known, issue)
+            refusal = task_state(known).refusal
+        if refusal:
+            return refusal
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
-        return Candidate(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
+        task = replace(known.task or task, is_retry=is_retry)
+        return Candidate(replace(known, task=task), attempt, after, labels)
 
 
 @dataclass(slots=True)
@@ -323,7 +320,7 @@ class ConversationTasks(Backlog):
     def candidates(self, fingerprint: str) -> Iterator[Candidate]:
         """Yield the conversation's task if it may be claimed."""
         self._fingerprint, self._no_task = fingerprint, None
-        search = self._current_search = self._begin_search()
+        search = self._current_search = self.begin_search()
         candidate = self._present_task(search, search.pulls)
         if isinstance(candidate, str):
             search.note(candidate)
@@ -344,13 +341,14 @@ class ConversationTasks(Backlog):
         task = self._next_part(pulls)
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
-                return Candidate(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
-        asked = self.retry_request(task.key)
-        reason, _ = why_not_again(
-            task, pulls, (), search.is_label_trusted, by_hand=bool(asked), commands=self.commands
-        )
-        full = None if reason else search.why_no_new_task(pulls, self.in_flight)
-        return reason or (full.reason if full else Candidate(replace(task, is_retry=bool(asked)), task.key))
+                review = replace(task, kind=TaskKind.REVIEW, pull=pull)
+                return Candidate(search.known(review), f"{task.key} {pull.commit}")
+        task = replace(task, is_retry=bool(self.retry_request(task.key)))
+        known = replace(search.known(task), pulls=pulls)
+        known = replace(known, is_retry=task.is_retry or bool(search.retry_labels(known, ())))
+        refusal = task_state(known).refusal
+        full = None if refusal else search.why_no_new_task(pulls, self.in_flight)
+        return refusal or (full.reason if full else Candidate(known, task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
         """Return the first part of the conversation's work that is not merged."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate, Unwanted
+from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     OUR_COMMENT,
@@ -20,11 +21,13 @@ from orchestrator.bot.cycle.tasks import (
     Task,
     TaskKind,
     checklist,
+    find_answer,
     from_issue,
     from_text,
     is_ours,
     issue_of,
     key_of,
+    name_of,
 )
 from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
@@ -38,7 +41,6 @@ from orchestrator.bot.worker.task_rules import (
     id_of,
     is_another_person,
     is_us,
-    name_of,
     name_of_login,
 )
 from orchestrator.core.errors import (
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
 
 MOST_REFUSED = 30
 """Most issues that one look asks about only to refuse them."""
+MOST_READ_AGAIN = 20
+"""Most tasks of earlier cycles about which one look at their states asks what people say now."""
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
@@ -127,6 +131,9 @@ class TaskSearch:
     _looked: dict[int, Issue] = field(default_factory=dict, init=False)
     _refused: int = field(default=0, init=False)
     _later: int = field(default=0, init=False)
+    _read_again: int = field(default=0, init=False)
+    _issues_by_number: Mapping[int, Issue] | None = field(default=None, init=False)
+    _items_by_key: Mapping[str, Task] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.authorization = TaskAuthorization(self.forge, self.label, self.allow_actors)
@@ -209,14 +216,15 @@ class TaskSearch:
         return f"pull request #{pull.number} was handled by another worker just now"
 
     def _ready(self, task: Task, pull: PullRequest) -> Candidate:
+        known = self.known(task)
         if task.kind is TaskKind.UNFINISHED:  # attempted once per process, like the new task that it was
-            return Candidate(task, task.key)
+            return Candidate(known, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
         if task.pull is None or not has_label(task.pull.labels, REBASE_LABEL):
-            return Candidate(task, attempt)
+            return Candidate(known, attempt)
         # A person may ask for the same rebase twice. Each labelling changes `updated_at`.
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
-        return Candidate(task, f"{attempt} {pull.updated_at}", after)
+        return Candidate(known, f"{attempt} {pull.updated_at}", after)
 
     def is_label_trusted(self, number: int, label: str) -> bool:
         """Return whether a label on an issue or pull request was put there by an account that may cause work."""
@@ -386,6 +394,74 @@ class TaskSearch:
             return refusal
         return self._why_taken(issue)
 
+    def known(self, task: Task) -> KnownTask:
+        """Return what this search knows of a task before it is judged."""
+        return KnownTask(task.key, self.now, task, self.pulls, commands=self.commands)
+
+    def retry_labels(self, known: KnownTask, labels: Iterable[str]) -> tuple[int, ...]:
+        """Return the numbers of the task's issue and closed pull requests whose label asks for another try."""
+        return rules.retry_labels(known, labels, self.is_label_trusted)
+
+    def with_issue(self, known: KnownTask, issue: Issue) -> KnownTask:
+        """Return what is known of an issue's task with what people say of it now: one that is not known to be wanted."""
+        if (reason := self.why_not(issue)) is not None:
+            return replace(known, unwanted=reason)
+        task = replace(self.task_of(issue), is_retry=known.is_retry)
+        is_asked = known.is_asked_again or known.is_named
+        return replace(known, task=task, unwanted="" if is_asked else self.why_stopped(issue) or "")
+
+    def as_asked_now(self, known: KnownTask) -> KnownTask:
+        """Return what is known of a task with what people say of it now, as `candidates` and `upkeep` would find it.
+
+        A look reads a limited number of tasks. The others count as unchanged since their last cycles.
+        """
+        asked = known
+        if self._read_again < MOST_READ_AGAIN:
+            with self.reading(known.name):
+                asked = self._asked_now(known)
+        return asked
+
+    def _asked_now(self, known: KnownTask) -> KnownTask:
+        number, pull = issue_of(known.key), known.pull
+        if pull is not None and pull.state is PullRequestState.OPEN:
+            self._read_again += 1
+            found = next(self.upkeep(known.key), None)
+            candidate = self.with_issue_text(found) if found is not None else known.name
+            if not isinstance(candidate, str):
+                known = replace(known, task=candidate.task)
+            number = pull.number if number is None else number
+        elif number is not None:
+            self._read_again += 1
+            issue = self._open_issues().get(number) or self.forge.issue(number)
+            if not issue.is_open:
+                return replace(known, closed=f"issue #{number} is closed")
+            known = replace(known, is_retry=bool(self.retry_labels(known, issue.labels)))
+            known = self.with_issue(known, issue)
+            if not (known.unwanted or self.authorization.wanted <= {name.lower() for name in issue.labels}):
+                known = replace(known, unwanted=f"issue #{number} has no label {self.label!r}")
+        else:
+            known = replace(known, is_retry=bool(self.retry_labels(known, ())))
+            if known.key.startswith("item-"):
+                task = self._open_items().get(known.key)
+                why = f"{', '.join(BACKLOG_FILES)} do not list it as open any more"
+                known = replace(known, task=task, closed="" if task is not None else why)
+        if number is None or known.left is None or not known.left.waits_for_answer:
+            return known
+        asked = known.left.question, known.left.question_url
+        may, clean = self.authorization.may_cause_work, lambda text, _author: self.texts.clean(text).text
+        answer = find_answer(self.forge.comments(number), *asked, may, clean)
+        return replace(known, has_answer=answer is not None)
+
+    def _open_issues(self) -> Mapping[int, Issue]:
+        if self._issues_by_number is None:
+            self._issues_by_number = {issue.number: issue for issue in self.forge.open_issues(self.label)}
+        return self._issues_by_number
+
+    def _open_items(self) -> Mapping[str, Task]:
+        if self._items_by_key is None:
+            self._items_by_key = {task.key: task for task in self._items()}
+        return self._items_by_key
+
     def _why_taken(self, issue: Issue) -> str | None:
         ours = [pull.number for pull in self.pulls]
         key = from_issue(issue).key
@@ -497,7 +573,8 @@ class TaskSearch:
             return f"issue #{issue.number} is closed"
         if (reason := self.why_not(issue)) is not None:
             return reason
-        return replace(candidate, task=replace(self.task_of(issue), kind=task.kind, pull=task.pull))
+        again = replace(self.task_of(issue), kind=task.kind, pull=task.pull)
+        return replace(candidate, known=replace(candidate.known, task=again))
 
 
 MOST_IDS = 500

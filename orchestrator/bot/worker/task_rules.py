@@ -10,7 +10,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from orchestrator.bot.coordination.budget import midnight
-from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours
+from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours, issue_of, key_of
 from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.prompts import cut
@@ -19,7 +19,7 @@ from orchestrator.core.suggestions import Commands
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.task_state import KnownTask
     from orchestrator.bot.forge.base import (
         Check,
         Comment,
@@ -452,55 +452,28 @@ def why_taken_by_others(
     return None
 
 
-def why_not_again(  # noqa: PLR0913  a task, what is known of it, and the commands in the reason
-    task: Task,
-    pulls: Iterable[PullRequest],
-    labels: Iterable[str],
-    is_label_trusted: Callable[[int, str], bool],
-    *,
-    by_hand: bool = False,
-    commands: Commands = Commands(),  # noqa: B008  a frozen value
-) -> tuple[str | None, tuple[int, ...]]:
-    """Return why a task is not taken again, because of our pull requests for it.
-
-    A pull request that was closed unmerged is a "no", unless it or the issue has the label for another try.
+def retry_labels(
+    known: KnownTask, labels: Iterable[str], is_label_trusted: Callable[[int, str], bool]
+) -> tuple[int, ...]:
+    """Return the numbers of the task's issue and closed pull requests whose label asks for another try.
 
     Args:
-        is_label_trusted: returns whether an account that may cause work put this label on this number.
-        by_hand: whether a person asked for another try by `pullwright retry`.
-
-    Returns:
-        The reason, or None; and the numbers of the issue and pull requests that have that label.
+        labels: of the issue.
+        is_label_trusted: returns whether an account that may cause work put this label on this number. It is not
+            asked if the task's pull request is open or merged, when the label asks for nothing.
     """
-    ours = [pull for pull in pulls if task.has_branch(pull.branch)]
-    by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
-    if found := by_state[PullRequestState.OPEN]:
-        there = f"{found[0].address}: review it, or {commands.close(found[0].number)}"
-        return f"{name_of(task)} has an open pull request, {there}", ()
-    if found := by_state[PullRequestState.MERGED]:
-        return f"{name_of(task)} was done by {found[0].address}", ()
-    closed = by_state[PullRequestState.CLOSED]
-    labelled = [pull.number for pull in closed if has_label(pull.labels, RETRY_LABEL)]
-    if task.number is not None and has_label(labels, RETRY_LABEL):
-        labelled.insert(0, task.number)
-    labelled = [number for number in labelled if is_label_trusted(number, RETRY_LABEL)]
-    if closed and not labelled and not by_hand:
-        again = commands.retry(task.key)
-        return (
-            f"{name_of(task)} was declined: {closed[0].address} is closed unmerged; for another try: {again}",
-            (),
-        )
-    return None, tuple(labelled)
+    if known.pull is not None and known.pull.state is not PullRequestState.CLOSED:
+        return ()
+    ours = (pull for pull in known.pulls if key_of(pull.branch) == known.key)
+    labelled = [pull.number for pull in ours if has_label(pull.labels, RETRY_LABEL)]
+    if (issue := issue_of(known.key)) is not None and has_label(labels, RETRY_LABEL):
+        labelled.insert(0, issue)
+    return tuple(number for number in labelled if is_label_trusted(number, RETRY_LABEL))
 
 
 def id_of(feedback: Feedback) -> str:
     """Return a name of a review, a line comment or a comment that is unique on its pull request."""
     return f"{feedback.kind}-{feedback.id}"
-
-
-def name_of(task: Task) -> str:
-    """Return the name of a task in messages."""
-    return f"issue #{task.number}" if task.number else f"the task {task.title!r}"
 
 
 def has_label(labels: Iterable[str], label: str) -> bool:

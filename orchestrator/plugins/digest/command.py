@@ -20,13 +20,13 @@ from orchestrator.app.words import (
     money,
     tests_in_words,
 )
+from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
 from orchestrator.bot.cycle.tasks import issue_of
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.policy.wording import in_markdown
-from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core import event_loop
 from orchestrator.core.addresses import certificates_for, holds_credential
 from orchestrator.core.clock import SystemClock

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.app.cli.arguments import FAILED, for_outcome
 from orchestrator.app.dashboard.story import OUTCOMES
 from orchestrator.bot.cycle.parts import Outcome
-from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
+from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
 from tests.tables import table
 
 ACTION = Path(__file__).parents[3] / ".github/actions/pullwright/outputs.py"

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.tasks import claims, write_claims, write_claims_json
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.bot.worker.task_states import ClaimCheck, TaskState, task_state
+from orchestrator.bot.cycle.task_state import KnownTask, TaskState, task_state
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.messages import Spent
 from orchestrator.core.suggestions import Commands
@@ -53,7 +53,7 @@ def typed(repo: Path | None, action: str | None = None, key: str | None = None, 
 
 
 def states(*records: ClaimRecord) -> list[TaskState]:
-    return [task_state(record.task, record, None, (), ClaimCheck(NOW, LeaseTimes())) for record in records]
+    return [task_state(KnownTask(record.task, NOW, claim=record)) for record in records]
 
 
 def table(*records: ClaimRecord) -> list[str]:
@@ -113,7 +113,7 @@ def test_the_table() -> None:
         HELD,
         replace(late, expires_at=NOW - timedelta(minutes=4)),
         replace(late, expires_at=NOW - timedelta(minutes=11)),
-        replace(HELD, task="text-1a2b", state="released", outcome="no_task 1a2b", pull=7, number=12),
+        replace(late, task="text-1a2b", state="released", outcome="no_task 1a2b", pull=7, number=12),
         replace(HELD, expires_at=NOW + timedelta(hours=3)),
     )
     assert lines == [
@@ -156,4 +156,8 @@ def test_json_tells_everything() -> None:
         "spent": {"usd": None, "tokens": 10, "minutes": 1.5, "rounds": 2},
         "free": False,
         "task_state": "being worked on",
+        "may_be_taken": False,
+        "why_not": "issue-12 is being worked on by host, run 20261121-031112-ab12cd, until 03:42 UTC; "
+        "if it is not: pullwright claims release issue-12 --repo REPO",
+        "until": None,
     }

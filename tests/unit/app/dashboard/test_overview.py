@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.dashboard.overview import DayCap, RunStore, cost_plots, make_overview
+from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.bot.worker.task_rules import why_not_again
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
@@ -193,7 +193,7 @@ def test_a_task_with_its_pull_request_waits_no_longer(tmp_path: Path) -> None:
     made, store = Journals(Home(tmp_path)), RunStore(Home(tmp_path))
     tasks = [from_text("Mend it"), from_text('It\'s "done"'), from_text("Say 'a' was done by b")]
     pulls = [pull_of(task, state) for task, state in zip(tasks, PullRequestState, strict=True)]
-    reasons = [why_not_again(task, pulls, (), lambda _number, _label: True)[0] for task in tasks]
+    reasons = [task_state(KnownTask(task.key, NOW, task, pulls)).refusal for task in tasks]
     waits = "the task \"'x' has an open pull request, \" waits for an answer: pullwright run"
     said = "; ".join([*filter(None, reasons), waits])
     made.add(NOW, [*started("r", None, "o/r"), CycleEnded({"outcome": "no_task", "reason": said})])

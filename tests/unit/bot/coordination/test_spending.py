@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.config.settings import load_settings
-from orchestrator.app.wiring.cycle_parts import scope_caps
+from orchestrator.app.wiring.repository import scope_caps
 from orchestrator.bot.coordination.budget import (
     Caps,
     CycleBudget,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.bot.cycle.claim import Candidate, claim_task
+from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import from_text
 from tests.unit.bot.worker.choosing import FakeClaimer
 
@@ -41,7 +43,8 @@ class Tasks:
         del fingerprint
         self._loop.call_soon_threadsafe(self.began.set)
         self.may_end.wait()
-        yield Candidate(from_text("Fix it"), "text-1")
+        task = from_text("Fix it")
+        yield Candidate(KnownTask(task.key, datetime(2026, 11, 21, tzinfo=UTC), task), "text-1")
 
     def confirm(self, candidate: Any, lease: Lease) -> Any:
         del lease

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning, RemoteNames
+from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, find_answer, from_text, key_of, with_choice
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.github.repository import BranchRule
@@ -34,6 +35,7 @@ from tests.unit.bot.git.rig import git
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.bot.cycle.tasks import Task
     from tests.unit.bot.conftest import World
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -447,6 +449,10 @@ def _like(lost: Lease, old_claims: Place, tmp_path: Path) -> Lease:
     return Lease(other.claims, lost._commit, lost.record, None)
 
 
+def known(task: Task) -> KnownTask:
+    return KnownTask(task.key, START, task)
+
+
 def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:
     key = old_claims.issue(closed=True)
     old_claims.tombstone(key, outcome="no_task")
@@ -466,10 +472,10 @@ def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:
         kept=KeptWork(old_claims.path.with_name("unfinished")),
         warn=lambda _text: None,
     )
-    assert isinstance(claimer.take(from_text("One")), Lease)
+    assert isinstance(claimer.take(known(from_text("One"))), Lease)
     assert key in old_claims.tasks(), "nobody has listed the claims yet"
     claimer.held_by_others()
-    lease = claimer.take(again)
+    lease = claimer.take(known(again))
     assert isinstance(lease, Lease)
     lease.renew()
     assert key not in old_claims.tasks()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import Claimer
+from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.messages import Spent
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     import pytest
 
 TASK: Task = from_text("Fix it")
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def known(task: Task) -> KnownTask:
+    return KnownTask(task.key, START, task)
 
 
 def claimer(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: None) -> Claimer:
@@ -46,21 +53,21 @@ def test_work_that_the_holder_before_left_just_now_is_not_passed_over(tmp_path: 
     path = bare(tmp_path)
     first, second = (Worker(path, tmp_path, name) for name in "ab")
     lease = first.take(task=TASK.key)
-    lease.release("limit", 7)
+    lease.release("limit")
     ref = wip_ref(TASK.key)
     one = claimer(second, path, lambda: put(path, ref, "saved while the other one looked"))
-    said = one.take(TASK)
+    said = one.take(known(TASK))
     assert isinstance(said, str)
     assert "just now" in said
     shown = second.claims.show(TASK.key)
     assert shown is not None
-    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7), "given back as it was"
-    assert isinstance(claimer(second, path).take(TASK), Lease), "at the next look it is taken"
+    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", None), "given back as it was"
+    assert isinstance(claimer(second, path).take(known(TASK)), Lease), "at the next look it is taken"
 
 
 def test_a_task_that_nobody_had_before_needs_no_second_look(tmp_path: Path) -> None:
     path = bare(tmp_path)
-    assert isinstance(claimer(Worker(path, tmp_path, "a"), path).take(TASK), Lease)
+    assert isinstance(claimer(Worker(path, tmp_path, "a"), path).take(known(TASK)), Lease)
 
 
 def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
@@ -70,7 +77,7 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     lease.release("limit", spent=Spent(3.0))
     choosing = claimer(second, path)
     choosing.why_over_budget = lambda spent: f"${spent.usd:.2f} are spent"
-    assert choosing.take(TASK) == (
+    assert choosing.take(known(TASK)) == (
         f"{TASK.key}: $3.00 are spent: raise the cap (--max-usd-per-task and its like)"
     )
     (claim,) = second.claims.list()
@@ -81,11 +88,11 @@ def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: 
     path = bare(tmp_path)
     commands = logged_git(tmp_path, monkeypatch)
     one = claimer(Worker(path, tmp_path, "a"), path)
-    assert isinstance(one.take(TASK), Lease)
+    assert isinstance(one.take(known(TASK)), Lease)
     assert commands() == ["ls-remote", "push"]
     assert one.held_by_others() == set()
     assert commands() == ["ls-remote"]
-    assert isinstance(one.take(from_text("Another")), Lease)
+    assert isinstance(one.take(known(from_text("Another"))), Lease)
     assert commands() == ["push"]
 
 
@@ -96,13 +103,13 @@ def test_work_that_came_after_the_look_is_not_passed_over(tmp_path: Path) -> Non
     assert one.held_by_others() == set()
     lease = first.take(task=TASK.key)
     put(path, wip_ref(TASK.key), "saved after the look")
-    lease.release("limit", 7)
-    said = one.take(TASK)
+    lease.release("limit")
+    said = one.take(known(TASK))
     assert isinstance(said, str)
     assert "just now" in said
     shown = second.claims.show(TASK.key)
     assert shown is not None
-    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7)
+    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", None)
 
 
 def test_work_that_was_dropped_after_the_look_is_not_there(tmp_path: Path) -> None:
@@ -113,7 +120,7 @@ def test_work_that_was_dropped_after_the_look_is_not_there(tmp_path: Path) -> No
     one.held_by_others()
     git(path, "update-ref", "-d", ref)
     git(path, "gc", "-q", "--prune=now")
-    assert isinstance(one.take(TASK), Lease)
+    assert isinstance(one.take(known(TASK)), Lease)
     assert one.earlier == {}
 
 
@@ -125,6 +132,6 @@ def test_a_task_that_was_held_at_the_look_is_left_alone(tmp_path: Path) -> None:
     assert one.held_by_others() == {TASK.key}
     lease.release("limit")
     said = f"{TASK.key} is being worked on by host-a, run run-a, until 00:20 UTC"
-    assert one.take(TASK) == f"{said}; if it is not: pullwright claims release {TASK.key} --repo REPO"
+    assert one.take(known(TASK)) == f"{said}; if it is not: pullwright claims release {TASK.key} --repo REPO"
     assert one.held_by_others() == set()
-    assert isinstance(one.take(TASK), Lease)
+    assert isinstance(one.take(known(TASK)), Lease)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.task_state import KnownTask
     from orchestrator.bot.cycle.tasks import Task
 
 
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 class FakeClaimer:
     """Claims by a function, and knows of no earlier cycle."""
 
-    take: Callable[[Task], Any]
+    claim: Callable[[Task], Any]
 
     def __post_init__(self) -> None:
         self.earlier: dict[str, Any] = {}
 
-    def comes_last(self, _task: Task) -> bool:
+    def take(self, known: KnownTask) -> Any:
+        assert known.task is not None
+        return self.claim(known.task)
+
+    def comes_last(self, _known: KnownTask) -> bool:
         return False
 
     def with_branch(self, task: Task) -> Task:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
@@ -38,24 +39,17 @@ ME = "pullwright-bot"
 PATIENT = ReviewLimits(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)
 
 
-@dataclass
-class Tombstone:
-    """What a claim's record tells of the holder before."""
-
-    pull: int
-    is_new: bool = True
-    outcome: str = "proposed"
-
-    def new_pull(self, now: datetime) -> int | None:
-        assert now == START + timedelta(days=1)
-        return self.pull if self.is_new else None
+def tombstone(pull: int, *, is_new: bool = True) -> ClaimRecord:
+    """The claim of the holder before."""
+    at = START + timedelta(days=1) - (timedelta() if is_new else timedelta(hours=2))
+    return ClaimRecord("issue-1", "released", "host", "run-1", 1, at, at, at, "proposed", pull)
 
 
 @dataclass
 class Lease:
     """A claim that was taken."""
 
-    previous: Tombstone | None = None
+    previous: ClaimRecord | None = None
     is_given_back: bool = False
     remote_is_gone: bool = False
 
@@ -76,7 +70,7 @@ class Claims:
     """
 
     held: dict[str, str] = field(default_factory=dict)
-    before: dict[str, Tombstone] = field(default_factory=dict)
+    before: dict[str, ClaimRecord] = field(default_factory=dict)
     on_claim: Callable[[], object] = lambda: None
     remote_is_gone: bool = False
     taken: dict[str, Lease] = field(default_factory=dict)
@@ -440,7 +434,7 @@ async def test_what_was_done_between_the_look_and_the_claim_is_not_done_again(wo
 async def test_a_pull_request_that_is_not_listed_yet_is_known_by_its_claim(world: World) -> None:
     issue(world)
     issue(world)
-    claims = Claims(before={"issue-1": Tombstone(99)})
+    claims = Claims(before={"issue-1": tombstone(99)})
     choosing = backlog(world, claims)
     assert (await choosing.choose()).task is not None
     assert set(claims.taken) == {"issue-1", "issue-2"}
@@ -450,7 +444,7 @@ async def test_a_pull_request_that_is_not_listed_yet_is_known_by_its_claim(world
 
 async def test_a_pull_request_that_is_never_listed_blocks_its_task_for_an_hour_only(world: World) -> None:
     issue(world)
-    claims = Claims(before={"issue-1": Tombstone(99, is_new=False)})
+    claims = Claims(before={"issue-1": tombstone(99, is_new=False)})
     assert await chosen(world, claims) == "issue-1"
 
 
@@ -458,7 +452,7 @@ async def test_a_listed_pull_request_of_a_claim_before_may_be_tried_again(world:
     issue(world)
     pull = ours(world, 1, "closed")
     world.label_pull(pull, "ada", RETRY_LABEL)
-    claims = Claims(before={"issue-1": Tombstone(pull.number)})
+    claims = Claims(before={"issue-1": tombstone(pull.number)})
     assert await chosen(world, claims) == "issue-1"
     assert not claims.taken["issue-1"].is_given_back
 
@@ -515,7 +509,7 @@ async def test_a_claim_is_let_go_where_the_forge_fails(world: World) -> None:
 
 async def test_a_claim_that_cannot_be_let_go_expires(world: World) -> None:
     issue(world)
-    claims = Claims(before={"issue-1": Tombstone(99)}, remote_is_gone=True)
+    claims = Claims(before={"issue-1": tombstone(99)}, remote_is_gone=True)
     assert (await backlog(world, claims).choose()).task is None
 
 

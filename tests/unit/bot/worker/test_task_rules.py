@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue, from_text
 from orchestrator.bot.forge.base import Comment, Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
 from orchestrator.bot.worker.task_rules import (
@@ -18,14 +20,16 @@ from orchestrator.bot.worker.task_rules import (
     asks_to_stop,
     choose_remarks,
     is_reviewed,
+    retry_labels,
     why_no_new_task,
-    why_not_again,
     why_taken_by_others,
 )
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from orchestrator.bot.cycle.tasks import Remark
+    from collections.abc import Callable
+
+    from orchestrator.bot.cycle.tasks import Remark, Task
 
 
 NOW = datetime(2026, 3, 5, 23, 50, tzinfo=UTC)
@@ -213,6 +217,15 @@ def test_who_else_is_at_it_is_not_read_where_somebody_is_assigned() -> None:
     assert why_taken_by_others(issue("ada"), read, [], None) is not None
 
 
+def again(
+    task: Task, pulls: list[PullRequest], labels: tuple[str, ...], is_trusted: Callable[[int, str], bool]
+) -> tuple[str | None, tuple[int, ...]]:
+    """Why a task is not taken again because of its pull requests, and whose label asks for another try."""
+    known = KnownTask(task.key, NOW, task, pulls)
+    found = retry_labels(known, labels, is_trusted)
+    return task_state(replace(known, is_retry=bool(found))).refusal or None, found
+
+
 NO = "was declined"
 AGAIN: dict[str, tuple[list[PullRequest], tuple[str, ...], str | None, tuple[int, ...]]] = {
     "nothing": ([], (), None, ()),
@@ -243,7 +256,7 @@ AGAIN: dict[str, tuple[list[PullRequest], tuple[str, ...], str | None, tuple[int
 def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
     pulls, labels, words, labelled = AGAIN[case]
     pulls = [one if "12" in one.branch else _of_issue_1(one) for one in pulls]
-    reason, found = why_not_again(from_issue(issue()), pulls, labels, anybody)
+    reason, found = again(from_issue(issue()), pulls, labels, anybody)
     assert (reason is None) if words is None else (reason is not None and words in reason)
     assert found == labelled
 
@@ -251,9 +264,9 @@ def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
 def test_a_text_has_its_label_on_the_closed_pull_request() -> None:
     task = from_text("Fix it")
     closed = pull(8, CLOSED, branch=task.branch, labels=(RETRY_LABEL,))
-    assert why_not_again(task, [closed], (RETRY_LABEL,), anybody) == (None, (8,))
+    assert again(task, [closed], (RETRY_LABEL,), anybody) == (None, (8,))
     unlabelled = pull(8, CLOSED, branch=task.branch)
-    assert why_not_again(task, [unlabelled], (RETRY_LABEL,), anybody)[0] is not None
+    assert again(task, [unlabelled], (RETRY_LABEL,), anybody)[0] is not None
 
 
 WHOSE: dict[str, tuple[set[int], tuple[int, ...]]] = {
@@ -267,15 +280,13 @@ WHOSE: dict[str, tuple[set[int], tuple[int, ...]]] = {
 def test_only_the_label_of_who_may_asks_for_another_try(case: str) -> None:
     counts, expected = WHOSE[case]
     closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
-    found = why_not_again(
-        from_issue(issue()), closed, (RETRY_LABEL,), lambda number, _label: number in counts
-    )
+    found = again(from_issue(issue()), closed, (RETRY_LABEL,), lambda number, _label: number in counts)
     assert found == (None, expected)
 
 
 def test_a_label_of_nobody_who_may_leaves_the_no() -> None:
     closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
-    reason, found = why_not_again(from_issue(issue()), closed, (RETRY_LABEL,), lambda *_: False)
+    reason, found = again(from_issue(issue()), closed, (RETRY_LABEL,), lambda *_: False)
     assert reason is not None
     assert NO in reason
     assert found == ()
@@ -286,7 +297,7 @@ def test_who_put_a_label_on_is_not_asked_where_there_is_none() -> None:
         pytest.fail(f"asked for {label} on #{number}")
 
     pulls = [_of_issue_1(pull(8, CLOSED))]
-    assert why_not_again(from_issue(issue()), pulls, ("pullwright",), asked)[1] == ()
+    assert again(from_issue(issue()), pulls, ("pullwright",), asked)[1] == ()
 
 
 def anybody(number: int, label: str) -> bool:

@@ -1,21 +1,19 @@
-"""The states of tasks, and the decisions that a person makes about them."""
+"""Tasks for people: their states as everything known shows them, and decisions about them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
-from orchestrator.bot.coordination.claims import RETRY, remove_records
+from orchestrator.bot.coordination.claims import remove_records
 from orchestrator.bot.coordination.saved_work import WORK, load_wip, wip_ref
-from orchestrator.bot.cycle.claim import WAITS
-from orchestrator.bot.cycle.claimer import CRASHED, HEADS, OUR_BRANCHES, describe_holder
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_saved
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES, branches_of
+from orchestrator.bot.cycle.earlier import is_newest_kept, read_kept, read_saved
+from orchestrator.bot.cycle.task_state import KnownTask, TaskState, TaskStatus, describe_holder, task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
-    RETRY_LABEL,
     TASK_KEY,
     Task,
     checklist,
@@ -25,273 +23,21 @@ from orchestrator.bot.cycle.tasks import (
 )
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
-from orchestrator.bot.worker.task_rules import has_label
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.worker.backlog import Backlog
     from orchestrator.core.clock import Clock
+    from orchestrator.core.messages import Spent
     from orchestrator.core.suggestions import Commands
-
-
-class TaskStatus(StrEnum):
-    """The states of a task, in words for people."""
-
-    OPEN = "open"
-    """The next cycle may take it: it is new, or a person asked for another try."""
-    WORKING = "being worked on"
-    ASKED = "waits for an answer"
-    PROPOSED = "proposed"
-    MERGED = "merged"
-    DECLINED = "declined"
-    """Its pull request was closed unmerged."""
-    FAILED = "failed"
-    TESTS_FAIL = "its tests fail"
-    """A change was made and not proposed, because its tests fail. The work is kept."""
-    UNFINISHED = "unfinished"
-    """A limit, an outage or an interruption ended its last cycle; the next one goes on."""
-    NOTHING = "nothing to do"
-    WAITS = "waits for a person"
-    """Another try would fail, too: the claim says why."""
-
-
-_OUTCOMES = {
-    "question": TaskStatus.ASKED,
-    "proposed": TaskStatus.PROPOSED,
-    "failed": TaskStatus.FAILED,
-    "tests_fail": TaskStatus.TESTS_FAIL,
-    "damaged": TaskStatus.FAILED,
-    "error": TaskStatus.FAILED,
-    "limit": TaskStatus.UNFINISHED,
-    "paused": TaskStatus.UNFINISHED,
-    "interrupted": TaskStatus.UNFINISHED,
-    "crashed": TaskStatus.UNFINISHED,
-    "unfinished": TaskStatus.UNFINISHED,
-    "withdrawn": TaskStatus.UNFINISHED,
-    "conflict": TaskStatus.UNFINISHED,
-    "superseded": TaskStatus.NOTHING,
-    "running": TaskStatus.WORKING,
-    "no_task": TaskStatus.NOTHING,
-    WAITS: TaskStatus.WAITS,
-}
-_OF_PULL = {
-    PullRequestState.OPEN: TaskStatus.PROPOSED,
-    PullRequestState.MERGED: TaskStatus.MERGED,
-    PullRequestState.CLOSED: TaskStatus.DECLINED,
-}
-
-
-def status_of_outcome(outcome: str) -> TaskStatus:
-    """Return the state of a task whose last cycle had this outcome in a journal or a claim."""
-    word = outcome.partition(" ")[0]
-    return next((status for status in TaskStatus if status == outcome), _OUTCOMES.get(word, TaskStatus.OPEN))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """A task and its present state.
-
-    Attributes:
-        claim: the last claim on it.
-        pull: our pull request for it: the open one, else the newest.
-        left: the readable state that an unfinished cycle left.
-        wip: the saved work on the remote.
-        is_here: whether this machine keeps unfinished work of it that the remote did not take.
-    """
-
-    key: str
-    status: TaskStatus
-    claim: ClaimRecord | None = None
-    pull: PullRequest | None = None
-    left: UnfinishedState | None = None
-    wip: UnfinishedWork | None = None
-    is_here: bool = False
-
-    @property
-    def has_work(self) -> bool:
-        """Whether unfinished work is kept, with which the next cycle on this machine continues."""
-        return self.is_here or self.wip is not None
-
-    @property
-    def blocks(self) -> bool:
-        """Whether the task is left alone until a person decides."""
-        gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
-        outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
-        match self.status:
-            case (
-                TaskStatus.DECLINED
-                | TaskStatus.NOTHING
-                | TaskStatus.ASKED
-                | TaskStatus.TESTS_FAIL
-                | TaskStatus.WAITS
-            ):
-                return True
-            case TaskStatus.PROPOSED:
-                return self.pull is None
-            case TaskStatus.FAILED | TaskStatus.UNFINISHED:
-                return outcome == "failed" or (gave_up and outcome in {"error", "limit", "conflict", CRASHED})
-            case _:
-                return False
-
-    def describe(self) -> str:
-        """Return the state and its details, on one line."""
-        if self.claim is not None and self.claim.fault is not None:
-            return f"{self.status}, but its claim cannot be read: {self.claim.fault}"
-        gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
-        rest = ""
-        match self.status:
-            case TaskStatus.WAITS if self.claim is not None:
-                died = f"its worker died {self.claim.died} times in a row"
-                rest = f": {self.claim.why if self.claim.outcome == WAITS else died}"
-            case TaskStatus.PROPOSED if self.pull is None and self.claim is not None:
-                rest = f" as #{self.claim.pull}, which the forge does not list yet"
-            case TaskStatus.PROPOSED | TaskStatus.MERGED | TaskStatus.DECLINED:
-                rest = f" as #{self.pull.number}" if self.pull is not None else ""
-                rest += ", unfinished work is kept" if self.has_work else ""
-            case TaskStatus.FAILED | TaskStatus.UNFINISHED if not self.blocks:
-                rest = f", the next cycle {'goes on' if self.has_work else 'tries again'}"
-                if self.claim is not None and self.claim.died:
-                    rest = (
-                        f", its worker died{rest}"
-                        if self.claim.died == 1
-                        else f", its worker died twice{rest}"
-                    )
-            case TaskStatus.FAILED | TaskStatus.UNFINISHED if gave_up and self.left is not None:
-                rest = f" in {self.left.attempts} cycles"
-            case TaskStatus.TESTS_FAIL if self.has_work:
-                rest = ", the work is kept"
-            case TaskStatus.OPEN if self.has_work:
-                rest = ", the next cycle goes on with the work that is kept"
-            case _:
-                pass
-        return f"{self.status}{rest}"
-
-    def next_step(self, commands: Commands) -> str:
-        """Return the command that a person may type next, or the address to answer at; empty if nothing waits."""
-        if self.status is TaskStatus.ASKED and self.left is not None:
-            url = self.left.question_url
-            return url if url.startswith("http") else commands.answer(self.key)
-        if self.status is TaskStatus.PROPOSED and self.pull is not None:
-            return commands.close(self.pull.number)
-        return commands.retry(self.key) if self.blocks else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimCheck:
-    """The values by which a claim is judged. `dead_runs` are known to be dead or over."""
-
-    now: datetime
-    times: LeaseTimes
-    dead_runs: Container[str] = ()
-
-    def is_held(self, claim: ClaimRecord | None) -> bool:
-        """Return whether a worker holds the task: its claim is valid, and its run is not known to be dead."""
-        return (
-            claim is not None
-            and not claim.is_free(self.now, self.times)
-            and (claim.fault is not None or claim.run not in self.dead_runs)
-        )
-
-
-def task_state(  # noqa: PLR0913  all that is known of a task
-    key: str,
-    claim: ClaimRecord | None,
-    wip: UnfinishedWork | None,
-    pulls: Iterable[PullRequest],
-    as_of: ClaimCheck,
-    *,
-    here: UnfinishedState | None = None,
-) -> TaskState:
-    """Return the state of one task.
-
-    Args:
-        pulls: our pull requests, newest first, including those of other tasks.
-        here: the state that only this machine has, or None.
-    """
-    pages = read_saved(wip)
-    left = here or (pages[0] if pages else None)
-    ours = [pull for pull in pulls if key_of(pull.branch) == key]
-    pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
-    if as_of.is_held(claim):
-        status = TaskStatus.WORKING
-    elif claim is not None and (claim.outcome == WAITS or claim.died >= MOST_ATTEMPTS):
-        is_over = pull is not None and pull.state is PullRequestState.MERGED
-        status = TaskStatus.MERGED if is_over else TaskStatus.WAITS
-    elif pull is not None:
-        status = _status_with_pull(pull, claim, left)
-    else:
-        status = _status_without_pull(claim, left, as_of.now)
-    return TaskState(key, status, claim, pull, left, wip, here is not None)
-
-
-def _is_retry(claim: ClaimRecord | None) -> bool:
-    return claim is not None and claim.outcome == RETRY
-
-
-def _status_with_pull(
-    pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None
-) -> TaskStatus:
-    if pull.state is PullRequestState.CLOSED and (_is_retry(claim) or has_label(pull.labels, RETRY_LABEL)):
-        return TaskStatus.OPEN
-    waits = left is not None and left.waits_for_answer and not _is_retry(claim)
-    return TaskStatus.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
-
-
-def _status_without_pull(
-    claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime
-) -> TaskStatus:
-    if _is_retry(claim):
-        return TaskStatus.OPEN
-    if left is not None and left.waits_for_answer:
-        return TaskStatus.ASKED
-    if claim is None:
-        return TaskStatus.UNFINISHED if left is not None else TaskStatus.OPEN
-    # The process of a claim that was not released has died.
-    found = status_of_outcome(claim.outcome if claim.state == "released" else "crashed")
-    if found is TaskStatus.PROPOSED and claim.new_pull(now) is not None:
-        return found
-    # The question was dropped, or the pull request is gone: nothing prevents another try.
-    return TaskStatus.OPEN if found in {TaskStatus.ASKED, TaskStatus.PROPOSED} else found
-
-
-def list_states(
-    records: Records,
-    claims: Claims,
-    pulls: Sequence[PullRequest],
-    as_of: ClaimCheck,
-    here: Mapping[str, UnfinishedState],
-) -> list[TaskState]:
-    """Return every known task, by key: those with a claim, unfinished work, or a pull request of ours.
-
-    `here` has the states that only this machine has, by the tasks' keys.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused.
-    """
-    seen = records.list(CLAIMS, WORK)
-    known = {record.task: record for record in claims.list(seen)}
-    works = {
-        ref.removeprefix(WORK): wip
-        for ref in seen
-        if ref.startswith(WORK)
-        and is_task_key(ref.removeprefix(WORK))
-        and (wip := load_wip(records, ref.removeprefix(WORK), seen)) is not None
-    }
-    keys = {*known, *works, *here, *(key_of(pull.branch) for pull in pulls)} - {""}
-    return [
-        task_state(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
-        for key in sorted(keys)
-    ]
 
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
@@ -322,6 +68,8 @@ class TaskDecisions:
         dead_runs: runs of this machine that are known to be dead or over.
         words: the texts of the tasks that this machine worked on, by key.
         kept: unfinished work that only this machine has.
+        backlog: asks the forge what people want now, as the next cycle would.
+        why_over_budget: returns why a task that has cost this much is not continued, or None.
     """
 
     records: Records
@@ -333,6 +81,8 @@ class TaskDecisions:
     dead_runs: Container[str]
     words: Mapping[str, str]
     kept: KeptWork
+    backlog: Backlog
+    why_over_budget: Callable[[Spent], str | None] = lambda _spent: None
 
     def states(self, *, with_pulls: bool = True) -> list[TaskState]:
         """Return every known task, sorted by key.
@@ -344,23 +94,54 @@ class TaskDecisions:
             ForgeError: the forge failed.
             WorkspaceError: the remote cannot be reached.
         """
-        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS) if with_pulls else []
-        here = {
-            key: state for key in sorted(self.kept.keys()) if (state := self._kept_state(key)) is not None
+        search = self.backlog.begin_search() if with_pulls else None
+        pulls = search.pulls if search is not None else []
+        seen = self.records.tips((CLAIMS, WORK, *OUR_BRANCHES))
+        claims = {record.task: record for record in self.claims.list(seen)}
+        saved = {ref.removeprefix(WORK) for ref in seen if ref.startswith(WORK)}
+        keys = {
+            *claims,
+            *filter(is_task_key, saved),
+            *self.kept.keys(),
+            *(key_of(pull.branch) for pull in pulls),
         }
-        return list_states(self.records, self.claims, pulls, self._as_of(), here)
+        states = []
+        for key in sorted(keys - {""}):
+            state = task_state(self._known(key, claims.get(key), pulls, seen))
+            if state.has_trace and search is not None and state.depends_on_words:
+                state = task_state(search.as_asked_now(state.known))
+            states += [state] if state.has_trace else []
+        return states
 
-    def _kept_state(self, key: str) -> UnfinishedState | None:
-        """Return the state of a task that only this machine has, or None."""
-        found = read_kept(self.kept.read(key))
-        return found[0].state if found is not None else None
+    def _known(
+        self, key: str, claim: ClaimRecord | None, pulls: Sequence[PullRequest], seen: Mapping[str, str]
+    ) -> KnownTask:
+        """Return what refs, pull requests and this machine show of a task. `seen`: its refs and its branches."""
+        wip = load_wip(self.records, key, seen)
+        pages = read_saved(wip)
+        known = KnownTask(
+            key,
+            self.clock.now(),
+            pulls=pulls,
+            claim=claim,
+            times=self.times,
+            dead_runs=self.dead_runs,
+            left=pages[0] if pages else None,
+            wip=wip,
+            over_budget=(claim is not None and self.why_over_budget(claim.spent)) or "",
+            commands=self.commands,
+        )
+        kept, pull = read_kept(self.kept.read(key)), known.pull
+        branches = branches_of(Task(key, "", "", ""), seen)
+        is_open = pull is not None and pull.state is PullRequestState.OPEN
+        tip = pull.commit if pull is not None and is_open else branches[min(branches)] if branches else ""
+        if kept is not None and is_newest_kept(kept, wip.commit if wip is not None else None, tip):
+            return replace(known, left=kept[0].state, is_here=True)
+        return known
 
     def is_held(self, claim: ClaimRecord) -> bool:
         """Return whether a worker that is not known to be dead holds the task."""
-        return self._as_of().is_held(claim)
-
-    def _as_of(self) -> ClaimCheck:
-        return ClaimCheck(self.clock.now(), self.times, self.dead_runs)
+        return claim.is_held(self.clock.now(), self.times, self.dead_runs)
 
     def find(self, named: str) -> TaskState:
         """Return the task that a person names by its key, a number, or a part of its text.
@@ -374,12 +155,12 @@ class TaskDecisions:
         items = {task.key: task for file in BACKLOG_FILES for task in self._items(file)}
         words = {**self.words, **{key: task.body or task.title for key, task in items.items()}}
         for key in {*words, *states}:
-            state = states.setdefault(key, TaskState(key, TaskStatus.OPEN))
+            state = states.setdefault(key, self._unknown(key))
             if key not in words and state.pull is not None:
                 words[key] = state.pull.title
         numbered = self._by_number(named.strip(), states)
         if numbered is not None:
-            return states.get(numbered, TaskState(numbered, TaskStatus.OPEN))
+            return states.get(numbered, self._unknown(numbered))
         return states[_key_named(named, states, words)]
 
     def retry(self, state: TaskState) -> DecisionResult:
@@ -391,6 +172,8 @@ class TaskDecisions:
         """
         if refusal := self._why_no_retry(state):
             return _unchanged(refusal, state)
+        if not state.blocks and state.refusal and state.status is not TaskStatus.UNFINISHED:
+            return _unchanged(state.refusal, state)
         if not state.blocks:
             return _unchanged(f"{state.key} is not blocked: the next cycle may take it already", state)
         if self.claims.request_retry(state.key, self.dead_runs) is not None:
@@ -445,7 +228,7 @@ class TaskDecisions:
         if state.status is TaskStatus.WORKING:
             return _unchanged(self._busy_note(state), state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
-        if not seen and not state.is_here:
+        if not seen and not state.known.is_here:
             return _unchanged(f"nothing is kept of {state.key}{self._remaining_note(state)}", state)
         expected = state.wip.commit if state.wip is not None else None
         moved = (
@@ -504,7 +287,7 @@ class TaskDecisions:
 
     def _present_state(self, key: str, known: PullRequest | None = None) -> TaskState:
         """Return the present state of one task. `known` replaces the listed pull request of the same number."""
-        seen = self.records.list(claim_ref(key), wip_ref(key))
+        seen = self.records.tips((claim_ref(key), wip_ref(key), *OUR_BRANCHES))
         pulls = [
             pull
             for pull in self.forge.our_pull_requests(BRANCH_FOLDERS)
@@ -512,8 +295,11 @@ class TaskDecisions:
         ]
         if known is not None:
             pulls.insert(0, known)
-        wip = load_wip(self.records, key, seen)
-        return task_state(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
+        return task_state(self._known(key, self.claims.show(key), pulls, seen))
+
+    def _unknown(self, key: str) -> TaskState:
+        """Return the state of a task of which nothing is known."""
+        return task_state(KnownTask(key, self.clock.now(), commands=self.commands))
 
     def _own_pull_request(self, number: int) -> PullRequest:
         """Return the pull request if we opened it: on a branch of ours, and by us or with our marker."""

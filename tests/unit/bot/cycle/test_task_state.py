@@ -6,18 +6,17 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.saved_work import UnfinishedWork
-from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
+from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE, read_saved
+from orchestrator.bot.cycle.task_state import KnownTask, TaskStatus, status_of_outcome, task_state
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
-from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, status_of_outcome, task_state
 from orchestrator.core.suggestions import Commands
 from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 KEY = "item-2ba994d5"
 HELD = ClaimRecord(KEY, "held", "host", "run-1", 1, NOW, NOW, NOW + timedelta(minutes=20))
-AS_OF = ClaimCheck(NOW, LeaseTimes(), dead_runs=("run-dead",))
 
 
 def released(outcome: str) -> ClaimRecord:
@@ -65,7 +64,7 @@ RETRY = "pullwright retry item-2ba994d5 --repo o/n"
             replace(HELD, run="run-dead", deaths=2),
             None,
             (),
-            "waits for a person: its worker died 3 times in a row",
+            "waits for a person: its worker died 3 times in a row, the last time in run run-dead on host",
             RETRY,
         ),
         (replace(released("waits"), why="no secrets"), wip(), (), "waits for a person: no secrets", RETRY),
@@ -109,7 +108,7 @@ RETRY = "pullwright retry item-2ba994d5 --repo o/n"
         (released("proposed"), None, (pull(MERGED),), "merged as #7", ""),
         (released("proposed"), None, (pull(CLOSED),), "declined as #7", RETRY),
         (released("failed 1a"), None, (pull(CLOSED),), "declined as #7", RETRY),
-        (released("proposed"), None, (pull(CLOSED, "pullwright:retry"),), "open", ""),
+        (released("proposed"), None, (pull(CLOSED), pull(MERGED)), "merged as #7", ""),
         (
             released("proposed"),
             None,
@@ -135,7 +134,9 @@ def test_each_state(
     words: str,
     step: str,
 ) -> None:
-    state = task_state(KEY, claim, left, pulls, AS_OF)
+    pages = read_saved(left)
+    known = KnownTask(KEY, NOW, pulls=pulls, claim=claim, dead_runs=("run-dead",), wip=left)
+    state = task_state(replace(known, left=pages[0] if pages else None, commands=Commands("o/n")))
     assert state.describe() == words
     assert words.startswith(str(state.status))
     assert state.next_step(Commands("o/n")) == step
