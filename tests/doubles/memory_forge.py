@@ -44,6 +44,7 @@ class MemoryForge:
         branch_commit: a branch's head, or None where there is no such branch.
         people: permission by login; others have none.
         skew: how far its clock is ahead.
+        waits: by issue, those that block it.
         attachments: how those are fetched that there are; `signed` has other places of images.
     """
 
@@ -54,6 +55,7 @@ class MemoryForge:
     attachments: dict[str, AttachmentPlace] = field(default_factory=dict)
     signed: dict[str, AttachmentPlace] = field(default_factory=dict)
     skew: timedelta = field(default_factory=timedelta)
+    waits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _issues: dict[int, Issue] = field(default_factory=dict)
     _labelled: dict[tuple[int, str], tuple[str, datetime]] = field(default_factory=dict)
     _comments: dict[int, dict[str, Comment]] = field(default_factory=dict)
@@ -93,7 +95,8 @@ class MemoryForge:
         return None
 
     def open_issues(self, label: str) -> list[Issue]:
-        return [issue for issue in self._issues.values() if issue.is_open and label in issue.labels]
+        found = [issue for issue in self._issues.values() if issue.is_open and label in issue.labels]
+        return [self.issue(issue.number) for issue in found]
 
     def labelled_issues(self, label: str) -> list[int]:
         return [number for number, issue in self._issues.items() if label in issue.labels]
@@ -101,7 +104,8 @@ class MemoryForge:
     def issue(self, number: int) -> Issue:
         if number not in self._issues:
             raise ForgeNotFoundError(f"no issue #{number} in {self.name}")
-        return self._issues[number]
+        blocked_by = sum(self._issues[other].is_open for other in self.waits.get(number, ()))
+        return replace(self._issues[number], blocked_by=blocked_by)
 
     def permission(self, login: str) -> Permission:
         return self.people.get(login, Permission.NONE)
@@ -192,6 +196,9 @@ class MemoryForge:
     def remove_label(self, number: int, label: str) -> None:
         self._require(number)
         self._relabel(number, lambda labels: tuple(n for n in labels if n.lower() != label.lower()))
+
+    def blockers(self, issue: Issue) -> list[Issue]:
+        return [one for number in self.waits.get(issue.number, ()) if (one := self.issue(number)).is_open]
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         self.issue(number)

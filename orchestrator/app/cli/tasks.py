@@ -80,14 +80,16 @@ def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextMana
 
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
-    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read."""
-    if wanted is not None and decisions.claims.show(wanted) is None:
-        return []
+    """Return the tasks that were ever claimed or wait for others. If the forge does not answer, only claims are read."""
     try:
         states = decisions.states()
     except ForgeError:
         states = decisions.states(with_pulls=False)
-    return [state for state in states if state.claim is not None and wanted in {None, state.key}]
+    return [
+        state
+        for state in states
+        if (state.claim is not None or state.status is TaskStatus.BLOCKED) and wanted in {None, state.key}
+    ]
 
 
 def release(found: Claims, key: str, *, as_json: bool) -> int:
@@ -112,11 +114,11 @@ def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, 
     if not states:
         print("no claims")
         return
-    rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
+    rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states)]
     for line in table_lines(rows):
         print(line)
     for state in states:
-        if state.status is TaskStatus.WAITS:
+        if state.status in {TaskStatus.WAITS, TaskStatus.BLOCKED, TaskStatus.LEFT, TaskStatus.CAPPED}:
             print(f"{short_line(state.key)} {short_line(state.describe(), _MOST_REASON_CHARS)}")
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
@@ -127,8 +129,9 @@ def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, 
 def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes) -> None:
     """Write a JSON line for each claim."""
     for state in states:
-        if state.claim is not None:
-            fields = _fields(state.claim, now, times) | _answer(state)
+        claim: dict[str, Any] = {"kind": "task", "task": state.key}
+        if state.claim is not None or state.status is TaskStatus.BLOCKED:
+            fields = (_fields(state.claim, now, times) if state.claim is not None else claim) | _answer(state)
             print_json(fields)
 
 
@@ -142,7 +145,9 @@ def _answer(state: TaskState) -> dict[str, Any]:
     }
 
 
-def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
+def _row(state: TaskState, record: ClaimRecord | None, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
+    if record is None:
+        return (state.key, "-", "-", "-", short_line(state.describe(), _MOST_STATE_CHARS))
     if record.fault is not None:
         fault = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", fault)

@@ -241,7 +241,8 @@ def tasks_in_words(states: Sequence[TaskState], commands: Commands) -> ProbeFind
         for kind in TaskStatus
         if (keys := [state.key for state in states if state.status is kind])
     ]
-    told += [one.refusal for one in states if one.status in {TaskStatus.LEFT, TaskStatus.CAPPED}][:1]
+    kinds = (TaskStatus.BLOCKED, TaskStatus.CAPPED, TaskStatus.LEFT)
+    told += [one.refusal for kind in kinds for one in states if one.status is kind][:_NAMED]
     waiting = [
         state
         for state in states

@@ -79,6 +79,8 @@ class TaskStatus(StrEnum):
     WAITS = "waits for a person"
     """Another try would fail, too: the claim says why."""
     CAPPED = "has used up its budget"
+    BLOCKED = "waits for other work"
+    """It is taken when the issues that it waits for are closed."""
     LEFT = "left alone"
     """Nobody who may asks for it now, or somebody else does it."""
 
@@ -102,6 +104,8 @@ _OUTCOMES = {
     "no_task": TaskStatus.NOTHING,
     WAITS: TaskStatus.WAITS,
 }
+_BY_ANOTHER_WAY = frozenset({TaskStatus.CAPPED, TaskStatus.LEFT, TaskStatus.BLOCKED})
+"""States that end by what their reasons say, and not by a request for another try."""
 _LEFT_ALONE = {
     "no_task": "had nothing to do",
     "superseded": "was on the base already",
@@ -150,6 +154,8 @@ class KnownTask:
     """Why nobody asks for it any more, such as a closed issue; empty if somebody may."""
     unwanted: str = ""
     """Why nobody who may asks for it now; empty if somebody does."""
+    blocked: str = ""
+    """The open issues that it waits for, in words; empty if there are none."""
     over_budget: str = ""
     """Why a task that has cost this much is not continued; empty if it may be."""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
@@ -241,7 +247,7 @@ class TaskState:
         """Whether the task is left alone until a person asks for another try."""
         if self.status is TaskStatus.PROPOSED:
             return self.pull is None
-        is_over = self.status in {TaskStatus.WORKING, TaskStatus.MERGED, TaskStatus.CAPPED, TaskStatus.LEFT}
+        is_over = self.status in {TaskStatus.WORKING, TaskStatus.MERGED, *_BY_ANOTHER_WAY}
         return bool(self.refusal) and self.until is None and not is_over
 
     @property
@@ -258,8 +264,9 @@ class TaskState:
         died = self.claim.died if self.claim is not None else 0
         rest = ""
         match self.status:
-            case TaskStatus.WAITS | TaskStatus.CAPPED | TaskStatus.LEFT:
-                rest = f": {self.why or self.known.closed or self.known.over_budget or self.known.unwanted}"
+            case TaskStatus.WAITS | TaskStatus.CAPPED | TaskStatus.LEFT | TaskStatus.BLOCKED:
+                known = self.known
+                rest = f": {self.why or known.closed or known.over_budget or known.unwanted or known.blocked}"
             case TaskStatus.PROPOSED if self.pull is None and self.claim is not None:
                 rest = f" as #{self.claim.pull}, which the forge does not list yet"
             case TaskStatus.PROPOSED | TaskStatus.MERGED | TaskStatus.DECLINED:
@@ -336,7 +343,7 @@ def _held(known: KnownTask, _last: _LastCycle) -> TaskState | None:
 
 
 def _ended(known: KnownTask, last: _LastCycle) -> TaskState | None:
-    """A new task whose pull request was merged, or closed unmerged."""
+    """Refuse a new task whose pull request was merged, or closed unmerged."""
     pull = known.pull
     if last.kind is not TaskKind.NEW or pull is None:
         return None
@@ -362,7 +369,7 @@ def _asked(known: KnownTask, _last: _LastCycle) -> TaskState | None:
 
 
 def _waiting(known: KnownTask, last: _LastCycle) -> TaskState | None:
-    """A task whose workers died or gave up, and about which people said nothing since."""
+    """Refuse a task whose workers died or gave up, and about which people said nothing since."""
     claim, left = known.claim, known.left
     if claim is None or known.is_asked_again or known.is_named:
         return None
@@ -382,7 +389,7 @@ def _waiting(known: KnownTask, last: _LastCycle) -> TaskState | None:
 
 
 def _proposed(known: KnownTask, last: _LastCycle) -> TaskState | None:
-    """A new task whose pull request is open, or so new that the forge does not list it yet."""
+    """Refuse a new task whose pull request is open, or so new that the forge does not list it yet."""
     pull, claim = known.pull, known.claim
     if last.kind is not TaskKind.NEW:
         return None
@@ -416,7 +423,7 @@ def _resting(known: KnownTask, last: _LastCycle) -> TaskState | None:
 
 
 def _not_proposed(known: KnownTask, last: _LastCycle) -> TaskState | None:
-    """Saved work of a pull request whose last cycle ended without proposing it."""
+    """Refuse saved work of a pull request whose last cycle ended without proposing it."""
     claim, left, task = known.claim, known.left, known.task
     if last.kind is not TaskKind.UNFINISHED or last.outcome != "proposed" or claim is None or task is None:
         return None
@@ -430,7 +437,7 @@ def _not_proposed(known: KnownTask, last: _LastCycle) -> TaskState | None:
 
 
 def _tried(known: KnownTask, last: _LastCycle) -> TaskState | None:
-    """A task that came to nothing, and about which people said nothing since."""
+    """Refuse a task that came to nothing, and about which people said nothing since."""
     claim, left = known.claim, known.left
     is_meant = last.kind in {TaskKind.NEW, TaskKind.UNFINISHED}
     is_meant |= last.outcome == "no_task" and last.kind in LEFT_KINDS
@@ -447,13 +454,19 @@ def _tried(known: KnownTask, last: _LastCycle) -> TaskState | None:
     return TaskState(known, _OUTCOMES[last.outcome], no, why=why)
 
 
+def _blocked(known: KnownTask, _last: _LastCycle) -> TaskState | None:
+    if not known.blocked:
+        return None
+    return TaskState(known, TaskStatus.BLOCKED, f"{known.name} waits for {known.blocked}")
+
+
 def _unwanted(known: KnownTask, _last: _LastCycle) -> TaskState | None:
     return TaskState(known, TaskStatus.LEFT, known.unwanted) if known.unwanted else None
 
 
 _RULES = (
     *(_held, _ended, _closed, _asked, _waiting, _proposed, _capped, _resting, _not_proposed, _tried),
-    _unwanted,
+    *(_unwanted, _blocked),
 )
 """The first that applies says why a task is not taken. What people decide about comes before what time decides."""
 

@@ -82,6 +82,7 @@ class Task:
         remarks: comments on it, oldest first.
         kind: the purpose of the cycle. All but a new task are about one of our pull requests.
         pull: that pull request as listed; its branch may have moved since.
+        after: what it waits for, as its text says: `#12`, or the key of an item.
         is_retry: whether a person asked by label for another attempt, whatever the earlier outcomes.
         status_marker: hidden line that our `status` comment on `pull` contains after this cycle, whatever its
             outcome. It prevents the same comments and failed checks from becoming a task again.
@@ -102,6 +103,7 @@ class Task:
     status_marker: str = ""
     branch_folder: str = BRANCH_FOLDERS[0]
     branch_suffix: str = ""
+    after: tuple[str, ...] = ()
 
     @property
     def branch_prefix(self) -> str:
@@ -137,7 +139,9 @@ class Task:
 def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
     """Create the task of an issue, with comments on it."""
     title = _one_line(issue.title) or f"Issue {issue.number}"
-    return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url, remarks)
+    after = listed_in(issue.body, issue.url.rpartition("/")[0])
+    key = f"issue-{issue.number}"
+    return Task(key, title, issue.body, "issue", issue.number, issue.url, remarks, after=after)
 
 
 def from_text(text: str) -> Task:
@@ -190,7 +194,7 @@ def checklist(file: str, text: str) -> Iterator[Task]:
             continue
         # An item that the file has once keeps its key wherever it is moved.
         name = item.text if times[_one_line(item.text)] == 1 else f"{place}\0{seen[place]}"
-        yield Task(f"item-{_digest(name)}", _first_line(item.words), item.body, file)
+        yield Task(f"item-{_digest(name)}", _first_line(item.words), item.body, file, after=item.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,8 @@ class _Item:
     Attributes:
         text: its first line; `words` are all lines of its first paragraph, on one line.
         headings: the titles above it, the outermost first.
+        after: what it waits for, as `(after #12, item-0a1b2c3d)` says. These words are no part of the texts above, so
+            that an item keeps its key when they are added.
     """
 
     text: str
@@ -207,6 +213,7 @@ class _Item:
     body: str
     headings: tuple[str, ...]
     is_open: bool
+    after: tuple[str, ...] = ()
 
 
 _TITLE = re.compile(r"(?P<marks>#{1,6})[ \t]+(?P<title>\S[^\n]*)")
@@ -261,10 +268,46 @@ def _items(text: str) -> Iterator[_Item]:
         is_open = item["mark"] == " " and not (
             is_over or _STRUCK.fullmatch(whole) or _MARKED_DONE.fullmatch(whole)
         )
-        body = "\n".join([item["text"].strip(), *lines[start:at]]).strip()
-        yield _Item(item["text"], whole, body, tuple(one for _, one in headings), is_open)
+        text, after = _without_after(item["text"])
+        body = "\n".join([text.strip(), *lines[start:at]]).strip()
+        whole, more = _without_after(whole)
+        yield _Item(text, whole, body, tuple(one for _, one in headings), is_open, more or after)
         if item["mark"] != " ":
             at = start  # open items within a done one are tasks
+
+
+_REFERENCE = rf"(?:#[1-9][0-9]{{0,9}}|item-[0-9a-f]{{{_KEY_DIGITS}}})"
+_AFTER = re.compile(
+    rf"[ \t]?\(after[ \t:]+(?P<names>{_REFERENCE}(?:[ \t,]{{1,4}}{_REFERENCE}){{0,19}})\)", re.IGNORECASE
+)
+_LISTED = re.compile(r"(?:#|(?P<address>https?://[^\s#?]{1,300})/)(?P<number>[1-9][0-9]{0,9})(?![\w/])")
+_MOST_LISTED = 20
+
+
+def _without_after(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text of an item without the words that say what it waits for, and what these name."""
+    found = _AFTER.search(text)
+    if found is None:
+        return text, ()
+    names = tuple(re.findall(_REFERENCE, found["names"].lower()))
+    return text[: found.start()] + text[found.end() :], names
+
+
+def listed_in(body: str, address: str) -> tuple[str, ...]:
+    """Return the issues that the open items of a task list in an issue's text begin with, as `#12`.
+
+    Args:
+        address: where the repository's issues are; those of others are not named here.
+    """
+    found: dict[str, None] = {}
+    fence = ""
+    for line in body.splitlines():
+        before, fence = fence, fence_after(line.lstrip(), fence)
+        item = None if before or fence else _ITEM.match(line)
+        named = _LISTED.match(item["text"]) if item is not None and item["mark"] == " " else None
+        if named is not None and named["address"] in {None, address}:
+            found[f"#{named['number']}"] = None
+    return tuple(found)[:_MOST_LISTED]
 
 
 def _is_words(line: str, is_plain: bool) -> bool:  # noqa: FBT001  two facts of a line

@@ -29,6 +29,8 @@ class Issue:
 
     Attributes:
         association: what the author is to the repository, in GitHub's words; empty if unknown. It gives no permission.
+        blocked_by: how many open issues it is marked as blocked by.
+        open_parts: how many of its sub-issues are open.
     """
 
     number: int
@@ -42,6 +44,8 @@ class Issue:
     assignees: tuple[str, ...] = ()
     updated_at: datetime | None = None
     association: str = ""
+    blocked_by: int = 0
+    open_parts: int = 0
 
 
 class Permission(StrEnum):
@@ -517,6 +521,12 @@ class Forge(Protocol):
 
     def remove_label(self, number: int, label: str) -> None:
         """Remove a label from an issue or pull request if it has the label."""
+
+    def blockers(self, issue: Issue) -> list[Issue]:
+        """Return the open issues that an issue waits for: those that block it, and its sub-issues.
+
+        Some may belong to other repositories, as their addresses tell. Nothing is requested if the issue counts none.
+        """
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Return all open pull requests, also from forks and by other people, that say they close this issue."""

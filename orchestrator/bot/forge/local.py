@@ -461,6 +461,10 @@ class LocalForge:
         """Return `NONE`: there are no logins here. The disk's permissions decide who may write."""
         return Permission.NONE
 
+    def blockers(self, issue: Issue) -> list[Issue]:  # noqa: ARG002  there are no issues
+        """Return an empty list: a local repository has no issues."""
+        return []
+
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Raise `ForgeNotFoundError`: a local repository has no issues."""
         self._raise_no_issue(number)

@@ -23,6 +23,7 @@ from orchestrator.bot.cycle.tasks import (
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
+    BLOCKED_KEY,
     CLAIMS_LOOK_AGAIN,
     SeenPulls,
     TaskSearch,
@@ -306,9 +307,18 @@ class Backlog:
         if not refusal and issue is not None:
             known = search.with_issue(known, issue)
             refusal = task_state(known).refusal
+        if not refusal:
+            known = search.with_blockers(known, issue)
+            refusal = task_state(known).refusal
+            if refusal and issue is not None and self.is_claiming:
+                search.tell_blocked(issue, known.blocked)
         if refusal:
             return refusal
-        after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
+        after: tuple[Callable[[], object], ...] = tuple(
+            partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried
+        )
+        if issue is not None and search.is_told_blocked(issue.number):
+            after = (*after, partial(self.forge.ensure_comment, issue.number, BLOCKED_KEY, ""))
         task = replace(known.task or task, is_retry=is_retry)
         return Candidate(replace(known, task=task), attempt, after, labels)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate, Unwanted
-from orchestrator.bot.cycle.task_state import KnownTask
+from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     OUR_COMMENT,
@@ -31,6 +31,7 @@ from orchestrator.bot.cycle.tasks import (
 )
 from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
+from orchestrator.bot.worker.dependencies import Dependencies
 from orchestrator.bot.worker.task_rules import (
     MOST_CHARACTERS,
     MOST_REMARKS,
@@ -69,6 +70,8 @@ MOST_REFUSED = 30
 """Most issues that one look asks about only to refuse them."""
 MOST_READ_AGAIN = 20
 """Most tasks of earlier cycles about which one look at their states asks what people say now."""
+BLOCKED_KEY = "blocked"
+"""Section of our comment that says what an issue waits for."""
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
@@ -132,6 +135,7 @@ class TaskSearch:
     _refused: int = field(default=0, init=False)
     _later: int = field(default=0, init=False)
     _read_again: int = field(default=0, init=False)
+    _waits: Dependencies | None = field(default=None, init=False)
     _issues_by_number: Mapping[int, Issue] | None = field(default=None, init=False)
     _items_by_key: Mapping[str, Task] | None = field(default=None, init=False)
 
@@ -410,6 +414,46 @@ class TaskSearch:
         is_asked = known.is_asked_again or known.is_named
         return replace(known, task=task, unwanted="" if is_asked else self.why_stopped(issue) or "")
 
+    def with_blockers(self, known: KnownTask, issue: Issue | None) -> KnownTask:
+        """Return what is known of a task that may be taken otherwise, with what it waits for.
+
+        A task that a person names waits for nothing.
+        """
+        if known.is_named or known.task is None or task_state(known).refusal:
+            return known
+        found = self._dependencies().of(known.task, issue)
+        return known if found is None else replace(known, blocked=str(found))
+
+    def _dependencies(self) -> Dependencies:
+        if self._waits is None:
+            self._waits = Dependencies(self.forge, self._open_issues, self._open_items, self.pulls, self.warn)
+        return self._waits
+
+    def tell_blocked(self, issue: Issue, blocked: str) -> None:
+        """Tell on an issue what it waits for. A failure is a warning."""
+        body = render("worker/blocked", blocked=blocked)
+        try:
+            self.forge.ensure_comment(issue.number, BLOCKED_KEY, body)
+        except ForgeError as error:
+            self.warn(
+                f"issue #{issue.number} waits",
+                f"issue #{issue.number} does not show what it waits for: {error}",
+            )
+
+    def is_told_blocked(self, number: int) -> bool:
+        """Return whether our comment on an issue, as just read, still tells that it waits for others."""
+        section = f"<!-- pullwright:section:{BLOCKED_KEY} -->"
+        return any(section in one.body and is_ours(one.body) for one in self._comments.get(number, ()))
+
+    def that_may_wait(self) -> list[str]:
+        """Return the keys of issues and items of the backlog whose texts or counts name others."""
+        issues = (
+            f"issue-{one.number}"
+            for one in self._open_issues().values()
+            if one.blocked_by or one.open_parts or from_issue(one).after
+        )
+        return [*issues, *(task.key for task in self._open_items().values() if task.after)]
+
     def as_asked_now(self, known: KnownTask) -> KnownTask:
         """Return what is known of a task with what people say of it now, as `candidates` and `upkeep` would find it.
 
@@ -436,7 +480,7 @@ class TaskSearch:
             if not issue.is_open:
                 return replace(known, closed=f"issue #{number} is closed")
             known = replace(known, is_retry=bool(self.retry_labels(known, issue.labels)))
-            known = self.with_issue(known, issue)
+            known = self.with_blockers(self.with_issue(known, issue), issue)
             if not (known.unwanted or self.authorization.wanted <= {name.lower() for name in issue.labels}):
                 known = replace(known, unwanted=f"issue #{number} has no label {self.label!r}")
         else:
@@ -445,6 +489,7 @@ class TaskSearch:
                 task = self._open_items().get(known.key)
                 why = f"{', '.join(BACKLOG_FILES)} do not list it as open any more"
                 known = replace(known, task=task, closed="" if task is not None else why)
+                known = self.with_blockers(known, None)
         if number is None or known.left is None or not known.left.waits_for_answer:
             return known
         asked = known.left.question, known.left.question_url

@@ -111,6 +111,10 @@ class TaskDecisions:
             if state.has_trace and search is not None and state.depends_on_words:
                 state = task_state(search.as_asked_now(state.known))
             states += [state] if state.has_trace else []
+        for key in search.that_may_wait() if search is not None else ():
+            if key not in keys and search is not None:
+                state = task_state(search.as_asked_now(self._known(key, None, pulls, seen)))
+                states += [state] if state.status is TaskStatus.BLOCKED else []
         return states
 
     def _known(

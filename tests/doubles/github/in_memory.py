@@ -68,6 +68,12 @@ class InMemoryGitHub:
             raise ForgeNotFoundError(f"no issue #{number} in {self.repo.full_name}")
         return self._issue(self.repo.issues[number])
 
+    def blockers(self, issue: Issue) -> list[Issue]:
+        one = self.repo.issues[issue.number]
+        return [
+            self._issue(other) for other in self._open(list(dict.fromkeys([*one.blocked_by, *one.parts])))
+        ]
+
     def permission(self, login: str) -> Permission:
         name = login.lower()
         is_nobody = name in self.github.nobodies or name.endswith("[bot]") or not name
@@ -222,7 +228,12 @@ class InMemoryGitHub:
             tuple(one.assignees),
             one.updated_at,
             association="COLLABORATOR" if one.author in self.repo.people else "NONE",
+            blocked_by=len(self._open(one.blocked_by)),
+            open_parts=len(self._open(one.parts)),
         )
+
+    def _open(self, numbers: list[int]) -> list[state.Issue]:
+        return [self.repo.issues[number] for number in numbers if self.repo.issues[number].state == "open"]
 
     def _pull(self, one: state.Pull) -> PullRequest:
         return PullRequest(

@@ -209,6 +209,21 @@ class Renderer:
             "updated_at": stamp(thread.updated_at),
             "closed_at": stamp(thread.closed_at),
         }
+        if isinstance(thread, Issue):
+            is_open = lambda number: repo.issues[number].state == "open"  # noqa: E731
+            blocking = [one for one in repo.issues.values() if thread.number in one.blocked_by]
+            json["issue_dependencies_summary"] = {
+                "blocked_by": sum(map(is_open, thread.blocked_by)),
+                "blocking": sum(one.state == "open" for one in blocking),
+                "total_blocked_by": len(thread.blocked_by),
+                "total_blocking": len(blocking),
+            }
+            done = len(thread.parts) - sum(map(is_open, thread.parts))
+            json["sub_issues_summary"] = {
+                "total": len(thread.parts),
+                "completed": done,
+                "percent_completed": 100 * done // max(len(thread.parts), 1),
+            }
         if isinstance(thread, Pull):
             api = f"{self.repository_url(repo)}/pulls/{thread.number}"
             json["draft"] = thread.draft

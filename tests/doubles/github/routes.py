@@ -72,6 +72,8 @@ class Routes:
                 ("GET", repository + r"/commits/([^/]+)/status", self._status),
                 ("POST", repository + "/check-runs", self._create_check),
                 ("PATCH", repository + r"/check-runs/(\d+)", self._change_check),
+                ("GET", repository + r"/issues/(\d+)/dependencies/blocked_by", self._blockers),
+                ("GET", repository + r"/issues/(\d+)/sub_issues", self._parts),
                 ("GET", repository + r"/issues/(\d+)/labels", self._labels),
                 ("POST", repository + r"/issues/(\d+)/labels", self._add_labels),
                 ("DELETE", repository + r"/issues/(\d+)/labels/(.+)", self._remove_label),
@@ -226,6 +228,17 @@ class Routes:
     def _issue(self, call: Call, name: str, number: str) -> Answer:
         repo = self._seen(call, name)
         return Answer(200, self._render.issue(repo, self._thread(repo, number)))
+
+    def _blockers(self, call: Call, name: str, number: str) -> Answer:
+        return self._related(call, name, number, "blocked_by")
+
+    def _parts(self, call: Call, name: str, number: str) -> Answer:
+        return self._related(call, name, number, "parts")
+
+    def _related(self, call: Call, name: str, number: str, relation: str) -> Answer:
+        repo = self._seen(call, name)
+        others = [repo.issues[one] for one in getattr(self._thread(repo, number), relation, ())]
+        return self._page(call, repo, others, lambda other: self._render.issue(repo, other))
 
     def _comments(self, call: Call, name: str, number: str) -> Answer:
         repo = self._seen(call, name)

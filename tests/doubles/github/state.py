@@ -88,7 +88,10 @@ class Thread:
 
 @dataclass(slots=True)
 class Issue(Thread):
-    """An issue."""
+    """An issue. `blocked_by` and `parts` are numbers of issues of the same repository."""
+
+    blocked_by: list[int] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

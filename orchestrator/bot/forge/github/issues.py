@@ -129,6 +129,21 @@ class RestIssues(RestRepository):
             raise ForgeNotFoundError(f"#{number} in {self._name} is a pull request: name an issue")
         return issue
 
+    def blockers(self, issue: Issue) -> list[Issue]:
+        """Return the open issues that an issue waits for: those that block it, and its sub-issues.
+
+        docs.github.com/rest/issues/issue-dependencies and docs.github.com/rest/issues/sub-issues
+        """
+        counts = {"dependencies/blocked_by": issue.blocked_by, "sub_issues": issue.open_parts}
+        found: dict[str, Issue] = {}
+        for place, count in counts.items():
+            if count:
+                doing = f"read what issue #{issue.number} waits for"
+                request = self._request("GET", f"/issues/{issue.number}/{place}", doing)
+                listed = self._calls.pages(request, to_issue, empty=(HTTPStatus.NOT_FOUND, HTTPStatus.GONE))
+                found |= {one.url: one for one in listed if one is not None and one.is_open}
+        return list(found.values())
+
     def permission(self, login: str) -> Permission:
         """Return the permission of a person or bot, cached for an hour. `NONE` for an impossible login.
 

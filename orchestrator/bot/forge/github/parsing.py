@@ -151,7 +151,13 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         assignees=tuple(to_login(user) or str(user["login"]) for user in data.get("assignees") or ()),
         updated_at=to_datetime_or_none(data.get("updated_at")),
         association=str(data.get("author_association") or ""),
+        blocked_by=int((data.get("issue_dependencies_summary") or {}).get("blocked_by") or 0),
+        open_parts=_open_parts(data.get("sub_issues_summary") or {}),
     )
+
+
+def _open_parts(summary: Mapping[str, Any]) -> int:
+    return max(int(summary.get("total") or 0) - int(summary.get("completed") or 0), 0)
 
 
 def to_labels(data: Iterable[Any]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ OUTCOMES = (
     *("failed", "no_task", "superseded", "tests_fail", "limit", "error", "conflict", "proposed", "question"),
     *("interrupted", "crashed", "waits", "retry", "by hand", "withdrawn"),
 )
-LEFT_ALONE = ("stop", "closed", "unlabelled", "assigned")
+LEFT_ALONE = ("stop", "closed", "unlabelled", "assigned", "blocked")
 """What people say so that nothing is done. It may be one reason of several, of which each tells the first it finds."""
 COMMANDS = Commands("octo/calc")
 CAP = 5.0
@@ -204,6 +204,9 @@ class Place:
                 self.forge.change(self.issue, labels=())
             case "assigned":
                 self.forge.change(self.issue, assignees=("grace",))
+            case "blocked":
+                other = self.forge.add_issue("First", "", author="ada")
+                self.forge.waits[self.issue] = (other,)
             case "retry":
                 self.forge.put_label(self.issue, RETRY_LABEL, by="ada")
             case "stranger's retry":
@@ -305,6 +308,8 @@ def answers(past: Past) -> tuple[dict[str, bool], dict[str, str]]:
 @example(Past(outcome="proposed", pull="closed", said="retry"))
 @example(Past(outcome="failed", usd=6.0, said="edited"))
 @example(Past(outcome="proposed", pull="open", left=1))
+@example(Past(claim="", said="blocked"))
+@example(Past(outcome="limit", left=1, said="blocked"))
 @given(PASTS)
 def test_all_say_the_same(past: Past) -> None:
     found, words = answers(past)
