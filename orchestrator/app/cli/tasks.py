@@ -13,6 +13,7 @@ from orchestrator.app.cli.output import table_lines
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
 from orchestrator.app.words import agreed, clean, local_time, short_line
+from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.propose import left_out_in
 from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.forge.base import PullRequestState
@@ -81,6 +82,8 @@ def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextMana
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
     """Return the tasks that were ever claimed or wait for others. If the forge does not answer, only claims are read."""
+    if wanted is not None:
+        claim_ref(wanted)  # refuses an invalid key
     try:
         states = decisions.states()
     except ForgeError:

@@ -19,6 +19,8 @@ from tests.unit.bot.worker.choosing import Backlog
 from tests.unit.bot.worker.test_choosing import Claims
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.doubles.github.state import Issue
     from tests.unit.bot.conftest import World
 
@@ -47,7 +49,7 @@ async def chosen(world: World, **fields: Any) -> tuple[str, str]:
     return (choice.task.key if choice.task else "", choice.reason)
 
 
-RELATIONS = {
+RELATIONS: dict[str, Callable[[Issue, Issue], object]] = {
     "blocked by": lambda one, other: one.blocked_by.append(other.number),
     "a parent": lambda one, other: one.parts.append(other.number),
     "a task list": lambda one, other: setattr(one, "body", f"First:\n\n- [ ] #{other.number} the sum\n"),
