@@ -46,6 +46,12 @@ OUTCOMES = (
     *("failed", "no_task", "superseded", "tests_fail", "limit", "error", "conflict", "proposed", "question"),
     *("interrupted", "crashed", "waits", "retry", "by hand", "withdrawn"),
 )
+CHANGES: dict[str, dict[str, Any]] = {
+    "edited": {"body": "It subtracts, and it should add."},
+    "closed": {"is_open": False},
+    "unlabelled": {"labels": ()},
+    "assigned": {"assignees": ("grace",)},
+}
 LEFT_ALONE = ("stop", "closed", "unlabelled", "assigned", "blocked")
 """What people say so that nothing is done. It may be one reason of several, of which each tells the first it finds."""
 COMMANDS = Commands("octo/calc")
@@ -190,20 +196,14 @@ class Place:
 
     def _say(self, said: str) -> None:
         match said:
-            case "edited":
-                self.forge.change(self.issue, body="It subtracts, and it should add.")
+            case "edited" | "closed" | "unlabelled" | "assigned":
+                self.forge.change(self.issue, **CHANGES[said])
             case "comment":
                 self.forge.say(self.issue, "ada", "With integers only.")
             case "stranger":
                 self.forge.say(self.issue, "mallory", "Me too.")
             case "stop":
                 self.forge.say(self.issue, "ada", "Please stop.")
-            case "closed":
-                self.forge.change(self.issue, is_open=False)
-            case "unlabelled":
-                self.forge.change(self.issue, labels=())
-            case "assigned":
-                self.forge.change(self.issue, assignees=("grace",))
             case "blocked":
                 other = self.forge.add_issue("First", "", author="ada")
                 self.forge.waits[self.issue] = (other,)
