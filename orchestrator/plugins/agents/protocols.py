@@ -132,7 +132,7 @@ def _anthropic_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _chat_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return tool if tool.get("type") in {"function", "custom"} else None
+    return tool if tool.get("type", "function") in {"function", "custom"} else None
 
 
 def _responses_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -187,7 +187,7 @@ FORMS: Mapping[Provider, VendorForm] = {
         _fields(
             "model max_tokens max_completion_tokens stream tools tool_choice parallel_tool_calls temperature top_p "
             "top_k min_p stop seed frequency_penalty presence_penalty repetition_penalty logit_bias logprobs "
-            "top_logprobs response_format reasoning_effort reasoning verbosity user prompt_cache_key "
+            "top_logprobs response_format reasoning_effort reasoning verbosity user prompt_cache_key prompt_cache_options "
             "prompt_cache_retention safety_identifier thinking enable_thinking chat_template_kwargs functions "
             "function_call"
         ),
@@ -201,7 +201,7 @@ FORMS: Mapping[Provider, VendorForm] = {
         "input",
         _fields(
             "model instructions tools tool_choice parallel_tool_calls max_output_tokens reasoning stream store "
-            "include text temperature top_p top_logprobs prompt_cache_key prompt_cache_retention "
+            "include text temperature top_p top_logprobs prompt_cache_key prompt_cache_retention prompt_cache_options "
             "safety_identifier metadata client_metadata user truncation"
         ),
         _fields("previous_response_id conversation prompt background"),
@@ -462,11 +462,7 @@ def _limit(value: object) -> int | None:
 def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the fields that are passed on without the conversation, and what else there was."""
     head = {name: one for name, one in value.items() if name in form.fields and one is not None}
-    left_out = [
-        f"the field {name[:60]}"
-        for name, one in value.items()
-        if one is not None and name not in form.fields and name not in {form.conversation, "stream_options"}
-    ]
+    left_out = _unknown(value, form.fields | {form.conversation, "stream_options"})
     if "tools" in head:
         kept = [(tool, form.tool(tool)) for tool in dicts(head["tools"])]
         left_out += [f"the tool {_tool_name(tool)}" for tool, ours in kept if ours is None]
@@ -480,7 +476,7 @@ def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], 
     if "generationConfig" in head:
         config = as_object(head["generationConfig"])
         head["generationConfig"] = {name: config[name] for name in config if name in _GEMINI_CONFIG}
-        left_out += [f"the field {name[:60]}" for name in config if name not in _GEMINI_CONFIG]
+        left_out += _unknown(config, _GEMINI_CONFIG)
     if "context_management" in head:
         # Only what takes something out: a compaction is a request of its own.
         edits = dicts(as_object(head["context_management"]).get("edits"))
@@ -490,15 +486,30 @@ def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return head, tuple(left_out)
 
 
+_DEFAULTS = {"n": 1, "candidateCount": 1, "responseModalities": ["TEXT"]}
+"""Values that change nothing: nobody is told that they are left out."""
+
+
+def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> list[str]:
+    named = (name for name, one in value.items() if one is not None and one != _DEFAULTS.get(name))
+    return [f"the field {name[:60]}" for name in named if name not in known]
+
+
 def _tool_name(tool: Mapping[str, Any]) -> str:
     return (as_text(tool.get("type")) or ", ".join(map(str, tool)))[:60]
 
 
 _OPAQUE = frozenset(
-    {"id", "call_id", "tool_call_id", "tool_use_id", "signature", "thoughtSignature", "encrypted_content"}
+    {
+        *("id", "call_id", "tool_call_id", "tool_use_id"),
+        *("signature", "thoughtSignature", "thought_signature", "encrypted_content"),
+    }
 )
 _LISTS = ("content", "parts", "tool_calls", "reasoning_details", "output")
-_OBJECTS = ("content", "output", "functionCall", "functionResponse", "source", "image_url", "file")
+_OBJECTS = (
+    *("content", "output", "source", "image_url", "file"),
+    *("functionCall", "functionResponse", "function_call", "function_response"),
+)
 
 
 def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -533,8 +544,8 @@ def _pictures(entry: dict[str, Any]) -> tuple[int, int]:
         is_file = any(isinstance(block.get(name), dict) for name in ("fileData", "file_data"))
         if is_remote or is_reference or is_file or any(block.get(name) for name in _REMOTE_NAMES):
             raise RefusedRequestError("an address or a file at the vendor's server is not passed on")
-        inline = as_object(block.get("inlineData"))
-        kind = as_text(inline.get("mimeType")) or as_text(block.get("media_type"))
+        inline = as_object(block.get("inlineData", block.get("inline_data")))
+        kind = as_text(inline.get("mimeType", inline.get("mime_type", block.get("media_type"))))
         data = inline.get("data") or (block.get("data") if block.get("type") == "base64" else None)
         if isinstance(address, str):
             kind, data = address[len("data:") : len("data:") + 20], address

@@ -10,6 +10,7 @@ import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -36,7 +37,7 @@ from orchestrator.engine.models.connect import AddressedModel
 from orchestrator.engine.models.transport import HttpOptions
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.budget import Budget, Limits
-from orchestrator.plugins.agents.protocols import FORMS, require_api_key
+from orchestrator.plugins.agents.protocols import FORMS, Asked, RequestReader, require_api_key
 from orchestrator.plugins.agents.relay import Relay, RelayEnd, RelayLimits, Upstream, _Reply
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import MODEL, Protocol, Thought, VendorReply, render, render_whole
@@ -836,6 +837,36 @@ async def test_an_address_in_the_arguments_of_a_call_is_only_text() -> None:
         assert rig.server.requests[0].body["messages"] == body["messages"]
 
 
+def _streaming(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in ("stream_options",) if name in body}
+
+
+WIRE = Path(__file__).parents[2] / "data" / "wire"
+
+
+@EVERYONE
+def test_what_vendors_know_is_passed_on_as_it_is(protocol: Protocol) -> None:
+    form = FORMS[PROVIDERS[protocol]]
+    for file in sorted((WIRE / protocol).glob("*.json")):
+        body = json.loads(file.read_text("utf-8"))["body"]
+        request = RequestReader(form, Redactor()).read(Asked(), json.dumps(body).encode())
+        limits = dict.fromkeys(form.limits[:1], 9)
+        ours = {form.inside: limits} if form.inside else {**limits, **_streaming(body)}
+        passed = json.loads(request.content(9, ours))
+        for one in (passed, body):
+            place = one.get(form.inside, {}) if form.inside else one
+            assert {name for name in form.limits if name in place} or one is body
+            for name in form.limits:
+                place.pop(name, None)
+        told = set(request.left_out)
+        assert told <= {"the field service_tier", "the tool googleSearch", "the tool web_search"}, file.name
+        if not told:
+            assert {**passed, form.inside: passed.get(form.inside, {})} == {
+                **body,
+                form.inside: body.get(form.inside, {}),
+            }, file.name
+
+
 # Secrets.
 
 
@@ -948,6 +979,18 @@ async def test_a_connection_that_breaks_before_the_first_event_is_tried_again_an
         (wait,) = rig.told(WaitStarted)
         assert wait.tokens > 8_000
         assert rig.budget.uncertain_tokens == wait.tokens
+
+
+async def test_an_attempt_that_may_be_billed_may_leave_no_room_for_another() -> None:
+    cut = streamed(Protocol.MESSAGES, cut_after=0)
+    async with rigged(
+        Protocol.MESSAGES, cut, streamed(Protocol.MESSAGES), limits=Limits(tokens=12_000)
+    ) as rig:
+        got = await rig.ask()
+        assert got.status == 400
+        assert "12,000 tokens" in words_of(got)
+        assert len(rig.server.requests) == 1
+        assert 8_000 < rig.budget.uncertain_tokens < 12_000
 
 
 async def test_an_error_in_place_of_the_first_event_is_tried_again() -> None:
