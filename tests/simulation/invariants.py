@@ -51,6 +51,8 @@ NAMES = (
 _SKEW_SECONDS = 600.0
 _MOST_REQUESTS = 150  # to the forge and to git; drawn worlds need half of them at most
 _WIP = "refs/pullwright/wip/"
+_ASKING_AGAIN = frozenset({Act.RETRY, Act.FORGET, Act.RELEASE, Act.COMMENT, Act.ANSWER})
+"""After these a task that was given up may be tried again."""
 _PROMPT, _LATE = timedelta(seconds=10), timedelta(hours=2)
 """How long what somebody does may stay unseen: a look that is over, or requests that take half an hour each."""
 
@@ -194,15 +196,22 @@ def _check_task(world: World, number: int) -> list[str]:
 
 def _waits(world: World, key: str) -> bool:
     """Return whether a task waits for a person: the program says so."""
-    said = " ".join(one.result.reason or "" for one in world.ended[-len(world.plan.slots) :])
+    said = _said_last(world)
     if f"{key} waits for a person: branch" in said and not _may_have_commits_of_people(world, key):
         return False
-    waits = (
-        f"{key} was not completed in",
-        f"{key} waits for a person",
-        f"{key}: 4 of 4 rounds a task are used",
-    )
-    return any(words in said for words in waits)
+    return f"{key} waits for a person" in said or _is_at_limit(key, said)
+
+
+def _said_last(world: World) -> str:
+    """Return what the last starts and the claims say of tasks that wait. A look names a few tasks only."""
+    looks = [one.result.reason or "" for one in world.ended[-len(world.plan.slots) :]]
+    claims = [f"{one.task} waits for a person: {one.why}" for one in world.claims() if one.outcome == WAITS]
+    return "; ".join([*looks, *claims])
+
+
+def _is_at_limit(key: str, said: str) -> bool:
+    """Return whether the program says that limits ended the last cycles of a task, or its cap is used up."""
+    return f"{key} was not completed in" in said or f"{key}: 4 of 4 rounds a task are used" in said
 
 
 def _may_have_commits_of_people(world: World, key: str) -> bool:
@@ -227,8 +236,12 @@ def _check_given_up(world: World) -> list[str]:
         issue, key = world.forge.issues().get(number), f"issue-{number}"
         if issue is None or not (issue.is_open and LABEL in issue.labels) or not task.needs_person:
             continue
+        if number in world.unwanted or number in world.fixed:
+            continue
         claim = next((one for one in world.claims() if one.task == key), None)
-        if claim is None or claim.outcome != WAITS or not claim.why:
+        if _is_at_limit(key, _said_last(world)):
+            pass
+        elif claim is None or claim.outcome != WAITS or not claim.why:
             found.append(f"{GIVEN_UP}: {key} does not wait for a person: {claim and claim.outcome}")
         elif task.can_be_told and not any(
             "leaves this to a person" in one.body
@@ -240,7 +253,9 @@ def _check_given_up(world: World) -> list[str]:
         ):
             found.append(f"{GIVEN_UP}: issue {number} does not say that it waits")
         tries = sum(run.task == number for run in world.paid)
-        if tries > MOST_ATTEMPTS * (task.steps + 1):
+        again = sum(deed.task == number and deed.act in _ASKING_AGAIN for deed in world.plan.deeds)
+        most = MOST_ATTEMPTS * (1 + again) + len(world.struck)
+        if tries > most * (task.steps + 1):
             found.append(f"{GIVEN_UP}: {tries} requests were paid for {key}")
     return found
 

@@ -12,7 +12,7 @@ from orchestrator.bot.git.base import Snapshot
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.reader import DeadRuns
 from tests.simulation import invariants
-from tests.simulation.plan import Act, Deed, Incident, Kind, Plan, Task
+from tests.simulation.plan import SECRET, Act, Deed, Incident, Kind, Plan, Task
 from tests.simulation.world import SimulatedProgram
 
 if TYPE_CHECKING:
@@ -187,6 +187,27 @@ def _takes_all_again(parts: CycleParts) -> CycleParts:
     return parts
 
 
+class _Restless(Claimer):
+    def _why_left_alone(self, *_words: Any) -> None:
+        return None
+
+
+def _takes_what_waits(parts: CycleParts) -> CycleParts:
+    return replace(parts, claimer=_as(_Restless, parts.claimer))
+
+
+class _Silent(_Over):
+    """Comments on nothing."""
+
+    def ensure_comment(self, *_words: object) -> str:
+        return ""
+
+
+def _tells_nobody(parts: CycleParts) -> CycleParts:
+    silent: Any = _Silent(parts.forge)
+    return replace(parts, forge=silent)
+
+
 class _Curious(_Over):
     """Asks for the same issue again and again."""
 
@@ -282,6 +303,12 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a task that was given up is taken again": Mutation(
         invariants.AT_REST, _broken(_takes_all_again), Plan((Task(1, gives_up=True),))
+    ),
+    "a task that waits for a person is taken again": Mutation(
+        invariants.GIVEN_UP, _broken(_takes_what_waits), Plan((Task(1, refused=SECRET),))
+    ),
+    "nobody is told that a task waits": Mutation(
+        invariants.GIVEN_UP, _broken(_tells_nobody), Plan((Task(1, refused=SECRET),))
     ),
     "an issue is read again and again": Mutation(invariants.BOUNDED, _broken(_asks_much), Plan((Task(1),))),
     "a step has a defect": Mutation(

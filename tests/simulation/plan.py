@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,26 @@ MOST_SECONDS = 4 * 24 * 3600.0
 
 RECOVERY = "recovery"
 """A task that kills whoever saves what its dead worker left."""
+
+DEADLY = (
+    "record TaskTaken",
+    "record Claimed",
+    "forge ensure_label",
+    "record Cloned",
+    "git fetch",
+    "model",
+    "record ToolCallEnded",
+    "record Proposing",
+    "git push branch",
+    "forge ensure_pull_request",
+    RECOVERY,
+)
+"""Places where a task may kill its workers."""
+
+SECRET = "push declined due to repository rule violations\n- Push cannot contain secrets"
+SIGNED = "push declined due to repository rule violations\n- Commits must have verified signatures."
+DENIED = ("ensure_comment", "ensure_label", "remove_label", "ensure_question", "ensure_pull_request")
+"""Writes that a forge may refuse about one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +251,38 @@ def draw(seed: int) -> Plan:
     pace = chance.randrange(1000)
     if chance.random() < 0.2:  # old runs are removed as soon as they may be
         flags += (("runs_days", 0.001),)
+    odd = random.Random(f"odd {seed}")  # noqa: S311  no secret
+    tasks = tuple(
+        replace(task, gives_up=False, **_draw_oddity(odd)) if odd.random() < 0.1 else task for task in tasks
+    )
+    strangers = odd.choice((3, 12, 40)) if odd.random() < 0.05 else 0
     upkeep = random.Random(f"upkeep {seed}")  # noqa: S311  no secret; the other draws stay as they are
     deeds += tuple(
         Deed(act, upkeep.randint(1, len(tasks)), round(upkeep.uniform(2.0, 90.0), 1))
         for act in UPKEEP
         if upkeep.random() < 0.15
     )
-    return Plan(tasks, tuple(slots), incidents, deeds, pace, flags, cycles)
+    return Plan(tasks, tuple(slots), incidents, deeds, pace, flags, cycles, strangers)
 
 
 def _draw_task(chance: random.Random) -> Task:
     return Task(chance.choice((1, 1, 2, 2, 3)), asks=chance.random() < 0.15, gives_up=chance.random() < 0.1)
+
+
+def _draw_oddity(chance: random.Random) -> dict[str, Any]:
+    """Draw what makes a task an odd one: it kills its workers, or a server refuses what belongs to it."""
+    refused = chance.choice((SECRET, SIGNED))
+    return chance.choice(
+        (
+            {"kills": chance.choice(DEADLY)},
+            {"refused": refused},
+            {"refused": SECRET, "refusals": 1},
+            {"refused": SECRET, "mends": True},
+            {"locked": True},
+            {"unprocessable": True},
+            {"denied": ((chance.choice(DENIED), chance.choice((403, 404, 410, 422, 423))),)},
+        )
+    )
 
 
 def _draw_incident(chance: random.Random) -> Incident:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.plan import OVERTAKING, RECOVERY, Act, Deed, Incident, Kind, Plan, Task
+from tests.simulation.plan import (
+    DEADLY,
+    DENIED,
+    OVERTAKING,
+    SECRET,
+    SIGNED,
+    Act,
+    Deed,
+    Incident,
+    Kind,
+    Plan,
+    Task,
+)
 
 _REQUESTS = (
     "forge ensure_pull_request",
@@ -28,8 +40,6 @@ def windows() -> dict[str, Plan]:
     return found
 
 
-SECRET = "push declined due to repository rule violations\n- Push cannot contain secrets"
-SIGNED = "push declined due to repository rule violations\n- Commits must have verified signatures."
 _KILLED_AT_WORK = Incident(Kind.KILLED, "record ToolCallEnded", 1)
 
 
@@ -38,28 +48,13 @@ def _overtaken(act: Act, *incidents: Incident) -> Plan:
     return Plan((Task(3),), (0,), incidents, (Deed(act, 1, 1.2),))
 
 
-_DEADLY = (
-    "record TaskTaken",
-    "record Claimed",
-    "forge ensure_label",
-    "record Cloned",
-    "git fetch",
-    "model",
-    "record ToolCallEnded",
-    "record Proposing",
-    "git push branch",
-    "forge ensure_pull_request",
-    RECOVERY,
-)
-
-
 def deadly() -> dict[str, Plan]:
     """Return worlds with a task that kills its workers at one place, in front of others: one machine, and two."""
     return {
         f"dies at {place}, {len(slots)} machines{', round by round' if flags else ''}": Plan(
             (Task(2, kills=place), Task(1), Task(1)), slots, flags=flags
         )
-        for place in _DEADLY
+        for place in DEADLY
         for slots in ((0,), (0, 1))
         for flags in ((), (("max_rounds", 1),))
     }
@@ -98,14 +93,13 @@ def refused() -> dict[str, Plan]:
 
 def denied() -> dict[str, Plan]:
     """Return worlds in which the forge refuses one write about a task. 423 is a locked conversation."""
-    writes = ("ensure_comment", "ensure_label", "remove_label", "ensure_question", "ensure_pull_request")
     return {
         f"{status} at {write}, {cycles or 'all'} cycles": Plan(
             (Task(1, asks=write == "ensure_question", denied=((write, status),)), Task(1)),
             (0,),
             cycles=cycles,
         )
-        for write in writes
+        for write in DENIED
         for status in (403, 404, 410, 422, 423)
         for cycles in (None, 1)
     }
