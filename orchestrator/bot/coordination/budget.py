@@ -202,7 +202,9 @@ class CycleBudget:
         self._ledger = None if caps.repository.is_open else ledger
         self._reserved: set[str] = set()
 
-    async def open(self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None) -> Caps | Refused:
+    async def open(
+        self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None, usd_cap: float | None = None
+    ) -> Caps | Refused:
         """Reserve what a cycle may spend. `emit` records it before others can read what is left.
 
         Args:
@@ -210,6 +212,7 @@ class CycleBudget:
                 with its journal; `emit` must write into that journal at once.
             task: earlier cost of the task, on any machine.
             needs: highest cost of a first request: with less left no cycle starts.
+            usd_cap: what a person allows for the task in words; only a lower cap than the configured one counts.
 
         Returns:
             The minimum of what is left in all scopes, or why the cycle must not start. `close` has to be
@@ -222,7 +225,11 @@ class CycleBudget:
             WorkspaceError: the repository's ledger cannot be read or written.
         """
         caps, needs, run = self._caps, needs or Caps(), folder.name
-        if words := self.why_not(task, needs):
+        if usd_cap is not None and needs.usd is None:
+            why = f"a person allows up to ${usd_cap:.2f}, and the price of this model is not known"
+            return Refused(why, "task")
+        caps = replace(caps, task=least(caps.task, Caps(usd=usd_cap)))
+        if words := nothing_left(caps.task, task, needs, "a task"):
             return Refused(words, "task")
         # One cycle may not spend more than all together, even if the ledger is not read (a dry run).
         granted = least(caps.cycle, caps.repository, left(caps.task, task))

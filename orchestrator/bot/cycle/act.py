@@ -208,7 +208,7 @@ class CycleSession:
             attempt,
             self._evidence,
             self.verification,
-            cost=lambda: _in_words(choice.spent_before + self.spent),
+            cost=lambda: _in_words(choice.spent_before + self.spent, attempt.task.usd_cap),
             commits=self._commits,
             lease=choice.lease,
         )
@@ -628,7 +628,9 @@ def _paths_in(arguments: Mapping[str, Any]) -> list[str]:
     return [path.removeprefix("./") for path in (*named, *patched)]
 
 
-def _in_words(spent: Spent) -> str:
+def _in_words(spent: Spent, cap: float | None) -> str:
+    """Return the cost of a task. `cap`: what a person allows for it on its issue, or None."""
     money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
+    money = money if cap is None else f"{money} of up to ${cap:,.2f}"
     rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
     return f"{rounds}, {spent.tokens:,} tokens, {money}"

@@ -14,6 +14,7 @@ from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import ClaimLostError, ForgeError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
+from orchestrator.core.prompts import render
 from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
             prepared = replace(prepared, commit=found.commit, branch=found.branch)
         return replace(choice, spent_before=parts.operator.spent, earlier=prepared)
     try:
-        granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
+        granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least, choice.task.usd_cap)
     except BaseException:
         await _give_back(parts, choice)
         raise
@@ -341,6 +342,32 @@ async def show_claim(parts: CycleParts, choice: Choice) -> None:
         await show_on_forge(parts, lambda: parts.forge.ensure_comment(place, WAITS_KEY, ""))
     if (number := choice.task.number) is not None:
         await show_on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
+    await show_cap(parts, choice, choice.spent_before)
+
+
+CAP_KEY = "cap"
+"""Section of our comment that says what may be spent on an issue, and what was."""
+
+
+async def show_cap(parts: CycleParts, choice: Choice, spent: Spent, *, is_over: bool = False) -> None:
+    """Show on the issue the cap that a person set in words, what is spent, and a lower cap of the operator's."""
+    task = choice.task
+    if task is None or task.usd_cap is None or (number := task.number) is None:
+        return
+    rest = task.usd_cap - (choice.spent_before.usd or 0.0)
+    granted = choice.limits.usd if choice.limits is not None else None
+    body = render(
+        "cycle/cap",
+        cap=f"${task.usd_cap:.2f}",
+        spent=None if spent.usd is None else f"${spent.usd:.2f}",
+        lower=f"${granted:.2f}" if granted is not None and granted < rest - _CENT / 2 else "",
+        is_over=is_over,
+        run=parts.run,
+    )
+    await show_on_forge(parts, lambda: parts.forge.ensure_comment(number, CAP_KEY, body))
+
+
+_CENT = 0.01
 
 
 async def show_on_forge(parts: CycleParts, action: Callable[[], object]) -> None:

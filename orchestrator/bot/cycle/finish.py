@@ -15,7 +15,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WAITS_KEY, WORKING_LABEL, show_on_forge, waiting_place
+from orchestrator.bot.cycle.claim import WAITS_KEY, WORKING_LABEL, show_cap, show_on_forge, waiting_place
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
     RestoredWork,
@@ -743,6 +743,7 @@ async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) 
             # Not before: what a full disk ended was neither saved nor released, and is to be done again.
             await _note_round(parts, task, result)
         if (number := task.number) is not None and not lease.lost:
+            await show_cap(parts, choice, choice.spent_before + result.spent, is_over=True)
             await show_on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -406,6 +406,13 @@ def _proposed(known: KnownTask, last: _LastCycle) -> TaskState | None:
 
 
 def _capped(known: KnownTask, _last: _LastCycle) -> TaskState | None:
+    cap = known.task.usd_cap if known.task is not None else None
+    spent = known.claim.spent if known.claim is not None else None
+    if cap is not None and spent is not None and spent.rounds and (spent.usd is None or spent.usd >= cap):
+        much = "an unknown part" if spent.usd is None else f"${spent.usd:.2f}"
+        why = f"{much} of the ${cap:.2f} that a person allows on {known.name} is spent"
+        no = f"{known.key}: {why}: allow more there"
+        return TaskState(replace(known, over_budget=why), TaskStatus.CAPPED, no)
     if not known.over_budget:
         return None
     no = f"{known.key}: {known.over_budget}: raise the cap (--max-usd-per-task and its like)"

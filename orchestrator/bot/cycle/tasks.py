@@ -83,6 +83,7 @@ class Task:
         kind: the purpose of the cycle. All but a new task are about one of our pull requests.
         pull: that pull request as listed; its branch may have moved since.
         after: what it waits for, as its text says: `#12`, or the key of an item.
+        usd_cap: the most US dollars that a person who may cause work allows for it in words; None if nobody set one.
         is_retry: whether a person asked by label for another attempt, whatever the earlier outcomes.
         status_marker: hidden line that our `status` comment on `pull` contains after this cycle, whatever its
             outcome. It prevents the same comments and failed checks from becoming a task again.
@@ -104,6 +105,7 @@ class Task:
     branch_folder: str = BRANCH_FOLDERS[0]
     branch_suffix: str = ""
     after: tuple[str, ...] = ()
+    usd_cap: float | None = None
 
     @property
     def branch_prefix(self) -> str:

@@ -534,7 +534,17 @@ class TaskSearch:
         may = self.authorization.may_cause_work
         remarks = rules.choose_remarks(comments, self.comments_policy, may, clean)
         self.texts.report_hidden(f"issue #{issue.number}", hidden, kept)
-        return from_issue(replace(issue, title=title.text, body=body.text), remarks)
+        task = from_issue(replace(issue, title=title.text, body=body.text), remarks)
+        return replace(task, usd_cap=self._cap(issue))
+
+    def _cap(self, issue: Issue) -> float | None:
+        """Return the cap that people who may cause work set on an issue, whose comments were read: the newest one."""
+        for comment in reversed(self._comments.get(issue.number, ())):
+            cap = rules.cap_in(comment.body)
+            if cap is not None and self._is_of_writer(comment):
+                return cap
+        cap = rules.cap_in(f"{issue.title}\n{issue.body}")
+        return cap if cap is not None and self.authorization.may_cause_work(issue.author) else None
 
     def why_unwanted(self, task: Task, *, is_named: bool) -> Unwanted | None:
         """Return why nobody wants the work on a begun task any more, or None. One request if nobody touched it.
@@ -602,14 +612,25 @@ class TaskSearch:
     def _is_of_writer(self, comment: Comment) -> bool:
         return not is_ours(comment.body) and self.authorization.may_cause_work(comment.author)
 
+    def _with_cap(self, candidate: Candidate, number: int) -> Candidate:
+        try:
+            issue = self.forge.issue(number)
+            self._comments[number] = self.forge.comments(number)
+        except ForgeNotFoundError:
+            return candidate
+        task = replace(candidate.task, usd_cap=self._cap(issue))
+        return replace(candidate, known=replace(candidate.known, task=task))
+
     def with_issue_text(self, candidate: Candidate) -> Candidate | str:
         """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.
 
-        Other tasks are returned unchanged.
+        Other tasks of an issue get its cap.
         """
         task = candidate.task
-        if task.kind is not TaskKind.UNFINISHED or task.number is None:
+        if task.number is None:
             return candidate
+        if task.kind is not TaskKind.UNFINISHED:
+            return self._with_cap(candidate, task.number)
         try:
             issue = self.forge.issue(task.number)
         except ForgeNotFoundError as error:

@@ -326,6 +326,58 @@ def asks_to_stop(text: str) -> bool:
     return False
 
 
+_CAP_WORDS = _FILLER | frozenset(
+    [
+        "budget",
+        "can",
+        "cap",
+        "cost",
+        "do",
+        "fix",
+        "go",
+        "ahead",
+        "implement",
+        "limit",
+        "may",
+        "maximum",
+        "must",
+        "not",
+        "of",
+        "pullwright",
+        "should",
+        "solve",
+        "spend",
+        "spending",
+        "try",
+        "use",
+    ]
+)
+"""Words that may stand before a cap without another meaning: `the discount is up to $5` sets none."""
+_CAP = re.compile(
+    r"(?P<before>[a-z' ,:]{0,80})\bup to (?:(?:us)?\$ ?(?P<dollars>\d{1,6}(?:\.\d{1,2})?)(?: usd)?|(?P<usd>\d{1,6}(?:\.\d{1,2})?) ?usd)"
+    r"(?P<after>[a-z' ,:]{0,80})"
+)
+_CAP_END = re.compile(r"[!?;\n()]|\.(?=\s|$)")
+
+
+def cap_in(text: str) -> float | None:
+    """Return the cap in US dollars that a text sets in words, such as `up to $5`: the last one; None if it sets none.
+
+    A sentence has to say that and nothing else. Quoted lines are other people's. Other currencies are no caps.
+    """
+    found = None
+    own = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">"))
+    for sentence in _CAP_END.split(own.lower()):
+        if len(sentence) > _LONGEST_SENTENCE:
+            continue
+        named = " ".join(word.strip("*_`") for word in sentence.split() if not word.startswith("@"))
+        cap = _CAP.fullmatch(named)
+        words = re.findall(r"[a-z']+", cap["before"] + " " + cap["after"]) if cap is not None else ()
+        if cap is not None and all(word in _CAP_WORDS for word in words):
+            found = float(cap["dollars"] or cap["usd"])
+    return found
+
+
 _NAMED = 5
 
 

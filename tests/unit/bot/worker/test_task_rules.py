@@ -18,6 +18,7 @@ from orchestrator.bot.worker.task_rules import (
     NotNow,
     ReviewLimits,
     asks_to_stop,
+    cap_in,
     choose_remarks,
     is_reviewed,
     retry_labels,
@@ -419,3 +420,38 @@ GOES_ON = (
 def test_who_asks_that_work_stops() -> None:
     assert [text for text in STOPS if not asks_to_stop(text)] == []
     assert [text for text in GOES_ON if asks_to_stop(text)] == []
+
+
+@table(
+    ("text", "cap"),
+    [
+        ("up to $5", 5.0),
+        ("Please fix this, up to $5.", 5.0),
+        ("Up to US$2.50!", 2.5),
+        ("@pullwright budget: up to 12 USD", 12.0),
+        ("**up to $3**", 3.0),
+        ("Mend the sum (up to $4)", 4.0),
+        ("up to $5\nNo: up to $7", 7.0),
+        ("you may spend up to $1.", 1.0),
+        ("The discount is up to $5.", None),
+        ("Prices go up to $5 for members", None),
+        ("up to CA$5", None),
+        ("up to $5 CAD", None),
+        ("up to 5 EUR", None),
+        ("up to 5\u20ac", None),
+        ("up to $5k", None),
+        ("up to $5,000", None),
+        ("up to $-5", None),
+        ("up to $1e3", None),
+        ("up to $99999999", None),
+        ("> up to $5", None),
+        ("up to five dollars", None),
+    ],
+)
+def test_a_cap_in_words(text: str, cap: float | None) -> None:
+    assert cap_in(text) == cap
+
+
+def test_a_long_text_for_a_cap_takes_no_time() -> None:
+    for text in ("up to $" * 100_000, "a " * 200_000, "up to $5 " + "a" * 400_000, "," * 400_000):
+        assert cap_in(text) is None
