@@ -19,11 +19,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.version import __version__
-
 if TYPE_CHECKING:
     from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
+    from orchestrator.core.version import __version__
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.environments.commands import EnvPolicy
     from orchestrator.engine.environments.local import LocalEnvironment
@@ -68,6 +67,7 @@ _MODULES = {
     "ToolDefinition": "core.messages",
     "ConfigurationError": "core.errors",
     "PullwrightError": "core.errors",
+    "__version__": "core.version",
     "Failed": "engine.tools.base",
     "Ends": "engine.tools.base",
     "HttpWeb": "engine.web.client",

@@ -49,7 +49,7 @@ def completion(options: argparse.Namespace) -> int:
 
 def short_page() -> str:
     """Return the commands in groups, on one screen."""
-    return f"{_FIRST}\n{commands_in_groups()}\n{_LAST}"
+    return f"{_FIRST}{commands_in_groups()}\n{_LAST}"
 
 
 # The commands and flags of the parser.
