@@ -341,6 +341,7 @@ _CAP_WORDS = _FILLER | frozenset(
         "may",
         "maximum",
         "must",
+        "no",
         "not",
         "of",
         "pullwright",

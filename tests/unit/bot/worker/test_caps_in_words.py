@@ -59,6 +59,7 @@ async def test_only_a_lower_cap_counts(tmp_path: Path) -> None:
     none = Caps()
     folder = tmp_path / "run"
     folder.mkdir()
+    (tmp_path / "home").mkdir()
 
     async def granted(
         configured: float | None, cap: float | None, spent: float = 0.0, need: float | None = 0.01
