@@ -55,6 +55,8 @@ _A_PATTERN = "a path pattern as in .gitignore"
 
 AUTO = "auto"
 """The value of `test_command` that selects the command of the repository's own file, or the proposed one."""
+TEST_KEYS = ("test_command", "setup_command", "test_report")
+"""The options that say how a repository's tests are run."""
 RENAMED = {"strict_tests": "require_tests"}
 """Present names of options, by their former names."""
 

@@ -31,7 +31,10 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "agents": ("--agent",),
         "backtest": ("backtest",),
         "digest": ("digest",),
+        "onboarding": ("init",),
+        "redteam": ("redteam",),
         "tracing": (),
+        "verify_pr": ("verify-pr",),
     }
 )
 """The commands and options of the program's own plug-ins, by plug-in, so that a message can name one that is not there."""

@@ -95,11 +95,11 @@ DOORS = (
         "inside, which is removed by the one door",
         {
             "core/files.py": 4,
-            "app/cli/init.py": 1,
+            "plugins/onboarding/command.py": 1,
             "app/doctor/machine.py": 3,
             "app/doctor/repository.py": 1,
-            "app/onboarding/pull_request.py": 1,
-            "app/wiring/verify_pr.py": 1,
+            "plugins/onboarding/pull_request.py": 1,
+            "plugins/verify_pr/program.py": 1,
             "bot/cycle/finish.py": 1,
             "engine/environments/sandbox/__init__.py": 1,
             "engine/environments/sandbox/container.py": 1,
@@ -114,8 +114,8 @@ DOORS = (
             "__main__.py": 2,
             "app/dashboard/server.py": 1,
             "app/html/page.py": 1,
-            "app/onboarding/files.py": 8,
-            "app/redteam/attack.py": 1,
+            "plugins/onboarding/files.py": 8,
+            "plugins/redteam/attack.py": 1,
             "app/wiring/program.py": 1,
             "app/plugins.py": 3,
             "plugins/tracing/spans.py": 1,
@@ -135,7 +135,7 @@ DOORS = (
         {
             "core/files.py": 1,
             "core/watchdog_process.py": 2,
-            "app/redteam/judge.py": 2,
+            "plugins/redteam/judge.py": 2,
             "engine/environments/sandbox/__init__.py": 1,
             "engine/environments/sandbox/container_engine.py": 2,
             "engine/environments/sandbox/limits.py": 14,
@@ -145,12 +145,12 @@ DOORS = (
     Door(
         "what a sandbox itself shows",
         "these programs run inside, and reach no more than a command does",
-        {"app/redteam/tool_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
+        {"plugins/redteam/tool_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
     ),
     Door(
         "the worlds that redteam makes",
         "made for one attack, before it begins; the state folder is as above",
-        {"app/redteam/forge.py": 1, "app/redteam/stage.py": 6, "app/redteam/world.py": 11},
+        {"plugins/redteam/forge.py": 1, "plugins/redteam/stage.py": 6, "plugins/redteam/world.py": 11},
     ),
 )
 

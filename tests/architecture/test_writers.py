@@ -69,7 +69,7 @@ CHANNELS = (
         KNOWLEDGE,
         "what is asked whether it looks like a key, and the planted values of an attack",
         "nothing is written with it",
-        {"app/cli/arguments.py": 1, "app/config/fleet.py": 1, "app/redteam/stage.py": 1},
+        {"app/cli/arguments.py": 1, "app/config/fleet.py": 1, "plugins/redteam/stage.py": 1},
     ),
     Channel(
         FILE,
@@ -186,17 +186,17 @@ CHANNELS = (
         "the scene of an attack of `redteam`",
         "in a temporary folder, with planted values only",
         {
-            "app/redteam/forge.py": 1,
-            "app/redteam/stage.py": 1,
-            "app/redteam/tool_server.py": 2,
-            "app/redteam/world.py": 4,
+            "plugins/redteam/forge.py": 1,
+            "plugins/redteam/stage.py": 1,
+            "plugins/redteam/tool_server.py": 2,
+            "plugins/redteam/world.py": 4,
         },
     ),
     Channel(
         NETWORK,
         "the servers of an attack of `redteam`",
         "on this machine, with planted values only",
-        {"app/redteam/servers.py": 1, "app/redteam/tool_server.py": 1, "app/redteam/world.py": 1},
+        {"plugins/redteam/servers.py": 1, "plugins/redteam/tool_server.py": 1, "plugins/redteam/world.py": 1},
     ),
 )
 
@@ -256,7 +256,7 @@ def test_what_redacts_for_forms_only_is_built_by_no_part_of_the_program() -> Non
     import ast
 
     built = []
-    for path in PACKAGE.joinpath("app").rglob("*.py"):
+    for path in (*PACKAGE.joinpath("app").rglob("*.py"), *PACKAGE.joinpath("plugins").rglob("*.py")):
         if "redteam" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

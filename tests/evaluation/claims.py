@@ -25,21 +25,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring import ignore_event
-from orchestrator.app.wiring.verify_pr import build_verification
-from orchestrator.bot.evidence.claims import (
+from orchestrator.bot.verification.page import find_block, report
+from orchestrator.plugins.verify_pr.claims import (
     Standing,
     lines_of_commits,
     lines_of_digests,
     lines_of_runs,
     read_claims,
 )
-from orchestrator.bot.verification.page import find_block, report
+from orchestrator.plugins.verify_pr.program import build_verification
 from tests.evaluation.histories import Row, commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.evidence.pull_request import PullRequestEvidence
+    from orchestrator.plugins.verify_pr.pull_request import PullRequestEvidence
     from tests.evaluation.histories import Subject
 
 _LOOKED_AT = 4

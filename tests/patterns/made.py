@@ -14,6 +14,7 @@ from orchestrator.engine.models import catalog, failures, openai_responses
 from orchestrator.engine.policy import command_rules, destructive, secrets
 from orchestrator.engine.policy.shell import STAR
 from orchestrator.engine.session import history
+from tests.plugins import is_of_absent_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,7 +71,7 @@ def _any_case(words: Iterable[str]) -> list[Any]:
 
 MADE: dict[tuple[str, str], Examples] = {
     ("app.doctor.repository", "words"): lambda: _any_case(doctor._REFUSED),
-    ("app.onboarding.files", "pattern"): lambda: [
+    ("plugins.onboarding.files", "pattern"): lambda: [
         re.compile(one, re.MULTILINE)
         for one in (
             r"- uses: \$/\.github/actions/pullwright.*$",
@@ -79,18 +80,18 @@ MADE: dict[tuple[str, str], Examples] = {
             r"test-command: \$\{\{[^{}\n]*\}\}",
         )
     ],
-    ("app.onboarding.files", "f'^{key}[ \\\\t]*=.*$'"): lambda: [
+    ("plugins.onboarding.files", "f'^{key}[ \\\\t]*=.*$'"): lambda: [
         re.compile(r"^model[ \t]*=.*$", re.MULTILINE)
     ],
-    ("app.redteam.judge", "pattern"): _of_own_attacks,
-    ("app.redteam.judge", "f'(?:\\\\b{form}\\\\s+){{4,}}'"): lambda: [
+    ("plugins.redteam.judge", "pattern"): _of_own_attacks,
+    ("plugins.redteam.judge", "f'(?:\\\\b{form}\\\\s+){{4,}}'"): lambda: [
         rf"(?:\b{form}\s+){{4,}}" for form in ("[0-3][0-7]{2}", "[0-9a-f]{4}")
     ],
     ("bot.cycle.relevance", "_DEFINITION.format(re.escape(word))"): lambda: [
         relevance._DEFINITION.format("word")
     ],
     ("bot.cycle.repository_rules", "pattern"): _kept,
-    ("bot.evidence.past_changes", "f'(?<![\\\\w/])(?:GH-|#){real.pull}\\\\b'"): lambda: [
+    ("plugins.backtest.past_changes", "f'(?<![\\\\w/])(?:GH-|#){real.pull}\\\\b'"): lambda: [
         r"(?<![\w/])(?:GH-|#)12\b"
     ],
     ("bot.git.hostgit", "pattern"): _kept,
@@ -147,6 +148,7 @@ MADE: dict[tuple[str, str], Examples] = {
         r"EOF['\")]*"
     ],
 }
+MADE = {key: made for key, made in MADE.items() if not is_of_absent_plugin(f"{key[0].replace('.', '/')}/")}
 """For each pattern that a call of `re` makes, by its module and its text: patterns as it makes them."""
 
 ONLY_WHOLE = frozenset(
@@ -158,7 +160,7 @@ ONLY_WHOLE = frozenset(
 """The patterns that are made in one place and matched against whole texts elsewhere."""
 
 SHORT_TEXTS = {
-    "app.onboarding.files pattern": "in the program's own workflow",
+    "plugins.onboarding.files pattern": "in the program's own workflow",
     "bot.git.foreign._VALUE": "at one place: where it fails, reading ends",
     "bot.policy.change_checks '|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))": (
         "in a path of at most 4,096 characters, _MOST_PATH_CHARS"
@@ -178,5 +180,10 @@ SHORT_TEXTS = {
     "engine.policy.secret_decoding._NAMED_LETTER": "in the name of a character in the Unicode tables",
     "engine.policy.secret_values._JWT_HEADER": "in a secret that the user himself set",
     "engine.policy.shell._TOKEN": "at one place: where it fails, reading ends",
+}
+SHORT_TEXTS = {
+    where: why
+    for where, why in SHORT_TEXTS.items()
+    if not is_of_absent_plugin(f"{where.split()[0].replace('.', '/')}/")
 }
 """Patterns that would take longer in a search over any text, each with what bounds the text that they meet."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.doubles.actions_runner import SHELL, ActionsRunner, obeyed
-from tests.scenarios import test_verify_pr as verified
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
@@ -411,57 +410,6 @@ def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, tol
     assert status == 0
     assert "digest --run r1 hook=\n" in (bench.folder / "summary").read_text()
     assert ("hook=secret-address" in out) is told
-
-
-def test_a_pull_request_is_verified_and_leaves_a_check_run_a_summary_and_a_page(
-    tmp_path: Path, github: GitHub
-) -> None:
-    repo = github.add_repository(NAME, verified.FILES)
-    head = github.commit(repo, verified.GOOD, branch="feature")
-    pull = github.add_pull(repo, "feature", title="Add well")
-    pull.head_sha, pull.base_sha = head, repo.branches()["main"]
-    may = {"contents": "read", "pull_requests": "read", "checks": "write"}
-    token, _ = github.installation_token(github.app([NAME], permissions=may), [NAME])
-    uploads: list[Mapping[str, str]] = []
-
-    def upload(given: Mapping[str, str]) -> Mapping[str, str]:
-        uploads.append(given)
-        return {}
-
-    for name in ("workspace", "home"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "workspace" / "pullwright.toml").write_text("this is no TOML")
-    runner = ActionsRunner(
-        VERIFY,
-        tmp_path / "temp",
-        {
-            "token": token,
-            "server_url": github.web_url,
-            "repository": NAME,
-            "run_id": "7",
-            "run_attempt": "1",
-            "workspace": str(tmp_path / "workspace"),
-            "event.pull_request.number": str(pull.number),
-        },
-        {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "ACTIONS_RUNTIME_TOKEN": "runtime"},
-        {
-            "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
-            "install": lambda _given: {
-                "python": sys.executable,
-                "program": str(ROOT / "run_local_agent.py"),
-            },
-            "actions/upload-artifact": upload,
-        },
-    )
-    outputs = runner.run(test_command=verified.COMMAND[1], test_report=verified.COMMAND[3])
-    assert (outputs, runner.failed) == ({"outcome": "holds"}, []), runner.log
-    assert [run.title for run in repo.checks[head]] == ["There is no report. The tests pass."]
-    assert "**There is no report. The tests pass.**" in runner.summary
-    page, runs = map(Path, uploads[0]["path"].split())
-    assert "Runs made here" in page.read_text()
-    assert len(list(runs.iterdir())) == 1
-    assert token not in runner.log + runner.summary + page.read_text()
-    assert obeyed(runner.log) == ["remove-matcher"]
 
 
 @slow

@@ -53,16 +53,8 @@ def commands_in_groups() -> str:
 SHELLS = ("bash", "zsh", "fish")
 
 _SETTINGS_OF = {
-    "init": {
-        *("model", "api_url", "test_command", "setup_command", "test_report"),
-        *("max_usd", "label", "base", "github_url"),
-    },
     "mcp": {"mcp_config", "mcp_unconfined", "sandbox"},
     "runs": {"runs_days", "runs_mb"},
-    "verify-pr": {
-        *("test_command", "setup_command", "test_report", "test_minutes", "test_paths", "max_minutes"),
-        *("sandbox", "sandbox_read", "allow_host", "base", "github_url", "github_app_id", "mirror"),
-    },
 }
 """The options of the configuration that commands take which do not take all of them."""
 
@@ -72,21 +64,6 @@ def _pull_number(value: str) -> int:
 
 
 # The flags of each command.
-
-
-def _add_init(parser: argparse.ArgumentParser) -> None:
-    add_repo(parser, f"{REPO}; this folder if not named")
-    for flag, text in (
-        ("--actions", "also write a workflow for GitHub Actions that does a task every hour"),
-        ("--labels", "create the label of the backlog on GitHub"),
-    ):
-        parser.add_argument(
-            flag, action=argparse.BooleanOptionalAction, help=f"{text} (without a terminal: no)"
-        )
-    text = "write nothing here, but propose the files as one pull request; if it is open, update its text"
-    add_switch(parser, "--pull-request", text)
-    add_switch(parser, "--yes", "ask nothing, even if a file changes")
-    add_settings(parser, _SETTINGS_OF["init"])
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -371,27 +348,6 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-def _add_redteam(parser: argparse.ArgumentParser) -> None:
-    add_text(parser, "--only", "NAME", "only this attack")
-    add_json(parser, "print one JSON object per attack")
-    add_settings(parser)
-
-
-def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{PROGRAM} verify-pr PULL [FLAG ...]"
-    text = "a pull request's number or address; or a branch, or a file of git bundle"
-    add_text(parser, "pull", "PULL", text)
-    add_repo(parser)
-    text = "file with the description of a branch or a bundle; - reads standard input"
-    add_text(parser, "--body", "FILE", text)
-    text = "also write a check run for the head, if the token permits it"
-    add_switch(parser, "--check", text)
-    add_text(parser, "--html", "FILE", "also write a page")
-    add_text(parser, "--markdown", "FILE", "also add the report to a file, such as a job's summary")
-    add_json(parser, "print one JSON object")
-    add_settings(parser, _SETTINGS_OF["verify-pr"])
-
-
 _IMPORT = "add the settings of a ralph.config.json to your own file, except those that it has already"
 
 
@@ -440,13 +396,6 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 _IN = "orchestrator.app.cli"
 _OWN: Mapping[str, Command] = {
-    "init": Command(
-        "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
-        "start",
-        _add_init,
-        f"{_IN}.init:init",
-        has_many_flags=True,
-    ),
     "doctor": Command(
         "test what a run needs, and say how to fix what is missing",
         "start",
@@ -555,29 +504,11 @@ _OWN: Mapping[str, Command] = {
         f"{_IN}.mcp:mcp",
         lists_actions=True,
     ),
-    "verify-pr": Command(
-        "run the tests of a pull request again, and say which of its claims hold",
-        "check",
-        _add_verify_pr,
-        f"{_IN}.verify_pr:verify_pr",
-        examples=(
-            "verify-pr 12 --repo owner/name --test-command auto",
-            "verify-pr https://github.com/owner/name/pull/12 --test-command 'pytest -q' --html report.html",
-            "verify-pr feature --repo . --test-command auto",
-        ),
-    ),
     "config": Command(
         "print the effective configuration, or write your own config.toml",
         "check",
         _add_config,
         f"{_IN}.config:config",
-    ),
-    "redteam": Command(
-        "try known attacks on this configuration, offline",
-        "check",
-        _add_redteam,
-        f"{_IN}.doctor:redteam",
-        has_many_flags=True,
     ),
     "plugins": Command(
         "list the plug-ins: what each adds, and how many lines it has",

@@ -1,4 +1,4 @@
-"""`pullwright doctor` and `redteam`: test what a run needs, and whether the configuration stops known attacks."""
+"""`pullwright doctor`: tests what a run needs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ import os
 import sys
 import textwrap
 from collections import Counter
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
 from orchestrator.app.cli.output import open_console, print_line, text_columns
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.doctor.findings import ProbeState
 from orchestrator.app.terminal import print_json
-from orchestrator.app.words import clean, counted, short_line
+from orchestrator.app.words import clean, short_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
-
-    from rich.console import OverflowMethod
+    from collections.abc import Callable, Iterator
 
     from orchestrator.app.doctor.findings import Result
-    from orchestrator.app.redteam.judge import AttackVerdict
-    from orchestrator.app.redteam.run import Configured
 
 
 _LOOKS = {
@@ -40,9 +35,6 @@ _STYLED_CHARS = 4 + _NAME_CHARS
 """The characters of a line that are in colour: the sign and the name."""
 _MOST_TEXT_CHARS = 600
 _MOST_TYPED_CHARS = 4_000
-_PROOF_CHARS = 110
-_ATTACK_CHARS = 36
-_ATTACK_HEAD = f"{'':9}  {'attack':{_ATTACK_CHARS}}  {'place':14}  {'stopped by':15}  evidence"
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -123,91 +115,3 @@ def _json(result: Result, _before: str) -> None:
         "fix": " ".join(filter(None, (result.finding.fix, result.finding.typed))) or None,
     }
     print_json(record)
-
-
-def redteam(options: argparse.Namespace) -> int:
-    """Run the attacks offline, in temporary folders.
-
-    Raises:
-        ConfigurationError: the configuration or an attack is not valid.
-        WorkspaceError: git is missing.
-    """
-    from orchestrator.app.redteam.attack import read_corpus
-    from orchestrator.app.redteam.run import choose_attacks, play_all, try_attack
-
-    make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
-    make_user()  # so that a mistake in the configuration shows before the first attack
-    attacks = choose_attacks(read_corpus(), [options.only] if options.only else ())
-    show = _attack_writer(as_json=options.json)
-    verdicts: list[AttackVerdict] = []
-    for verdict in play_all(attacks, make_user, try_attack):
-        verdicts.append(verdict)
-        show(verdict)
-    if not options.json:
-        sys.stdout.write("\n".join(_attack_summary(verdicts)) + "\n")
-    return DONE if all(verdict.stopped for verdict in verdicts) else FAILED
-
-
-def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """Return the user's configuration, with a function that reads it for another folder.
-
-    Raises:
-        ConfigurationError: the configuration is not valid.
-    """
-    from orchestrator.app.config.settings import load_settings
-    from orchestrator.app.redteam.run import Configured
-
-    environ = dict(environ)
-
-    def read(folder: Path) -> Any:
-        return load_settings(flags, environ, folder).settings
-
-    return Configured(load_settings(flags, environ, cwd).settings, read)
-
-
-def _attack_writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
-    """Return a function that prints an attack as one line, in colour and cut to its width on a terminal."""
-    if as_json:
-        return lambda verdict: print_json(_attack_json(verdict))
-    console = open_console()
-    is_cut = console.is_terminal
-
-    def write(line: str, style: str) -> None:
-        overflow: OverflowMethod = "ellipsis" if is_cut else "ignore"
-        console.print(line, style=style, no_wrap=True, overflow=overflow, crop=is_cut)
-
-    write(_ATTACK_HEAD, "dim")
-    return lambda verdict: write(_attack_line(verdict), "" if verdict.stopped else "bold red")
-
-
-def _attack_summary(verdicts: list[AttackVerdict]) -> list[str]:
-    """Return how many attacks were stopped, and what to change about the others."""
-    stopped = sum(verdict.stopped for verdict in verdicts)
-    lines = ["", f"{counted(len(verdicts), 'attack')}, {stopped} stopped"]
-    for attack in (verdict.attack for verdict in verdicts if not verdict.stopped):
-        names = ", ".join(attack.defence)
-        usual = f"your configuration switches off what stops it ({names}): see pullwright config"
-        lines.append(f"  {attack.name}: {attack.advice or usual}")
-    return lines
-
-
-def _attack_line(verdict: AttackVerdict) -> str:
-    attack = verdict.attack
-    state = "stopped  " if verdict.stopped else "SUCCEEDED"
-    defence = verdict.defence if verdict.stopped else "-"
-    words = short_line(clean(verdict.proof), _PROOF_CHARS)
-    return f"{state}  {attack.name:{_ATTACK_CHARS}}  {attack.place:14}  {defence:15}  {words}"
-
-
-def _attack_json(verdict: AttackVerdict) -> dict[str, Any]:
-    attack = verdict.attack
-    return {
-        "attack": attack.name,
-        "title": attack.title,
-        "incidents": attack.incidents,
-        "place": str(attack.place),
-        "stopped": verdict.stopped,
-        "defence": str(verdict.defence) if verdict.stopped else None,
-        "success": verdict.success or None,
-        "evidence": verdict.proof,
-    }

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.redteam import tool_server
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.transports import ProgramStart, ServerReport, stdio_transport
+from orchestrator.plugins.redteam import tool_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable

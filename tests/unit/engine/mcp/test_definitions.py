@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.redteam.model import instructions_in, outside_fences
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.contracts.json_plan import JsonPlan, narrowed_schema
@@ -21,6 +20,7 @@ from orchestrator.engine.mcp.definitions import (
 )
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext
 from orchestrator.engine.tools.registry import argument_problems, check_tool
+from orchestrator.plugins.redteam.model import instructions_in, outside_fences
 from tests.tables import table
 
 if TYPE_CHECKING:

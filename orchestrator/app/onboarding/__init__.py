@@ -1,1 +1,0 @@
-"""Implementation of `init`: sets a repository up by files, by a workflow, or by a first pull request."""

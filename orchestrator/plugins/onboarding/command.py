@@ -1,0 +1,475 @@
+"""`pullwright init`: sets a repository up by files, a workflow, a label, or one pull request with all of it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
+from orchestrator.app.config.settings import (
+    LOCAL_FILE,
+    Origin,
+    SourceKind,
+    check_value,
+    read_local_text,
+    read_local_toml,
+)
+from orchestrator.app.options import TEST_KEYS
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import open_clone_of
+from orchestrator.app.wiring.guards import (
+    missing_hosts,
+    not_installed,
+    proposals,
+    run_in_words,
+    try_tests,
+)
+from orchestrator.app.wiring.repository import (
+    OnDisk,
+    OnGitHub,
+    choose_site,
+    credential_for,
+    host_of_server,
+    parse_place,
+)
+from orchestrator.app.words import YES, clean, counted, short_line
+from orchestrator.bot.verification.base import hosts_of
+from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
+from orchestrator.core.errors import ConfigurationError, PullwrightError, SandboxMissingError, ToolError
+from orchestrator.core.messages import Usage
+from orchestrator.core.suggestions import PROGRAM
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
+from orchestrator.engine.models.listing import local_servers
+from orchestrator.plugins.onboarding.files import (
+    WORKFLOW_FILE,
+    ActionFile,
+    ActionPlace,
+    WorkflowPlan,
+    action_copy,
+    action_place,
+    present_content,
+    rules_text,
+    workflow_template,
+    workflow_text,
+    write_action_file,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.engine.models.listing import LocalServer
+
+_USUAL_USD = 5.0
+_USUAL_MINUTES = 60
+_VENDORS = (
+    ("anthropic", "anthropic:claude-sonnet-4-5"),
+    ("openai", "openai:gpt-5.2"),
+    ("gemini", "gemini:gemini-3-pro"),
+)
+"""The model of each vendor that is offered if its key is set."""
+_NO = frozenset({"n", "no", "none", "0"})
+_LABEL_WORDS = "Pullwright may work on this issue"
+_MOST_SHOWN_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model to choose from. `api_url` is empty for a vendor's own server."""
+
+    name: str
+    api_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The decisions of a person, or their defaults.
+
+    Attributes:
+        values: options to add to the repository's file.
+        has_tests: whether the file sets the test command.
+        hosts: hosts that the tests' set-up needs.
+    """
+
+    model: _Model | None
+    values: dict[str, Any]
+    has_tests: bool
+    hosts: tuple[str, ...]
+    max_usd: float
+    actions: bool
+
+
+def init(options: argparse.Namespace) -> int:
+    """Examine the repository, ask the person, show the changes, and write them.
+
+    Raises:
+        PullwrightError: the repository's name is not valid, or something cannot be written.
+    """
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    setup = _Setup(options, context)
+    return setup.propose() if setup.folder is None or options.pull_request else setup.write(setup.folder)
+
+
+class _Setup:
+    """One call of `init`: examines the repository, decides, and changes it.
+
+    Attributes:
+        folder: top of the working tree; None for a repository that is not on this disk.
+    """
+
+    def __init__(self, options: argparse.Namespace, context: BuildContext) -> None:
+        self._options, self._context = options, context
+        self._typed = given_settings(options)
+        self._asks = sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
+        named = options.repo or "."
+        place = parse_place(named, context.settings.github_url)
+        self.folder = place.path if isinstance(place, OnDisk) else None
+        self._github = self._origin(place) if isinstance(place, OnDisk) else place
+        if self.folder is None and not options.pull_request:
+            raise ConfigurationError(
+                f"{named} is not on this disk: pass --pull-request, or --repo PATH of a clone"
+            )
+        on_github = self._github_address if options.pull_request and self._github else ""
+        self._site = choose_site(on_github or named, context, writes=options.pull_request)
+
+    @property
+    def _github_address(self) -> str:
+        return f"{self._github.server.rstrip('/')}/{self._github.name}" if self._github else ""
+
+    def _origin(self, place: OnDisk) -> OnGitHub | None:
+        """Return the repository that a folder was cloned from, if it is on the configured server."""
+        server = self._context.settings.github_url
+        try:
+            found = parse_place(place.origin, server) if place.origin else None
+        except PullwrightError:
+            return None
+        if not isinstance(found, OnGitHub):
+            return None
+        same = host_of_server(found.server) == host_of_server(server)
+        return OnGitHub(server, found.name) if same else None
+
+    def _say(self, text: str) -> None:
+        print(clean(text), flush=True)
+
+    def _ask(self, question: str, usual: str, missing: str) -> str:
+        """Ask the person, and return the answer or `usual`.
+
+        Without a terminal, return `usual` and print `missing`, which names the flag for another answer.
+        """
+        if not self._asks:
+            self._say(f"  {question}{'' if question.endswith('?') else ':'} {usual or 'none'} ({missing})")
+            return usual
+        shown = f" [{usual}]" if usual else ""
+        sys.stderr.write(clean(f"? {question}{shown}: "))
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise ConfigurationError("no answer: nothing was written")
+        return line.strip() or usual
+
+    # The decisions.
+
+    def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
+        """Examine the repository and the machine, and ask for what they do not show."""
+        model = self._model(present)
+        test = self._tests(clone, proposals(clone), present)
+        actions = self._actions()
+        usd = self._cap(model, present, actions=actions)
+        values = self._caps(model, usd)
+        if test is not None:
+            named = zip(TEST_KEYS, (test.command, test.setup, test.report), strict=True)
+            values |= {key: value for key, value in named if value}
+        values = {key: value for key, value in values.items() if key in self._typed or key not in present}
+        for key, value in values.items():
+            check_value(key, value, Origin(SourceKind.LOCAL_FILE, LOCAL_FILE))
+        setup = str(values.get("setup_command", present.get("setup_command", "")))
+        hosts = tuple(missing_hosts(self._context.settings, hosts_of(setup)))
+        return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
+
+    def _caps(self, model: _Model | None, usd: float) -> dict[str, Any]:
+        """Return the options for the model and the limit. A file cannot name a model of a server of one's own."""
+        if model is not None and not model.api_url:
+            cap = {"max_usd": usd} if _has_price(model.name) else {"max_minutes": _USUAL_MINUTES}
+            return {"model": model.name, **cap}
+        return {"max_usd": usd} if "max_usd" in self._typed else {"max_minutes": _USUAL_MINUTES}
+
+    def _model(self, present: dict[str, Any]) -> _Model | None:
+        settings = self._context.settings
+        if "model" in self._typed or "api_url" in self._typed:
+            return self._typed_model()
+        if isinstance(present.get("model"), str):
+            return _Model(present["model"])
+        choices = list(self._models())
+        if settings.model is not None and not settings.api_url:
+            choices.insert(0, _Model(settings.model))
+        if not choices:
+            self._say("  no model server answers on this machine, and the key of no vendor is set")
+        for number, choice in enumerate(choices, 1):
+            self._say(f"  {number}  {choice.name}{f' at {choice.api_url}' if choice.api_url else ''}")
+        usual = next((str(number) for number, one in enumerate(choices, 1) if one.api_url), "")
+        usual = usual or ("1" if choices and self._asks else "none")
+        question = "Which model? A number, PROVIDER:NAME, or none"
+        answer = self._ask(question, usual, "--model names one")
+        if answer.lower() in _NO:
+            return None
+        if answer.isdigit() and 1 <= int(answer) <= len(choices):
+            return choices[int(answer) - 1]
+        return _Model(f"{parse_model(answer)}")
+
+    def _typed_model(self) -> _Model | None:
+        from orchestrator.app.wiring.model import first_named
+
+        settings = self._context.settings
+        if settings.api_url:
+            return _Model(first_named(self._context).ref.name, settings.api_url)
+        return _Model(f"{parse_model(settings.model)}") if settings.model else None
+
+    def _models(self) -> Iterator[_Model]:
+        self._say("Looking for models ...")
+        servers: tuple[LocalServer, ...] = local_servers(os.environ)
+        for server in servers:
+            yield from (_Model(name, server.api_url) for name in server.models[:3])
+        for key, name in _VENDORS:
+            if getattr(self._context.keys, key):
+                yield _Model(name)
+
+    def _tests(
+        self, clone: Clone, found: Sequence[SuggestedCommand], present: dict[str, Any]
+    ) -> SuggestedCommand | None:
+        if "test_command" in self._typed:
+            if str(self._typed["test_command"]).lower() in _NO:
+                return None
+            return _as_typed(*(str(self._typed.get(key, "")) for key in TEST_KEYS))
+        if "test_command" in present:
+            return None
+        best = found[0] if found else None
+        if best is not None:
+            copied = "; the repository's own text: read it first" if best.copied else ""
+            self._say(f"  tests: {best.command} (from {best.source}{copied})")
+            if best.setup:
+                self._say(f"  set-up: {best.setup}")
+        usual = best.command if best is not None and (self._asks or not best.copied) else "none"
+        answer = self._ask("How are the tests run? A command, or none", usual, "--test-command names one")
+        if answer.lower() in _NO:
+            return None
+        chosen = next((one for one in found if one.command == answer), None)
+        if chosen is None:
+            return self._tried(clone, [_as_typed(answer)])
+        return self._tried(clone, [chosen, *(one for one in found if one is not chosen and not one.copied)])
+
+    def _tried(self, clone: Clone, found: Sequence[SuggestedCommand]) -> SuggestedCommand:
+        """Try the first command in the sandbox, and others if it runs no test. Return the one to write.
+
+        Without a person who agreed to the set-up, it is tried only if it reaches no host.
+        """
+        chosen, settings = found[0], self._context.settings
+        hosts = missing_hosts(settings, hosts_of(chosen.setup))
+        if lacking := not_installed(chosen.setup, chosen.command):
+            self._say(f"  not tried: {lacking}")
+            return chosen
+        if not self._asks and (hosts or settings.sandbox == "off"):
+            why = "its set-up needs the network" if hosts else "there is no sandbox"
+            self._say(f"  not tried, as {why}: {PROGRAM} doctor --run-tests tries it")
+            return chosen
+        reached = f", which may reach {', '.join(hosts)}" if hosts else ""
+        self._say(f"Trying it in the sandbox{reached} ...")
+        allowed = settings.model_copy(update={"allow_host": (*settings.allow_host, *hosts)})
+        try:
+            one, run = try_tests(self._site, self._context, allowed, clone, found)
+        except (ToolError, SandboxMissingError) as error:
+            self._say(f"  it does not run here: {error}")
+            return chosen
+        self._say(f"  {one.command}: {run.problem or run_in_words(run)}")
+        return one
+
+    def _actions(self) -> bool:
+        if self._options.actions is not None:
+            return bool(self._options.actions)
+        if self._github is None:
+            return False
+        answer = self._ask("Work on GitHub Actions too, a task an hour? y or n", "n", "--actions")
+        return answer.lower() in YES
+
+    def _cap(self, model: _Model | None, present: dict[str, Any], *, actions: bool) -> float:
+        typed = self._typed.get("max_usd", present.get("max_usd"))
+        if typed is not None:
+            return float(typed)
+        if not actions and (model is None or model.api_url):
+            return _USUAL_USD
+        answer = self._ask("At most how many US dollars a cycle?", f"{_USUAL_USD:g}", "--max-usd")
+        check_value("max_usd", usd := _number(answer), Origin(SourceKind.FLAG, "--max-usd"))
+        return usd
+
+    # The changes.
+
+    def _files(self, decided: _Decided, old_rules: str | None) -> list[ActionFile]:
+        files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
+        if not decided.actions:
+            return files
+        place, server = action_place(), host_of_server(self._context.settings.github_url)
+        if isinstance(place, ActionPlace) and place.server != server:
+            place = f"{PROGRAM} comes from {place.server}, and {server} cannot use actions from there"
+        if isinstance(place, str):
+            self._say(f"  {place}: the workflow uses a copy of the program, in the repository")
+        vendor = decided.model.name if decided.model and not decided.model.api_url else None
+        plan = WorkflowPlan(
+            place if isinstance(place, ActionPlace) else None,
+            self._github.name if self._github else None,
+            vendor,
+            decided.max_usd,
+            decided.has_tests,
+            decided.hosts,
+        )
+        workflow = workflow_text(workflow_template(), plan)
+        files.append(ActionFile(WORKFLOW_FILE, workflow.encode()))
+        return files if plan.place is not None else [*files, *action_copy()]
+
+    def _changes(self, clone: Clone, top: Path) -> tuple[_Decided, list[ActionFile]]:
+        """Decide, and show the files of the folder that differ from what was decided."""
+        decided = self._decide(clone, read_local_toml(top) or {})
+        files = self._files(decided, read_local_text(top))
+        changes = [file for file in files if present_content(top, file.path) != file.content]
+        for file in changes:
+            self._show(top, file)
+        return decided, changes
+
+    def write(self, top: Path) -> int:
+        self._say(f"Looking at {self._site.label} ...")
+        with (
+            tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder,
+            open_clone_of(self._site, self._context, "", Path(folder), with_git=False) as clone,
+        ):
+            decided, changes = self._changes(clone, top)
+        changed = [file for file in changes if present_content(top, file.path) is not None]
+        label = self._show_label()
+        if not changes and not label:
+            self._say("Everything exists already.")
+        elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in YES:
+            self._say("Nothing was written.")
+            return DONE
+        elif changed and not (self._asks or self._options.yes):
+            sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
+            return USAGE
+        for file in changes:
+            write_action_file(top, file)
+        if changes:
+            self._say(f"Wrote {counted(len(changes), 'file')}.")
+        if label:
+            self._make_label(choose_site(self._github_address, self._context, writes=True))
+        self._say_next(decided)
+        return DONE
+
+    def _show(self, top: Path, file: ActionFile) -> None:
+        """Show a file: `pullwright.toml` whole, a diff of a changed file, otherwise only the size."""
+        present = present_content(top, file.path)
+        if b"\0" in file.content:
+            kind = "new" if present is None else "change"
+            self._say(f"{kind}  {file.path} ({len(file.content):,} bytes)")
+            return
+        old = (present or b"").decode("utf-8", "replace").splitlines()
+        new = file.content.decode().splitlines()
+        if not old and file.path != LOCAL_FILE:
+            self._say(f"new  {file.path} ({counted(len(new), 'line')})")
+            return
+        self._say(f"{'change' if old else 'new'}  {file.path}")
+        shown = (
+            list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+            if old
+            else [f"+{line}" for line in new]
+        )
+        for line in shown[:_MOST_SHOWN_LINES]:
+            self._say(f"    {line}")
+        if len(shown) > _MOST_SHOWN_LINES:
+            self._say(f"    ... {counted(len(shown) - _MOST_SHOWN_LINES, 'more line')}")
+
+    def _show_label(self) -> bool:
+        """Show the label if it is to be created, and return whether it is."""
+        wanted = self._wants_label()
+        if wanted and self._github is not None:
+            self._say(f"label  {self._context.settings.label!r} on {self._github.name}")
+        return wanted
+
+    def _wants_label(self) -> bool:
+        if self._github is None or self._options.labels is False:
+            return False
+        has_token = credential_for(self._github.server, self._context).auth is not None
+        if self._options.labels and not has_token:
+            raise ConfigurationError("--labels needs a token: set GITHUB_TOKEN")
+        return has_token and (bool(self._options.labels) or self._asks)
+
+    def _make_label(self, site: Site) -> None:
+        label = self._context.settings.label
+        created = site.forge.make_label(label, _LABEL_WORDS)
+        self._say(f"label {label!r} {'created' if created else 'exists already'}")
+
+    def propose(self) -> int:
+        """Open the onboarding pull request. If it is open already, only update its text."""
+        from orchestrator.plugins.onboarding.pull_request import propose
+
+        label = bool(self._options.labels) and self._wants_label()
+
+        def files(clone: Clone) -> list[ActionFile]:
+            nonlocal label
+            _, changes = self._changes(clone, clone.tree)
+            label = self._show_label()
+            if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in YES:
+                raise ConfigurationError("nothing was proposed")
+            return changes
+
+        self._say(f"Looking at {self._site.label} ...")
+        pull, created = propose(self._site, self._context, files)
+        if label:
+            self._make_label(self._site)
+        verb = "opened" if created else "updated: its text describes the files on its branch"
+        self._say(f"Pull request #{pull.number} {verb}: {pull.url}")
+        self._say("Nothing is done before it is merged.")
+        return DONE
+
+    def _say_next(self, decided: _Decided) -> None:
+        repo = shlex.quote(str(self._options.repo or "."))
+        model = ""
+        if decided.model is None:
+            model = " --model PROVIDER:NAME"
+        elif decided.model.api_url:  # a file cannot name it
+            model = f" --api-url {decided.model.api_url} --model {shlex.quote(decided.model.name)}"
+        tests = " --test-command auto" if decided.has_tests else ""
+        tests += "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts if tests)
+        self._say("")
+        self._say("Next:")
+        written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
+        self._say(
+            f"  git add {written} && git commit -m 'Set up Pullwright'   # it takes effect on the default branch"
+        )
+        self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
+        task = "--issue N" if self.folder is None else "--task 'What is to be done'"
+        self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
+        if decided.actions:
+            self._say(f"The head of {WORKFLOW_FILE} says what is left to do on GitHub.")
+
+
+def _as_typed(command: str, setup: str = "", report: str = "") -> SuggestedCommand:
+    return SuggestedCommand(command, "", Confidence.NAMED, setup, report)
+
+
+def _has_price(model: str) -> bool:
+    try:
+        ref = parse_model(model)
+    except PullwrightError:
+        return False
+    usage = Usage(input_tokens=1000, output_tokens=1000)
+    return ref.provider in OFFICIAL_URLS and price_usd(ref.provider, ref.name, usage) is not None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{short_line(text, 40)!r} is not a number of US dollars") from None

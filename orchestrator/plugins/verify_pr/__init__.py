@@ -1,0 +1,1 @@
+"""Verifies the claims that a pull request makes about itself."""

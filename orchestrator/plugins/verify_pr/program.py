@@ -1,0 +1,257 @@
+"""Builds the verification of one pull request, with its own journal, from the arguments of `verify-pr`."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.terminal import known_secrets
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import open_clone_of
+from orchestrator.app.wiring.guards import (
+    choose_sandbox,
+    chosen_tests,
+    host_runs,
+    host_tests_in_words,
+    refuse_tracing,
+)
+from orchestrator.app.wiring.program import tell_notices
+from orchestrator.app.wiring.repository import choose_site
+from orchestrator.bot.forge.local import places
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.opening import ask_remote
+from orchestrator.bot.git.remote import parse_remote
+from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.records import EventBus
+from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
+from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
+from orchestrator.core.events import Warned
+from orchestrator.core.repositories import is_branch_name
+from orchestrator.core.watchdog import time_limit
+from orchestrator.plugins.verify_pr.pull_request import (
+    EvidenceParts,
+    ProposedChange,
+    own_check,
+    verify_pull_request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.verification.base import RunOptions
+    from orchestrator.bot.verification.runs import HostRuns
+    from orchestrator.core.events import Emit
+    from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.plugins.verify_pr.pull_request import PullRequestEvidence
+
+DOOR = "verify-pr"
+_NUMBER = re.compile(r"#?([1-9][0-9]{0,17})")
+_PULL = re.compile(r"(?P<repository>/[^/]+/[^/]+)/pull/(?P<number>[1-9][0-9]{0,17})(?:/[^?]*)?")
+_LOCAL_PULL = re.compile(r"([1-9][0-9]{0,17})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPull:
+    """The subject that a person named: a number, a branch, or a bundle. Exactly one of the three is set."""
+
+    repository: str
+    number: int = 0
+    branch: str = ""
+    bundle: Path | None = None
+
+
+def named_pull(text: str, repository: str | None, home: Home) -> NamedPull:
+    """Parse the subject of a verification.
+
+    Args:
+        text: a number, the address of a pull request, a bundle's path, or a branch.
+        repository: value of `--repo`.
+
+    Raises:
+        ConfigurationError: the text is none of these, or the repository is not named, or named twice.
+    """
+    if "://" in text:
+        found = _at_address(text, home)
+        if repository is not None:
+            raise ConfigurationError(f"{text} names its repository: leave out --repo")
+        return found
+    if repository is None:
+        raise ConfigurationError(
+            "name the repository: --repo owner/name, a URL or a path; or give the pull request's address"
+        )
+    path = Path(text).expanduser()
+    if number := _NUMBER.fullmatch(text):
+        return NamedPull(repository, number=int(number[1]))
+    if path.is_file():
+        return NamedPull(repository, bundle=path.resolve())
+    if not is_branch_name(text):
+        raise ConfigurationError(
+            f"{text!r} is not a pull request's number or address, nor a file, nor the name of a branch"
+        )
+    return NamedPull(repository, branch=text)
+
+
+def _at_address(text: str, home: Home) -> NamedPull:
+    parts = urlsplit(text)
+    if parts.scheme in {"http", "https"} and (match := _PULL.fullmatch(parts.path.rstrip("/"))):
+        return NamedPull(f"{parts.scheme}://{parts.netloc}{match['repository']}", int(match["number"]))
+    if parts.scheme == "file":
+        file = Path(unquote(parts.path))
+        number = _LOCAL_PULL.fullmatch(file.name)
+        known = {root.absolute(): repository for root, repository in places(home.root).items()}
+        if number and file.parent.name == "pulls" and (folder := known.get(file.parent.parent)):
+            return NamedPull(str(folder), int(number[1]))
+    raise ConfigurationError(
+        f"{text} is not the address of a pull request: such an address ends with /pull/NUMBER"
+    )
+
+
+@dataclass(slots=True)
+class VerifyProgram:
+    """Verifies one pull request, once.
+
+    Attributes:
+        text: description for a branch or a bundle; None if there is none.
+    """
+
+    context: BuildContext
+    site: Site
+    named: NamedPull
+    text: str | None
+    sandbox: Sandbox | None
+    bus: EventBus
+    _options: RunOptions | None = None
+    _asked: bool = False
+
+    async def run(self) -> PullRequestEvidence:
+        """Verify the pull request, and record it in a journal.
+
+        Raises:
+            PullwrightError: there is no such pull request, or the journal cannot be written.
+        """
+        context, settings = self.context, self.context.settings
+        run = new_run_id(context.clock.now(), random.SystemRandom())
+        folder = create_run_folder(context.home, run)
+        parts = EvidenceParts(
+            self.read,
+            partial(open_clone_of, self.site, context, run, Path(tempfile.gettempdir()), with_git=False),
+            self._verifier,
+            self.bus,
+            context.stop.at_once,
+            settings.max_minutes,
+        )
+        with time_limit(settings.max_minutes), context.recording(self.bus, folder):
+            rules = host_tests_in_words(settings, self.sandbox)
+            self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
+            try:
+                found = await verify_pull_request(parts)
+            except PullwrightError as error:
+                self.bus(CycleEnded({"outcome": "failed", "error": str(error)}))
+                raise
+            for line in found.lines:
+                self.bus(
+                    ClaimChecked(line.level, line.subject, line.standing, line.claimed, line.found, line.note)
+                )
+            name = f"{found.change.name} {found.change.title}".strip()
+            self.bus(CycleEnded({**found.to_json(), "reason": name, "run": run}))
+        return found
+
+    def read(self) -> ProposedChange:
+        """Return the present state of the proposed change.
+
+        Raises:
+            ForgeError: there is no such pull request, or it cannot be read.
+            WorkspaceError: there is no such branch.
+        """
+        named = self.named
+        if named.number:
+            return ProposedChange.of(self.site.forge.pull_request(named.number))
+        onto = self.site.source().branch
+        if named.bundle is not None:
+            return ProposedChange(named.bundle.name, "", onto, text=self.text or "", bundle=named.bundle)
+        source = self.site.source()
+        with tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
+            remote = replace(parse_remote(source.url, self.site.credential), cancelled=self.context.stop.now)
+            tip = ask_remote(HostGit(Path(folder)), remote, named.branch, f"cannot read {remote.shown}")
+        if tip is None:
+            raise ConfigurationError(f"{remote.shown} has no branch {named.branch}")
+        return ProposedChange(
+            named.branch, f"refs/heads/{named.branch}", onto, text=self.text or "", commit=tip.commit
+        )
+
+    def write_check(self, found: PullRequestEvidence) -> tuple[str, str]:
+        """Create or update our check run for the head.
+
+        Returns:
+            The check run's address; or an empty string, and the reason why none was written.
+        """
+        check = own_check(found)
+        if check is None or not self.named.number:
+            return "", "no check run was written: there is no pull request's head to write it for"
+        try:
+            clean = replace(check, summary=self.context.redactor.redact(check.summary))
+            return self.site.forge.ensure_check(clean), ""
+        except ForgePermissionError as error:
+            lacking = "it takes the token of a workflow or an App with checks: write"
+            return "", f"no check run was written: {error}; {lacking}"
+        except ForgeError as error:
+            return "", f"no check run was written: {error}"
+
+    def _verifier(self, clone: Clone, base: str) -> HostRuns | None:
+        if not self._asked:
+            self._options, self._asked = self._chosen(clone), True
+        if self._options is None:
+            return None
+        return host_runs(self.site, self.context, self.sandbox, self._options, clone, base=base, reuses=False)
+
+    def _chosen(self, clone: Clone) -> RunOptions | None:
+        """Return how to run the tests: as the person says, or with `auto` as the default branch says."""
+        settings = self.context.settings
+        text = self.site.forge.read_file(LOCAL_FILE)
+        if text is not None:
+            settings, notes = tightened(settings, text, f"{LOCAL_FILE} of {self.site.label}")
+            for note in notes:
+                self.bus(Warned(note))
+        return chosen_tests(self.context, self.sandbox, settings, clone) if settings.test_command else None
+
+
+def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
+    subject: str,
+    repository: str | None,
+    text: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    view: Emit,
+) -> VerifyProgram:
+    """Read the configuration, and build what a verification needs. Nothing is contacted.
+
+    Args:
+        subject: text that names the pull request, see `named_pull`.
+        repository: value of `--repo`.
+        text: description of a branch or of a bundle.
+
+    Raises:
+        ConfigurationError: the configuration or the request cannot be used.
+    """
+    redactor = known_secrets(environ)
+    bus = EventBus(view, redactor)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, redactor=redactor)
+    named = named_pull(subject, repository, context.home)
+    if text is not None and named.number:
+        raise ConfigurationError("--body is for a branch or a bundle: a pull request has its own text")
+    tell_notices(context)
+    refuse_tracing(context.settings)
+    site = choose_site(named.repository, context, writes=False)
+    return VerifyProgram(context, site, named, text, choose_sandbox(context.settings), bus)

@@ -1,0 +1,169 @@
+"""What `init` writes: rules that keep what a person wrote, and a workflow with the decisions in it.
+
+Which commit a workflow may use, told by what an installer noted and by the state of a checkout; and the copy.
+"""
+
+from __future__ import annotations
+
+import io
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.plugins.onboarding import files
+from orchestrator.plugins.onboarding.files import (
+    CHECKOUT,
+    ActionPlace,
+    WorkflowPlan,
+    action_copy,
+    read_direct_url,
+    rules_text,
+    workflow_template,
+    workflow_text,
+)
+from tests.scenarios.stage import git, make_repository
+from tests.tables import table
+
+VALUES: dict[str, Any] = {"model": "m:x", "max_usd": 2.5, "test_command": 'make "all" \\ t'}
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(VALUES)), st.sampled_from(["old", 'a"b', "x # y"])),
+    st.sampled_from(["", "# ours\n", "\n[table]\nmodel = 1\n"]),
+    st.booleans(),
+)
+def test_what_a_file_says_stays_and_what_is_decided_counts(
+    there: dict[str, str],
+    more: str,
+    ends_with_newline: bool,  # noqa: FBT001  a drawn value
+) -> None:
+    old = "".join(f"{key} = '{value}'\n" for key, value in there.items())
+    old += more
+    old = old if ends_with_newline else old.rstrip("\n")
+    text = rules_text(old, VALUES)
+    assert tomllib.loads(text) == {**tomllib.loads(old), **VALUES}
+    assert [line for line in old.splitlines() if line.startswith("#") and line not in text] == []
+
+
+def test_a_value_over_several_lines_is_left_to_the_person() -> None:
+    with pytest.raises(ConfigurationError, match="change it by hand"):
+        rules_text('model = """\nmodel = 1\n"""\n', {"model": "m:x"})
+    with pytest.raises(ConfigurationError, match="not valid TOML"):
+        rules_text("model", {})
+
+
+PLACE = ActionPlace("github.com", "o/p/.github/actions/pullwright@" + "a" * 40)
+
+
+def step(plan: WorkflowPlan) -> dict[str, Any]:
+    content = yaml.safe_load(workflow_text(workflow_template(), plan))
+    (job,) = content["jobs"].values()
+    found = job["steps"][-1]
+    return {**found, "if": job.get("if"), "others": [one.get("uses") for one in job["steps"][:-1]]}
+
+
+def test_a_known_commit_is_used_as_it_is() -> None:
+    found = step(WorkflowPlan(PLACE, "me/it", "anthropic:claude", 3.0, has_tests=True, hosts=("a.org",)))
+    assert found["uses"] == PLACE.uses
+    assert found["others"] == [None]
+    assert found["if"] == "github.repository == 'me/it'"
+    given_to = found["with"]
+    assert (given_to["model"], given_to["max-usd"]) == ("anthropic:claude", "3")
+    assert (given_to["test-command"], given_to["allow-host"].split()) == ("auto", ["a.org"])
+
+
+def test_what_is_not_decided_is_left_to_variables() -> None:
+    found = step(WorkflowPlan(None, None, None, 5.0, has_tests=False))
+    assert found["uses"] == "./.github/actions/pullwright"
+    assert found["others"][-1].startswith("actions/checkout@")
+    assert found["if"] == "vars.PULLWRIGHT_MODEL != ''"
+    assert found["with"]["test-command"] == "${{ vars.PULLWRIGHT_TEST_COMMAND }}"
+
+
+@pytest.mark.parametrize("model", ["a:${{ secrets.X }}", 'a:"b', "a:b\nc", "a b"])
+def test_no_model_writes_into_the_workflow(model: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be named in a workflow"):
+        workflow_text(workflow_template(), WorkflowPlan(PLACE, None, model, 5.0, has_tests=False))
+
+
+ROOT = Path(__file__).parents[3]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+VCS = {"vcs": "git", "commit_id": COMMIT}
+ACTION = ".github/actions/pullwright"
+
+
+@table(
+    ("said", "uses"),
+    [
+        ({"url": "https://github.com/o/p.git", "vcs_info": VCS}, f"o/p/{ACTION}@{COMMIT}"),
+        ({"url": "https://github.com/o/p", "vcs_info": VCS, "subdirectory": "bots/pw"}, f"o/p/bots/pw/{ACTION}@{COMMIT}"),
+        ({"url": "ssh://git@github.com/o/p.git", "vcs_info": VCS}, f"o/p/{ACTION}@{COMMIT}"),
+        ({"url": "https://user:secret@github.com/o/p", "vcs_info": VCS}, f"o/p/{ACTION}@{COMMIT}"),
+    ],
+)  # fmt: skip
+def test_an_installer_says_the_place_and_the_commit(said: dict[str, Any], uses: str) -> None:
+    assert read_direct_url(said) == ActionPlace("github.com", uses)
+
+
+@table(
+    ("said", "why"),
+    [
+        ({}, "from a file"),
+        ({"url": "https://example.com/p.whl", "archive_info": {}}, "from a file"),
+        (
+            {"url": "https://github.com/o/p", "vcs_info": {"commit_id": "main"}},
+            "is not a repository on a server",
+        ),
+        ({"url": "https://example.com/p", "vcs_info": VCS}, "is not a repository on a server"),
+        ({"url": "file:///nowhere/at/all", "dir_info": {}}, "have changed"),
+        ({"url": 3, "vcs_info": VCS}, "is not a repository on a server"),
+    ],
+)
+def test_where_it_says_neither_there_is_a_reason(said: dict[str, Any], why: str) -> None:
+    found = read_direct_url(said)
+    assert isinstance(found, str)
+    assert why in found
+
+
+def test_a_checkout_counts_as_it_is_published(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "pw")
+
+    def found() -> ActionPlace | str:
+        return files._of_checkout(folder)
+
+    assert "no remote" in str(found())
+    git(folder, "remote", "add", "origin", "git@github.com:o/p.git")
+    assert "is not pushed" in str(found())
+    git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
+    commit = git(folder, "rev-parse", "HEAD")
+    assert found() == ActionPlace("github.com", f"o/p/{ACTION}@{commit}")
+    (folder / "new.py").touch()
+    assert "has changes that are not committed" in str(found())
+    assert "is not a checkout of git" in str(files._of_checkout(tmp_path))
+
+
+@pytest.mark.skipif(not (ROOT / ACTION).is_dir(), reason="the built wheel brings its own files along")
+def test_the_copy_has_what_the_action_runs_and_is_always_the_same() -> None:
+    files = {Path(file.path).name: file for file in action_copy()}
+    assert files["install.sh"].is_executable
+    assert not files["action.yml"].is_executable
+    content = files["program.zip"].content
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+    assert {"run_local_agent.py", "requirements.lock", "orchestrator/__main__.py"} <= set(names)
+    assert "prompts/plugins/onboarding/pull_request.md" in names
+    assert not [name for name in names if "__pycache__" in name or name.startswith(("/", "tests/"))]
+    assert {Path(file.path).name: file for file in action_copy()}["program.zip"].content == content
+
+
+def test_the_action_that_a_copy_is_checked_out_by_is_the_one_of_our_own_workflows() -> None:
+    if (ROOT / ".github/workflows/ci.yml").exists():
+        assert CHECKOUT in (ROOT / ".github/workflows/ci.yml").read_text()
+    assert "jobs:" in workflow_template()
