@@ -22,9 +22,9 @@ from orchestrator.app.options import flag_of
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
-from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
+from orchestrator.bot.worker.candidates import upkeep_in_words
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
 from orchestrator.core.suggestions import PROGRAM, Commands, install_command
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.fleet.control import CommandResult, FleetSnapshot
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.fleet.turns import DailyCost
-    from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
+    from orchestrator.bot.forge.base import Check, Feedback, PullRequest
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.worker.task_decisions import DecisionResult
+    from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
     from orchestrator.core.clock import Clock
 
 
@@ -61,6 +61,8 @@ class PullState:
     pull: PullRequest
     checks: str = ""
     reviews: str = ""
+    upkeep: str = ""
+    """What the program does about it, and when it stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,6 @@ class Look:
     held: tuple[str, ...] = ()
     error: str = ""
     is_local: bool = False
-
-    @property
-    def merged(self) -> list[TaskState]:
-        """The tasks whose pull request was merged."""
-        return [state for state in self.states if state.status is TaskStatus.MERGED]
 
     def pull(self, number: int) -> PullRequest | None:
         """Return our pull request with this number."""
@@ -139,7 +136,7 @@ class TaskActions:
                     states = decisions.states(with_pulls=False)
                 pulls = [state.pull for state in states if state.pull is not None]
                 is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
-                shown = tuple(_pull_state(decisions.forge, pull) for pull in is_open[:_MOST_LOOKED_AT])
+                shown = tuple(_pull_state(decisions, pull) for pull in is_open[:_MOST_LOOKED_AT])
                 held = tuple(state.key for state in states if state.claim and decisions.is_held(state.claim))
             return Look(repository, now, tuple(states), shown, held, is_local=is_local)
         except PullwrightError as error:
@@ -334,12 +331,14 @@ def _last_line(log: Path) -> str:
     return short_line(lines[-1].removeprefix(f"{PROGRAM}: "), 400) if lines else "it said nothing"
 
 
-def _pull_state(forge: Forge, pull: PullRequest) -> PullState:
+def _pull_state(decisions: TaskDecisions, pull: PullRequest) -> PullState:
+    forge = decisions.forge
     try:
         checks, feedback = forge.checks(pull.commit), forge.feedback(pull.number)
+        upkeep = upkeep_in_words(pull, feedback, forge.own_login(), decisions.backlog.limits.review_rounds)
     except ForgeError as error:
         return PullState(pull, f"not known: {error}")
-    return PullState(pull, _checks_in_words(checks), _reviews_in_words(feedback))
+    return PullState(pull, _checks_in_words(checks), _reviews_in_words(feedback), upkeep)
 
 
 def _checks_in_words(checks: Collection[Check]) -> str:

@@ -21,6 +21,7 @@ from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import last_looks, summarise
 from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.app.html.page import Tone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.journal.index import Pause, RunSummary
+    from orchestrator.bot.worker.task_decisions import Results
 
 
 MOST_RUNS = 10_000
@@ -327,7 +329,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(newest)), decisions(store.home))
     week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)
     shown = [run for run in runs if run.outcome != "no_task" or run.task is not None]
-    merged = sum(len(look.merged) for look in looks.values())
+    results = results_of(state for look in looks.values() for state in look.states)
     costs = _costs_by_day(runs, now)
     return Overview(
         now=now,
@@ -335,7 +337,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         is_paused=_is_paused(newest, now),
-        tiles=list(_tiles(week, now, cap, merged)),
+        tiles=list(_tiles(week, now, cap, results)),
         plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
         pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
@@ -401,7 +403,7 @@ def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
     return [(reason, times) for reason, times in skipped if not _HAS_PULL.match(reason)][:_MOST_ROWS]
 
 
-def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:
+def _tiles(week: Digest, now: datetime, cap: DayCap, results: Results) -> Iterable[tuple[str, str, str]]:
     """Yield the figures of the last seven days, each with its name and a note."""
     pulls = len(week.pulls)
     # Including the possible cost of requests in progress, as the caps count it.
@@ -416,9 +418,10 @@ def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tu
         f"of {money(cap.usd)} a day" if cap.usd else "no cap per day is set",
     )
     yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"
-    if merged:
-        each = None if spent.usd is None else spent.usd / merged
-        yield "Cost of a merged one", money(each), f"{counted(merged, 'pull request')} merged"
+    month = usd_of_a_month(spent, _WEEK)
+    yield "A month at this rate", money(month), "if it goes on as in these 7 days"
+    if results.merged:
+        yield "Cost of a merged one", money(results.usd_each), str(results)
     elif pulls:
         each = None if spent.usd is None else spent.usd / pulls
         yield "Cost of a pull request", money(each), "none is known to be merged"

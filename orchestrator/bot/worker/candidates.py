@@ -709,6 +709,20 @@ def read_state(feedback: Iterable[Feedback], is_me: Callable[[str], bool]) -> Up
     return UpkeepState(rounds, frozenset(acted), frozenset(checked), frozenset(rebased))
 
 
+def upkeep_in_words(pull: PullRequest, feedback: Sequence[Feedback], me: str | None, most_rounds: int) -> str:
+    """Return what the program does about our open pull request, and when it stops."""
+    state = read_state(feedback, lambda author: is_us(author, me))
+    if state.rounds >= most_rounds:
+        told = [f"revised {state.rounds} times, the limit: reviews and failed checks are left to people"]
+    else:
+        rest = most_rounds - state.rounds
+        told = [f"follows reviews and failed checks, {rest} more time{'' if rest == 1 else 's'}"]
+        told += ["not again the checks of this commit"] if pull.commit in state.checked else []
+    is_rebased = pull.commit in state.rebased
+    told.append("was rebased as this commit" if is_rebased else "rebases once for each commit that conflicts")
+    return "; ".join(told)
+
+
 def _parsed(text: str) -> dict[str, object]:
     try:
         state = json.loads(text)

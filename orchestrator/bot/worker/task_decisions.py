@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
@@ -24,6 +26,7 @@ from orchestrator.bot.cycle.tasks import (
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
+from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import is_task_key
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.worker.backlog import Backlog
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import Spent
     from orchestrator.core.suggestions import Commands
 
 
@@ -344,6 +346,53 @@ class TaskDecisions:
     def _items(self, file: str) -> Iterable[Task]:
         text = self.forge.read_file(file)
         return checklist(file, text) if text else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What tasks came to and what they cost, as far as their claims are kept.
+
+    Attributes:
+        merged: tasks whose pull request was merged.
+        declined: tasks whose pull request was closed unmerged.
+        abandoned: tasks that cost something, have no pull request, and are left to a person.
+        spent: the cost of all tasks, those that are still going on included.
+    """
+
+    merged: int
+    declined: int
+    abandoned: int
+    spent: Spent
+
+    @property
+    def usd_each(self) -> float | None:
+        """The cost of all tasks for each merged one; None if it is not known or nothing is merged."""
+        return None if self.spent.usd is None or not self.merged else self.spent.usd / self.merged
+
+    def __str__(self) -> str:
+        """Return the numbers in words."""
+        return f"{self.merged} merged, {self.declined} declined, {self.abandoned} abandoned"
+
+
+def results_of(states: Iterable[TaskState]) -> Results:
+    """Return what tasks came to. Those without a claim are left out, because their cost is not known."""
+    claimed = [state for state in states if state.claim is not None and state.claim.fault is None]
+    counts = Counter(state.status for state in claimed)
+    costly = (state for state in claimed if state.claim is not None and state.claim.spent.rounds)
+    return Results(
+        counts[TaskStatus.MERGED],
+        counts[TaskStatus.DECLINED],
+        sum(state.blocks and state.pull is None and state.status is not TaskStatus.ASKED for state in costly),
+        sum((state.claim.spent for state in claimed if state.claim is not None), Spent()),
+    )
+
+
+_MONTH = timedelta(days=30)
+
+
+def usd_of_a_month(spent: Spent, period: timedelta) -> float | None:
+    """Return what thirty days would cost at the rate of a period; None if that is not known."""
+    return None if spent.usd is None or not period else spent.usd * (_MONTH / period)
 
 
 def _unchanged(why: str, state: TaskState) -> DecisionResult:

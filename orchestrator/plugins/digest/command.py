@@ -27,17 +27,19 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.policy.wording import in_markdown
+from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
 from orchestrator.core import event_loop
 from orchestrator.core.addresses import certificates_for, holds_credential
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
+from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, PullwrightError
 from orchestrator.core.prompts import fenced, one_line
 from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.journal.digest import Digest
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
@@ -95,15 +97,35 @@ def digest(options: argparse.Namespace) -> int:
     now = clock.now()
     since = since_time(options.since or _DEFAULT_SINCE, now)
     found = make_digest(home, since, now, _label(options.repo))
-    text = clean(as_markdown(found, safe))
+    states = _states(options.repo, home, clock)
+    text = clean(as_markdown(found, safe, states))
     if options.json:
-        print_json(_fields(found))
+        print_json(_fields(found, states))
     else:
         print(text, flush=True)
     if number is not None:
         url = _post_comment(options.repo, number, text, clock)
         print(f"pullwright: the digest is at {url}", file=sys.stderr)
     return _send(text, clock)
+
+
+def _states(repository: str | None, home: Home, clock: Clock) -> list[TaskState]:
+    """Return the states of tasks: of repositories on this disk, or of the one that is named, whose forge is asked."""
+    from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
+
+    states: list[TaskState] = []
+    try:
+        forges = (
+            local_forges(home, repository, clock) if repository is None or Path(repository).exists() else []
+        )
+        for forge in forges:
+            states += states_on_disk(forge, home=home, environ=os.environ, cwd=Path.cwd()) or []
+        if repository is not None and not forges:
+            with open_tasks(repository, {}, os.environ, Path.cwd(), writes=False) as tasks:
+                states += tasks.decisions.states()
+    except PullwrightError as error:  # the journals say the rest
+        print(f"pullwright: what became of pull requests is not known: {error}", file=sys.stderr)
+    return states
 
 
 def _label(repository: str | None) -> str | None:
@@ -157,7 +179,9 @@ def _send(text: str, clock: Clock) -> int:
     return DONE
 
 
-def _fields(found: Digest) -> dict[str, Any]:
+def _fields(found: Digest, states: Sequence[TaskState]) -> dict[str, Any]:
+    results = results_of(states)
+
     def ids(runs: list[RunSummary]) -> list[str]:
         return [run.id for run in runs]
 
@@ -179,6 +203,14 @@ def _fields(found: Digest) -> dict[str, Any]:
         ],
         "spent": _spent_fields(found.spent),
         "requests": found.requests,
+        "results": {
+            "merged": results.merged,
+            "declined": results.declined,
+            "abandoned": results.abandoned,
+            "spent": _spent_fields(results.spent),
+            "usd_of_a_merged_one": results.usd_each,
+        },
+        "usd_of_a_month": usd_of_a_month(found.spent, found.now - found.since),
         "next": {name: pause.until.isoformat() for name, pause in found.waking.items()},
         "runs": [_run_fields(run) for run in found.runs],
     }
@@ -316,8 +348,8 @@ class SafeMarkdown:
         return fenced("".join(f"{line}\n" for line in lines), "text")
 
 
-def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:
-    """Return the digest of a period as Markdown."""
+def as_markdown(digest: Digest, safe: SafeMarkdown, states: Sequence[TaskState] = ()) -> str:
+    """Return the digest of a period as Markdown. `states`: of the tasks, as far as they were read."""
     if not digest.runs:
         return f"Pullwright: no runs since {_time(digest.since)}."
     counts = (
@@ -334,7 +366,7 @@ def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:
         ("Work that is kept", [f"{_what(run, safe)}: {_places(run, safe)}" for run in digest.kept]),
         ("At work now", [f"{_what(run, safe)} ({safe.code(run.id)})" for run in digest.working]),
         ("Left alone, and why", [f"{safe.line(why)}{_times(times)}" for why, times in digest.skipped]),
-        ("Cost", list(_costs(digest, safe))),
+        ("Cost", [*_costs(digest, safe), *_rates(digest, states)]),
         (
             "Next",
             [
@@ -344,6 +376,17 @@ def as_markdown(digest: Digest, safe: SafeMarkdown) -> str:
         ),
     )
     return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
+
+
+def _rates(digest: Digest, states: Sequence[TaskState]) -> Iterator[str]:
+    """Yield what became of the tasks, what a merged one cost, and what a month would cost."""
+    results = results_of(states)
+    if results.merged or results.declined or results.abandoned:
+        each = f"; a merged one cost {money(results.usd_each)}" if results.merged else ""
+        yield f"Of the tasks that are kept: {results}{each}"
+    if digest.spent.rounds:
+        month = usd_of_a_month(digest.spent, digest.now - digest.since)
+        yield f"A month at this rate: {money(month)}"
 
 
 def run_as_markdown(run: RunSummary, safe: SafeMarkdown) -> str:

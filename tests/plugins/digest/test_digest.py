@@ -36,6 +36,7 @@ from orchestrator.plugins.digest.command import (
 )
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.tables import table
+from tests.unit.bot.worker.test_results import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,12 @@ def words() -> SafeMarkdown:
 
 def told(words: SafeMarkdown, *runs: RunSummary) -> str:
     return as_markdown(Digest(NOW - timedelta(days=1), NOW, runs), words)
+
+
+def test_what_became_of_tasks_and_what_a_month_would_cost(words: SafeMarkdown) -> None:
+    text = as_markdown(Digest(NOW - timedelta(days=1), NOW, (NOTE,)), words, STATES)
+    assert "- Of the tasks that are kept: 2 merged, 1 declined, 1 abandoned; a merged one cost $2.50" in text
+    assert "- A month at this rate: $7.50" in text
 
 
 def typed(**fields: Any) -> int:

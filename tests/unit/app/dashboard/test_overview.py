@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.app.dashboard.actions import Look
 from orchestrator.app.dashboard.overview import DayCap, RunStore, cost_plots, make_overview
 from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import Task, from_text
@@ -20,6 +21,7 @@ from orchestrator.core.messages import Spent
 from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
 from tests.unit.app.dashboard.scene import NOW
+from tests.unit.bot.worker.test_results import STATES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,3 +232,12 @@ def test_why_tasks_wait_is_what_the_last_look_said(tmp_path: Path) -> None:
     ]
     assert [(need.what, need.text) for need in view.needs] == [("nothing", "it is right")]
     assert [run.task is not None for run in view.recent] == [True]
+
+
+def test_the_page_tells_what_a_merged_one_cost_and_a_month(tmp_path: Path) -> None:
+    store = RunStore(Home(tmp_path))
+    store.refresh()
+    looks = {"o/r": Look("o/r", NOW, tuple(STATES))}
+    tiles = {name: (figure, note) for name, figure, note in make_overview(store, NOW, DayCap(), looks).tiles}
+    assert tiles["Cost of a merged one"] == ("$2.50", "2 merged, 1 declined, 1 abandoned")
+    assert tiles["A month at this rate"][0] == "$0.00"
