@@ -25,10 +25,10 @@ from orchestrator.bot.coordination.repository_memory import (
     RepositoryMemory,
 )
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened, put
-from tests.unit.bot.git.rig import git
+from tests.unit.bot.git.rig import git, over_ssh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,6 +183,27 @@ def test_it_is_forgotten_where_nothing_moves_backwards(rig: Rig) -> None:
     rig.machine().change(lambda known: known.without({fact(1).key}), forgets=True)
     assert [one.said for one in rig.read().facts] == ["line-2"]
     assert git(rig.remote, "rev-list", "--count", MEMORY) == "1"
+
+
+def test_a_refusal_for_another_reason_removes_nothing(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that would let the reference be removed, but not be moved, says why: nothing is tried instead."""
+    rig.store(fact(1), fact(2))
+    before = git(rig.remote, "rev-parse", MEMORY)
+    hook = rig.remote / "hooks/update"
+    hook.parent.mkdir(exist_ok=True)
+    zero = "0" * 40
+    hook.write_text(
+        f"#!/bin/sh\n[ $2 = {zero} ] || [ $3 = {zero} ] || {{ echo 'frozen today' >&2; exit 1; }}\n"
+    )
+    hook.chmod(0o755)
+    records = opened(over_ssh(rig.remote, tmp_path, monkeypatch), tmp_path / "far")
+    machine = RepositoryMemory(records, rig.clock, lambda: f"n{next(_COUNT)}")
+    for forgets in (False, True):
+        with pytest.raises(PushRejectedError, match=r"frozen today|hook declined"):
+            machine.change(lambda known: known.without({fact(1).key}), forgets=forgets)
+    assert git(rig.remote, "rev-parse", MEMORY) == before
 
 
 def test_what_could_not_be_read_again_is_not_written(rig: Rig) -> None:

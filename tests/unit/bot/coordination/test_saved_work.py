@@ -538,3 +538,24 @@ def test_a_server_that_moves_nothing_backwards_gets_the_newer_work_all_the_same(
         two = save(first, {"a"}, continues=one.commit, stamp="run-2", lease=lease)
     assert git(source, "rev-parse", REF) == two.commit
     assert git(source, "show", f"{two.work}:a") == "2"
+
+
+@pytest.mark.parametrize("leaves_it", [False, True])
+def test_a_refusal_for_another_reason_removes_no_work(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaves_it: bool
+) -> None:
+    """The first copy stays where it is if the server refuses the second for a reason of its own."""
+    hook = source / ".git/hooks/update"
+    hook.parent.mkdir(exist_ok=True)
+    zero = "0" * 40
+    with clone(over_ssh(source, tmp_path, monkeypatch), tmp_path / "runs") as opened:
+        write(opened.tree, {"a": "1"})
+        one = save(opened, {"a"})
+        refused = f"[ $2 = {zero} ] || [ $3 = {zero} ]" if leaves_it else "false"
+        hook.write_text(f"#!/bin/sh\n{refused} || {{ echo 'frozen today' >&2; exit 1; }}\n")
+        hook.chmod(0o755)
+        write(opened.tree, {"a": "2"})
+        with pytest.raises(PushRejectedError, match=r"frozen today|hook declined"):
+            save(opened, {"a"}, continues=one.commit, stamp="run-2")
+    assert git(source, "rev-parse", REF) == one.commit
+    assert git(source, "show", f"{one.work}:a") == "1"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
+from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.forge.github.parsing import to_pull_request
+from orchestrator.bot.forge.github.pull_requests import _to_paths
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault
@@ -229,6 +230,54 @@ def test_who_may_not_read_checks_is_told(bench: Bench) -> None:
     bench.github.faults.append(Fault("GET", ".*/check-runs", status=403, body=body))
     with pytest.raises(ForgePermissionError, match="read the checks of aaaaaaaaaaaa"):
         bench.forge().checks(COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        (("src/a.py", "docs/b.md"), True),
+        ((".github/CODEOWNERS", "src/.github/workflows/ci.yml"), True),
+        ((".github/workflows/ci.yml",), False),
+        ((".github/workflows/ci.yml", "src/a.py"), False),
+        (("src/a.py", "src/b.py", ".github/workflows/ci.yml"), False),
+        (("src/a.py", ".github/actions/test/action.yml", "z"), False),
+        (tuple(f"src/{number}.py" for number in range(299)), True),
+        (
+            tuple(f"src/{number}.py" for number in range(300)),
+            False,
+        ),  # as many as are listed: there may be more
+        ((*(f"src/{number}.py" for number in range(300)), "z/../.github/workflows/x"), False),
+    ],
+)
+def test_a_job_counts_only_if_no_changed_file_is_a_workflow(
+    bench: Bench, changed: tuple[str, ...], *, counts: bool
+) -> None:
+    check(bench.github, bench.repo, COMMIT, "tests", "failure")
+    bench.repo.changes[COMMIT] = changed
+    forge = bench.forge()
+    checks = forge.checks(COMMIT)
+    assert [one.app for one in checks] == [ACTIONS_APP]
+    assert forge.configured_checks(checks, COMMIT, "main") == (checks if counts else [])
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_job_does_not_count_if_nobody_can_say_what_changed(bench: Bench, status: int) -> None:
+    check(bench.github, bench.repo, COMMIT, "tests", "failure")
+    bench.repo.changes[COMMIT] = ("src/a.py",)
+    body = {"message": "Resource not accessible by personal access token"}
+    bench.github.faults.append(Fault("GET", ".*/compare/.*", status=status, body=body))
+    forge = bench.forge()
+    assert forge.configured_checks(forge.checks(COMMIT), COMMIT, "main") == []
+
+
+def test_a_workflow_that_is_moved_away_is_changed() -> None:
+    moved = {"filename": "old.yml", "previous_filename": ".github/workflows/ci.yml", "status": "renamed"}
+    assert _to_paths({"files": [{"filename": "a.py"}, moved]}) == [
+        "a.py",
+        "old.yml",
+        ".github/workflows/ci.yml",
+    ]
+    assert _to_paths({}) == _to_paths({"files": None}) == []
 
 
 @pytest.mark.parametrize(("path", "is_status"), [("check-runs", True), ("status", False)])
