@@ -28,20 +28,17 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-_LEAKING = (
-    "PULLWRIGHT_",
-    "OLLAMA_",
-    "GIT_",
-    "GITHUB_",
-    "GH_",
-    "OPENAI_",
-    "ANTHROPIC_",
-    "GEMINI_",
-    "GOOGLE_",
-    "XDG_",
-    "OTEL_",
-    "PYTEST_ADDOPTS",
+_KEPT = re.compile(
+    "PATH|TMPDIR|TEMP|TMP|USER|LOGNAME|SHELL|LD_LIBRARY_PATH|DYLD_.*|SYSTEMROOT"
+    "|PYTHON(DONTWRITEBYTECODE|PYCACHEPREFIX|HASHSEED|FAULTHANDLER|MALLOC)"
+    "|PYTEST_(?!ADDOPTS|PLUGINS).*|HYPOTHESIS_.*|COV_CORE_.*|COVERAGE_.*"
+    "|DOCKER_HOST|CONTAINER_HOST|XDG_RUNTIME_DIR|PLAYWRIGHT_BROWSERS_PATH"
+    "|(SSL_CERT|PIP_|UV_|NIX_SSL_CERT|REQUESTS_CA|CURL_CA).*"
 )
+"""The variables of this machine that tests see: where programs and temporary files are, and what pytest itself sets.
+
+A list of what is kept, because nobody knows all that another machine may have: keys, proxies, git, a locale.
+"""
 _NUMBERS = itertools.count()
 _NAME_CHARS = 30
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -78,23 +75,31 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test sees the user's keys and settings."""
+    """No test sees the user's keys and settings, or the machine's."""
+    base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
+            if not _KEPT.fullmatch(name) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
+        home = base / "home"
+        home.mkdir()
+        patch.setenv("HOME", str(home))
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
         for name, value in NO_OTHERS.items():
             patch.setenv(name, value)
         # Programs speak English on every machine. With another value argparse looks for translations of each
         # word in folders that are not there: most of the cost of an argument parser.
         patch.setenv("LANGUAGE", "C")
+        patch.setenv("LANG", "C.UTF-8")
         # As in an activated environment: `python3` is this one, and no version manager's script that looks for one.
         patch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
         patch.setenv("TZ", "UTC")
         time.tzset()
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
-        patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(tmp_path_factory.getbasetemp() / "git-template")))
+        patch.setenv("XDG_CONFIG_HOME", str(base / "config"))
+        # A git of a test, or of a person in a test, has no settings but those that the test gives it: its home is empty.
+        patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+        patch.setenv("GIT_ATTR_NOSYSTEM", "1")
+        patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(base / "git-template")))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield

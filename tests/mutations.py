@@ -220,7 +220,7 @@ def _left_out(tree: ast.Module) -> set[int]:
                 parts = [node]
             case ast.JoinedStr():
                 parts = [each.format_spec for each in node.values if isinstance(each, ast.FormattedValue)]
-            case ast.Call(func=ast.Name(id="dataclass" | "assert_never" | "TypeVar")):
+            case ast.Call(func=ast.Name(id="dataclass" | "field" | "TypeVar")):
                 parts = [node]
             case ast.Raise(exc=ast.Call(func=ast.Name(id="AssertionError" | "NotImplementedError"))):
                 parts = [node]

@@ -144,7 +144,7 @@ def secret_values(environ: Environment) -> list[str]:
     for name, value in environ.items():
         if name in ours:
             found += [] if is_common(value) else [value.strip()]
-        elif value.strip() not in public:
+        elif name != APP_KEY_FILE and value.strip() not in public:  # a path, which messages name
             found += parts_to_hide(name, value)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from orchestrator.core.redaction import (
     REPLACEMENT,
     Credential,
+    SettingPiece,
     is_ordinary,
     is_secret,
     is_secret_name,
+    parts_of_arguments,
+    parts_of_setting,
     parts_to_hide,
     without_bytes,
     without_secrets,
@@ -272,3 +275,65 @@ def test_no_form_of_a_secret_stays(secret: str, before: str, after: str) -> None
 
 def test_a_short_value_is_left_where_it_is() -> None:
     assert without_secrets("the key is none", "none") == "the key is none"
+
+
+# Settings that are made of pieces, as of a server's header or a command line.
+
+KEY = "zeta-43-omega-17"
+MADE = "aB3dE5gH7jK9mN1pQ3rS5"
+
+
+@table(
+    ("name", "pieces", "hidden"),
+    [
+        ("X-Note", [SettingPiece(KEY, variable="MY_TOKEN")], [KEY]),
+        ("X-Note", [SettingPiece(KEY, variable="MY_PLACE")], []),
+        ("api_key", [SettingPiece(KEY)], [KEY]),
+        ("api_key", [SettingPiece(KEY, is_default=True)], []),
+        ("api_key", [SettingPiece("left-4711-"), SettingPiece("right-0815")], ["left-4711-right-0815"]),
+        ("api_key", [SettingPiece(KEY), SettingPiece("for all 99 of you", is_default=True)], [KEY]),
+        ("api_key", [SettingPiece("for all 99 of you", is_default=True), SettingPiece(KEY)], [KEY]),
+        ("Authorization", [SettingPiece("Bearer "), SettingPiece(KEY)], [f"Bearer {KEY}", KEY]),
+        ("X-Note", [SettingPiece(f"a note {MADE}")], [MADE]),
+        ("X-Note", [SettingPiece("a note"), SettingPiece(" of no secret")], []),
+        ("X-Note", [], []),
+    ],
+)
+def test_the_parts_of_a_setting(name: str, pieces: list[SettingPiece], hidden: list[str]) -> None:
+    assert parts_of_setting(name, pieces) == hidden
+
+
+@table(
+    ("words", "hidden"),
+    [
+        (["--api-key", KEY], [KEY]),
+        (["--api-key", "--verbose"], []),
+        (["--verbose", "--api-key", KEY, "rest"], [KEY]),
+        (["--region", "eu-central-17"], []),
+        ([f"--api-key={KEY}"], [KEY]),
+        ([f"SERVICE_TOKEN={KEY}", "serve"], [KEY]),
+        ([f"Authorization: Bearer {KEY}"], [f"Bearer {KEY}", KEY]),
+        ([f"https://host.example/?signature={KEY}"], [KEY]),
+        (["serve", "--port", "8080"], []),
+        ([], []),
+    ],
+)
+def test_the_parts_of_a_command_line(words: list[str], hidden: list[str]) -> None:
+    assert parts_of_arguments([[SettingPiece(word)] for word in words]) == hidden
+
+
+@table(
+    ("url", "hidden"),
+    [
+        ("https://a.example/f?sig=s1gned-for-you", ["s1gned-for-you"]),
+        ("https://a.example/f?SIG=s1gned-for-you", ["s1gned-for-you"]),
+        ("https://a.example/f?x=1&X-Amz-Signature=s1gned-for-you", ["s1gned-for-you"]),
+        ("https://a.example/f?sig=signed-for-you", []),  # words only
+        ("https://a.example/f?sig=signed-for-all-of-u", []),  # 19 characters; no word has more
+        ("https://a.example/f?sig=signed-for-all-of-it", ["signed-for-all-of-it"]),
+        ("https://a.example/f?signed=s1gned-for-you", []),
+        ("https://a.example/f?q=sig", []),
+    ],
+)
+def test_a_signature_in_a_url_is_what_somebody_made(url: str, hidden: list[str]) -> None:
+    assert parts_to_hide("PLACE", url) == hidden

@@ -76,7 +76,7 @@ def logged_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     """A git that remembers its commands. Gives a function that says which were run since it was asked last."""
     log = tmp_path / "programs"
     script = 'skip=""; for word in "$@"; do case "$skip$word" in -c) skip=x;; x*) skip="";; -*) ;;'
-    broken_git(tmp_path, monkeypatch, f"{script} *) echo $word >> {log}; break;; esac; done")
+    broken_git(tmp_path, monkeypatch, f"{script} *) echo $word >> '{log}'; break;; esac; done")
 
     def commands() -> list[str]:
         found = log.read_text().split() if log.exists() else []

@@ -651,3 +651,31 @@ def test_a_pull_request_is_waited_for_an_hour(plain: Path, tmp_path: Path) -> No
     worker.clock.advance(3600)
     assert again.undo_claim()
     assert again.record.new_pull(worker.clock.now()) is None, "looking does not make it new"
+
+
+def test_what_was_given_back_moves_nothing_any_more(remote: Path, tmp_path: Path) -> None:
+    """Neither a look nor a push finds out: the run knows it itself, also where it moved the claim a moment ago."""
+    worker = Worker(remote, tmp_path)
+    lease = worker.take()
+    main = git(remote, "rev-parse", "refs/heads/main")
+    host = HostGit(remote, remote)
+    assert lease.push(host, Update("refs/heads/one", None, main), doing="test") == main
+    lease.ensure_held()
+    lease.release("proposed", pull=1)
+    before = git(remote, "for-each-ref")
+    with pytest.raises(ClaimLostError, match="it was released"):
+        lease.ensure_held()
+    for update in (Update("refs/heads/two", None, main), Update("refs/heads/one", main, main)):
+        with pytest.raises(ClaimLostError, match="it was released"):
+            lease.push(host, update, doing="test")
+    assert git(remote, "for-each-ref") == before
+
+
+def test_a_request_to_retry_tells_who_has_the_task(remote: Path, tmp_path: Path) -> None:
+    lease = Worker(remote, tmp_path).take()
+    other = Worker(remote, tmp_path, "b")
+    assert other.claims.request_retry(TASK) == lease.record
+    assert other.claims.show(TASK) == lease.record, "and it is still theirs"
+    lease.release("failed")
+    assert other.claims.request_retry(TASK) is None
+    assert isinstance(other.try_to_take(), Lease)

@@ -382,3 +382,19 @@ def test_a_panic_is_an_assertion_where_it_says_so(text: str, *, is_own: bool) ->
     written = f'<testcase classname="a" name="b"><failure type="test failure">{text}</failure></testcase>'
     (case,) = read_report(junit(written))
     assert case.is_assertion == is_own
+
+
+@table(
+    ("classname", "file", "expected"),
+    [
+        ("tests.test_a", "tests/test_a.py", "tests/test_a.py::test_one"),
+        ("tests.test_a.TestB", "tests/test_a.py", "tests/test_a.py::TestB::test_one"),
+        ("tests.test_a.when_empty", "tests/test_a.py", "tests/test_a.py::when_empty::test_one"),
+        ("tests.test_a.TestB.TestC", "tests/test_a.py", "tests/test_a.py::TestB::TestC::test_one"),
+        ("tests.test_ab.TestB", "tests/test_a.py", "tests/test_ab.py::TestB::test_one"),
+        ("tests.test_other.TestB", "tests/base.py", "tests/test_other.py::TestB::test_one"),
+    ],
+)
+def test_a_python_test_has_the_id_that_pytest_gives_it(classname: str, file: str, expected: str) -> None:
+    (case,) = read_report(junit(f'<testcase classname="{classname}" name="test_one" file="{file}"/>'))
+    assert case.id == expected

@@ -308,3 +308,8 @@ def test_a_path_is_judged_by_itself(paths: list[str], source: random.Random) -> 
     alone = {path for file in files for path in restored(file)}
     source.shuffle(files)
     assert restored(*files) == tuple(sorted(alone))
+
+
+def test_a_link_affects_the_set_up_by_its_own_name_or_by_what_is_below_it() -> None:
+    assert FILES.affects_setup(added("prepare-db.sh", b"elsewhere", LINK_MODE))
+    assert not FILES.affects_setup(added("src/notes", b"elsewhere", LINK_MODE))

@@ -263,7 +263,7 @@ async def test_it_runs_in_the_folder_without_input_in_a_group_of_its_own(
     result = await local.exec_command(
         "pwd; cat; ps -o pgid= -p $$ | tr -d ' '; echo $$", timeout_ms=LONG_MS, working_dir="sub"
     )
-    folder, group, own = result.stdout.split()
+    folder, group, own = result.stdout.splitlines()
     assert folder == str(tmp_path / "sub")
     assert group == own != str(os.getpgrp())
 

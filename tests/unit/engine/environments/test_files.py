@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -115,13 +116,8 @@ def test_names_are_checked_again_at_the_file_system(tree: ConfinedTree) -> None:
 
 def test_what_is_no_regular_file_is_neither_read_nor_replaced(tree: ConfinedTree, root: Path) -> None:
     os.mkfifo(root / "pipe")
-    with socket.socket(socket.AF_UNIX) as server:
-        here = Path.cwd()
-        os.chdir(root)  # a socket's path must be short
-        try:
-            server.bind("sock")
-        finally:
-            os.chdir(here)
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(root):  # a socket's path must be short
+        server.bind("sock")
     for name, kind in (("pipe", "named pipe"), ("sock", "socket"), ("src", "folder")):
         with pytest.raises(FileUnreadableError, match=kind):
             tree.read(name, max_bytes=BIG)

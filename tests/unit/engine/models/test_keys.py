@@ -41,8 +41,11 @@ def test_keys_come_from_the_environment(environ: dict[str, str], name: str, expe
     assert repr(keys) == "ApiKeys()"
 
 
-def test_the_apps_key_may_be_in_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "app.pem"
+@pytest.mark.parametrize("folder", ["keys", "tmp-i0oN8bh3Qx7Rk2"])
+def test_the_apps_key_may_be_in_a_file(tmp_path: Path, folder: str) -> None:
+    """The path of the file is no secret, also where a folder's name was drawn at random."""
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "app.pem"
     path.write_text(PEM + "\n")
     environ = {"PULLWRIGHT_GITHUB_APP_KEY_FILE": str(path)}
     assert ApiKeys.of(environ).github_app == PEM

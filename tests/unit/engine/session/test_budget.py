@@ -96,6 +96,36 @@ def test_a_subagent_stops_where_the_time_begins_that_its_parent_keeps_back() -> 
     assert above.wrap_up_due() is not None
 
 
+def test_the_last_refused_call_that_is_allowed_ends_it_and_not_one_before() -> None:
+    above = Budget(Limits(denials=2), ManualClock())
+    below = Budget(Limits(), ManualClock(), above)
+    for expected in (None, "denials"):
+        below.count_denial()
+        denied = below.denied
+        assert (denied.limit if denied else None) == expected
+    below.restart_for_input()
+    assert below.denied is not None, "what a parent counted stays"
+    above.restart_for_input()
+    assert below.denied is None
+
+
+@table(("rounds", "expected"), [(1, None), (2, "tool_rounds")])
+def test_rounds_of_tools_are_counted_from_none(rounds: int, expected: str | None) -> None:
+    budget = Budget(Limits(tool_rounds=2), ManualClock())
+    budget.rounds, budget.tool_rounds = 7, budget.tool_rounds + rounds
+    reached = budget.exceeded()
+    assert (reached.limit if reached else None) == expected
+
+
+def test_a_price_that_lacks_the_caches_part_is_the_plain_one() -> None:
+    def without_cache(usage: Usage) -> float | None:
+        return None if usage.cache_write_tokens else price(usage)
+
+    assert Need(1_000, REPLY, without_cache).usd(2_000) == price(Usage(1_000, 2_000))
+    assert Need(1_000, REPLY, lambda _usage: None).usd(2_000) is None
+    assert need(1_000).usd(2_000) == price(Usage(1_000, 2_000, cache_write_tokens=1_000))
+
+
 REPLY = 4_000
 
 
