@@ -43,8 +43,8 @@ MOST_UPDATES = 200_000
 """Updates of one session; a long one has some thousand."""
 _MOST_RUBBISH = 1_000
 """Lines of one session that are no messages."""
-_START_SECONDS = 60.0
-"""Time for each answer before the first prompt: the slowest program that was tried takes 10 seconds."""
+_START_SECONDS = 120.0
+"""Time for each answer before the first prompt: the slowest takes 10 seconds on an idle machine."""
 _CANCEL_SECONDS = 5.0
 _MESSAGE_CHARS = 300
 

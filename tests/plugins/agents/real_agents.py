@@ -9,10 +9,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,15 +22,12 @@ from tests.doubles.sse_server import Answer, PostedRequest, SseServer, json_answ
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PACKAGES = tuple(kind.install for kind in known_agents().values())
 FOLDER = os.environ.get("PULLWRIGHT_TEST_AGENTS", "")
 _MAIN_TOOLS = 3
 """What an agent asks besides, such as a title, has fewer tools."""
-
-Step: TypeAlias = "str | tuple[str, Mapping[str, Any] | str] | Answer"
-"""What a model answers: a text, a call by a pattern of the tool's name, or a whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Played:
         model: as `--model` names it.
         path: of its server's address.
         look: calls that it needs before an edit; a path in braces is that of the clone.
-        edit: the call that mends `calc.py`.
+        edit: the call that replaces OLD by NEW in `calc.py`.
     """
 
     protocol: Protocol
@@ -50,6 +46,13 @@ class Played:
     path: str
     look: tuple[tuple[str, Mapping[str, Any] | str], ...]
     edit: tuple[str, Mapping[str, Any] | str]
+
+    def mend(self, old: str = "a - b", new: str = "a + b") -> tuple[str, Mapping[str, Any] | str]:
+        """The call that replaces one expression in `calc.py` by another."""
+        pattern, given = self.edit
+        if isinstance(given, str):
+            return pattern, given.replace("OLD", old).replace("NEW", new)
+        return pattern, {name: {"OLD": old, "NEW": new}.get(value, value) for name, value in given.items()}
 
 
 _FILE = "{clone}/calc.py"
@@ -59,7 +62,7 @@ AGENTS = {
         "anthropic:claude-sonnet-4-5",
         "",
         (("^Read$", {"file_path": _FILE}),),
-        ("^Edit$", {"file_path": _FILE, "old_string": "a - b", "new_string": "a + b"}),
+        ("^Edit$", {"file_path": _FILE, "old_string": "OLD", "new_string": "NEW"}),
     ),
     "codex": Played(
         Protocol.RESPONSES,
@@ -68,7 +71,7 @@ AGENTS = {
         (("read_file$", {"path": "calc.py"}),),
         (
             "^apply_patch$",
-            "*** Begin Patch\n*** Update File: calc.py\n@@\n def add(a, b):\n-    return a - b\n+    return a + b\n*** End Patch\n",
+            "*** Begin Patch\n*** Update File: calc.py\n@@\n def add(a, b):\n-    return OLD\n+    return NEW\n*** End Patch\n",
         ),
     ),
     "gemini": Played(
@@ -78,7 +81,7 @@ AGENTS = {
         (),
         (
             "^replace$",
-            {"file_path": _FILE, "instruction": "Make it add.", "old_string": "a - b", "new_string": "a + b"},
+            {"file_path": _FILE, "instruction": "Make it add.", "old_string": "OLD", "new_string": "NEW"},
         ),
     ),
     "opencode": Played(
@@ -86,7 +89,7 @@ AGENTS = {
         "openai-chat:scripted-1",
         "/v1",
         (("^read$", {"filePath": _FILE}),),
-        ("^edit$", {"filePath": _FILE, "oldString": "a - b", "newString": "a + b"}),
+        ("^edit$", {"filePath": _FILE, "oldString": "OLD", "newString": "NEW"}),
     ),
 }
 
@@ -105,11 +108,16 @@ def installed(home: Path, name: str) -> None:
 
 @dataclass
 class ModelOf:
-    """A model server that plays steps for one agent, in its vendor's words."""
+    """A model server that plays steps for one agent, in its vendor's words.
+
+    Attributes:
+        steps: texts, calls by a pattern of the tool's name, whole answers, and functions that make one of a request.
+        asked: the main requests.
+    """
 
     played: Played
     server: SseServer
-    steps: list[Step | Callable[[PostedRequest], Step]] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
     asked: list[PostedRequest] = field(default_factory=list)
     number: int = 0
 
@@ -123,7 +131,9 @@ class ModelOf:
             return self._said(Text("A title"), "")
         self.asked.append(request)
         if not self.steps:
-            return json_answer({"error": {"message": "the script has no steps left", "type": "x"}}, status=400)
+            return json_answer(
+                {"error": {"message": "the script has no steps left", "type": "x"}}, status=400
+            )
         step = self.steps.pop(0)
         step = step(request) if callable(step) else step
         if isinstance(step, Answer):
@@ -155,6 +165,10 @@ class ModelOf:
         self.number += 1
         item = {"type": "custom_tool_call", "id": f"ct_{self.number}", "call_id": f"call_{self.number}"}
         return sse_answer(events([{**item, "name": name, "input": given, "status": "completed"}]))
+
+    def said(self, text: str) -> Answer:
+        """The answer that says a text."""
+        return self._said(Text(text), "")
 
     def told(self, number: int) -> str:
         """The whole text of a main request."""

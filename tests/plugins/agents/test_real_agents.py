@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles import forked
 from tests.doubles.sse_server import SseServer
 from tests.plugins.agents.real_agents import AGENTS, ModelOf, installed
 from tests.scenarios.stage import FIXED, branches, content, git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
+    from tests.doubles.sse_server import Answer, PostedRequest
     from tests.scenarios.stage import Done, Stage
 
-pytestmark = pytest.mark.slow(reason="each starts a published agent, which takes seconds")
+pytestmark = [
+    pytest.mark.slow(reason="each starts a published agent, which takes seconds"),
+    pytest.mark.timeout(600),
+]
 TASK = ("--task", "Fix add() in calc.py")
 PROPOSE = ("create_pull_request$", {"title": "Make add() add", "body": "It subtracted."})
 FINISH = ("finish$", {"reason": "The pull request is open."})
 EVERY_AGENT = pytest.mark.parametrize("name", sorted(AGENTS))
+CANARY = "canary-key-that-nobody-may-see-4711"
+START_SECONDS = 300.0
 
 
 @contextlib.contextmanager
@@ -32,21 +42,124 @@ def model_of(name: str, home: Path) -> Iterator[ModelOf]:
         yield ModelOf(AGENTS[name], server)
 
 
-def run(stage: Stage, repository: Path, name: str, model: ModelOf, *more: str) -> Done:
-    """`pullwright run` with an agent."""
+def words(repository: Path, name: str, model: ModelOf, *more: str) -> list[str]:
+    """`run` with an agent."""
     played = model.played
     place = ["--model", played.model, "--api-url", f"{model.server.url}{played.path}"]
-    return stage.command("run", "--json", "--repo", str(repository), "--agent", name, *place, *TASK, *more)
+    return ["run", "--json", "--repo", str(repository), "--agent", name, *place, *TASK, *more]
+
+
+def run(stage: Stage, repository: Path, name: str, model: ModelOf, *more: str) -> Done:
+    """`pullwright run` with an agent."""
+    return stage.command(*words(repository, name, model, *more))
 
 
 @EVERY_AGENT
-def test_a_task_is_done_and_the_commit_is_exact(stage: Stage, repository: Path, name: str) -> None:
+def test_a_task_is_done_the_commit_is_exact_and_the_key_is_nowhere(
+    stage: Stage, repository: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_API_KEY", CANARY)
     with model_of(name, stage.home) as model:
-        model.steps = [*model.played.look, model.played.edit, PROPOSE, FINISH]
+        model.steps = [*model.played.look, model.played.mend(), PROPOSE, FINISH]
         done = run(stage, repository, name, model)
         assert done.code == 0, done.err
         assert done.result["outcome"] == "proposed", done.err
         (branch,) = branches(repository)
         assert content(repository, branch, "calc.py") + "\n" == FIXED
         assert git(repository, "diff", "--name-status", "main", branch) == "M\tcalc.py"
-        assert done.result["rounds"] >= len(model.asked) - 1
+        assert done.result["rounds"] >= len(model.asked)
+        assert all(CANARY in str(request.headers) for request in model.asked)
+        assert not [request for request in model.server.requests if CANARY.encode() in request.raw]
+    kept = [path for path in stage.home.rglob("*") if path.is_file() and "node_modules" not in path.parts]
+    assert kept
+    assert not [path for path in kept if CANARY.encode() in path.read_bytes()]
+
+
+@EVERY_AGENT
+def test_a_failing_test_is_told_and_mended(stage: Stage, repository: Path, name: str) -> None:
+    with model_of(name, stage.home) as model:
+        played = model.played
+        wrong, right = played.mend("a - b", "a * b"), played.mend("a * b", "a + b")
+        model.steps = [*played.look, wrong, PROPOSE, *played.look, right, PROPOSE, FINISH]
+        tests = "! grep -n 'return a [*] b' calc.py"
+        done = run(stage, repository, name, model, "--test-command", tests)
+        assert done.result["outcome"] == "proposed", done.err
+        assert "The pull request was not made" in model.told(len(played.look) + 2)
+        (branch,) = branches(repository)
+        assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+@EVERY_AGENT
+def test_a_question_is_asked_and_its_answer_is_known(stage: Stage, repository: Path, name: str) -> None:
+    with model_of(name, stage.home) as model:
+        model.steps = [("ask_question$", {"question_text": "Shall add() take floats?"})]
+        done = run(stage, repository, name, model)
+        assert done.result["outcome"] == "question", done.err
+        assert done.result["question"] == "Shall add() take floats?"
+        assert not model.steps
+        model.steps = [*model.played.look, model.played.mend(), PROPOSE, FINISH]
+        done = run(stage, repository, name, model, "--answer", "Yes, floats too.")
+        assert done.result["outcome"] == "proposed", done.err
+        assert "Yes, floats too." in model.told(1)
+
+
+@EVERY_AGENT
+def test_a_cap_ends_the_agent_before_the_next_request(stage: Stage, repository: Path, name: str) -> None:
+    with model_of(name, stage.home) as model:
+        # A title may be asked for besides, which counts.
+        model.steps = [*model.played.look, model.played.mend(), *[("create_pull_request$", {})] * 20]
+        done = run(stage, repository, name, model, "--max-rounds", "4")
+        assert done.result["outcome"] == "limit", done.err
+        assert len(model.server.requests) == done.result["rounds"] == 4
+        assert done.result["saved"]
+
+
+@EVERY_AGENT
+def test_what_a_killed_program_left_is_taken_up(stage: Stage, repository: Path, name: str) -> None:
+    with model_of(name, stage.home) as model:
+        held, go_on = threading.Event(), threading.Event()
+        model.steps = [*model.played.look, model.played.mend(), _held(model, held, go_on)]
+        with forked.piped(*words(repository, name, model)) as (program, _, _):
+            assert held.wait(START_SECONDS)
+            program.kill()
+        go_on.set()
+        assert not [one for one in _running() if str(stage.home) in one]
+        model.steps = [PROPOSE, FINISH]
+        done = run(stage, repository, name, model)
+        assert done.result["outcome"] == "proposed", done.err
+        (branch,) = branches(repository)
+        assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+@EVERY_AGENT
+def test_a_stop_ends_the_agent_and_the_work_is_saved(stage: Stage, repository: Path, name: str) -> None:
+    with model_of(name, stage.home) as model:
+        held, go_on = threading.Event(), threading.Event()
+        model.steps = [*model.played.look, model.played.mend(), _held(model, held, go_on)]
+        with forked.piped(*words(repository, name, model)) as (program, _, _):
+            assert held.wait(START_SECONDS)
+            program.send_signal(signal.SIGTERM)
+            program.wait(START_SECONDS)
+        go_on.set()
+        events = stage.events()
+        assert events[-1]["result"]["outcome"] == "interrupted"
+        assert events[-1]["result"]["saved"]
+
+
+def _held(model: ModelOf, held: threading.Event, go_on: threading.Event) -> Callable[[PostedRequest], Answer]:
+    """A reply whose last piece waits until the test goes on."""
+
+    def step(_request: PostedRequest) -> Answer:
+        held.set()
+        return replace(model.said("I wait."), gate=go_on)
+
+    return step
+
+
+def _running() -> list[str]:
+    """The command lines of the processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
