@@ -290,7 +290,7 @@ def assemble(
         web=None if is_alone else choose_web(context),
         long_term=None if is_alone else _lazy_memory(context, site.label),
         mcp=mcp,
-        worker=None if is_alone else choose_worker(context, chosen),
+        worker=choose_worker(context, chosen) if chosen.ref else None,
     )
     if shared.long_term is not None and settings.memory:
         shared.long_term()  # report problems with the memory now

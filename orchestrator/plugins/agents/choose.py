@@ -36,9 +36,11 @@ _USUAL_OUTPUT_TOKENS = 16_000
 """The longest reply that an agent may ask for, if no other limit is set: one asks for 64,000, and each must fit."""
 
 
-def agents_folder(home: Home) -> Path:
-    """Return the folder in which npm installs agents for Pullwright alone."""
-    return home.root / "agents"
+def agents_folders(home: Home) -> tuple[Path, Path]:
+    """Return the folders with agents for Pullwright alone: one in its state, and one that npm installs into."""
+    import platformdirs
+
+    return home.root / "agents", platformdirs.user_data_path("pullwright", appauthor=False) / "agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
         )
     kind = agent_named(named_agent)
     _refuse_what_does_not_apply(kind, context.loaded)
-    found = find_installed(kind, agents_folder(context.home), context.environ.get("PATH", ""))
+    found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))
     found = replace(found, readable=tuple(dict.fromkeys((*found.readable, *settings.sandbox_read))))
     if kind.version and found.version != kind.version:
         context.emit(

@@ -154,11 +154,11 @@ def agent_named(text: str) -> AgentKind:
     return AgentKind(name, name, "", "", words, tuple(PROVIDERS.values()), False, "session", common, forms)
 
 
-def find_installed(kind: AgentKind, folder: Path, path: str) -> Installed:
+def find_installed(kind: AgentKind, folders: Sequence[Path], path: str) -> Installed:
     """Find an agent on this machine.
 
     Args:
-        folder: Pullwright's own folder for agents, which is looked at first.
+        folders: Pullwright's own folders for agents, which are looked at first; the last one is for npm.
         path: the value of `PATH`.
 
     Raises:
@@ -170,7 +170,7 @@ def find_installed(kind: AgentKind, folder: Path, path: str) -> Installed:
     machine = os.uname().machine
     values = {"processor": {"x86_64": "x64", "aarch64": "arm64"}.get(machine, machine)}
     values["node"] = str(Path(node).resolve()) if node else "node"
-    for modules in _module_folders(kind, folder, path):
+    for modules in _module_folders(kind, folders, path):
         argv = tuple(_with(word, {**values, "modules": str(modules)}) for word in kind.argv)
         program = next((word for word in argv if word.startswith(f"{modules}/")), "")
         if Path(program).is_file():
@@ -181,7 +181,7 @@ def find_installed(kind: AgentKind, folder: Path, path: str) -> Installed:
             readable = (str(modules),) if argv[0] == program else (str(modules), argv[0])
             return Installed(argv, readable, _version(modules / kind.package / "package.json"))
     raise ConfigurationError(
-        f"{kind.title} is not installed: npm install --ignore-scripts --prefix {folder} {kind.install}"
+        f"{kind.title} is not installed: npm install --ignore-scripts --prefix {folders[-1]} {kind.install}"
     )
 
 
@@ -190,9 +190,9 @@ def _with(word: str, values: Mapping[str, str]) -> str:
     return _VALUE.sub(lambda found: values.get(found[1], found[0]), word)
 
 
-def _module_folders(kind: AgentKind, folder: Path, path: str) -> Sequence[Path]:
+def _module_folders(kind: AgentKind, folders: Sequence[Path], path: str) -> Sequence[Path]:
     """Return the folders `node_modules` in which the agent may be: ours, and that of a program on the path."""
-    found = [(folder / "node_modules").resolve()]
+    found = [(folder / "node_modules").resolve() for folder in folders]
     for name in (kind.package.rpartition("/")[2], kind.name):
         if program := shutil.which(name, path=path):
             found += [one for one in Path(program).resolve().parents if one.name == "node_modules"]

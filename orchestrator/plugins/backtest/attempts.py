@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
@@ -21,7 +22,7 @@ from orchestrator.app.wiring.guards import (
     runs_commands,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import Program, RunRequest, assemble
+from orchestrator.app.wiring.program import Program, RunRequest, assemble, choose_worker
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
@@ -122,7 +123,7 @@ class BacktestRequest:
     """The request of a person to `backtest`, apart from the settings.
 
     Attributes:
-        models, contracts: values to compare; empty for those of the settings.
+        models, contracts, agents: values to compare; empty for those of the settings.
         is_capped: whether `--max-usd-total` is set, which needs the price of each model.
     """
 
@@ -130,6 +131,7 @@ class BacktestRequest:
     from_git: bool
     models: tuple[str, ...] = ()
     contracts: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
     is_capped: bool = False
 
 
@@ -147,7 +149,7 @@ class Backtest:
     """The objects and folders of one `backtest`.
 
     Args:
-        flags: the settings that were typed, without model and contract.
+        flags: the settings that were typed, without model, contract and agent.
 
     Raises:
         ConfigurationError: the settings or the request cannot be used.
@@ -312,16 +314,17 @@ class Backtest:
         request = self.request
         models: Sequence[str | None] = request.models or (None,)
         contracts: Sequence[str | None] = request.contracts or (None,)
-        made = [self._contestant(model, contract) for model in models for contract in contracts]
+        agents: Sequence[str | None] = request.agents or (None,)
+        made = [self._contestant(*one) for one in product(models, contracts, agents)]
         names = [one.arm.name for one in made]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(
-                f"{twice} would be compared with itself: name each model and contract once"
+                f"{twice} would be compared with itself: name each model, contract and agent once"
             )
         return made
 
-    def _contestant(self, model: str | None, contract: str | None) -> Contestant:
-        named = {"model": model, "contract": contract}
+    def _contestant(self, model: str | None, contract: str | None, agent: str | None) -> Contestant:
+        named = {"model": model, "contract": contract, "agent": agent}
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
         settings = context.settings.model_copy(update=_OFF_IN_A_TRY)
@@ -331,7 +334,8 @@ class Backtest:
                 f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; set it with "
                 "--price IN/OUT, such as --price 3/15"
             )
-        how = cycle_contract_name(settings, chosen)
+        program = worker(settings) if (worker := choose_worker(context, chosen)) else None
+        how = program.name if program else cycle_contract_name(settings, chosen)
         profile = cycle_profile_name(settings, chosen)
         # The server's address is not part of the arm, so that a model may move to another server.
         facts = settings.model_dump(

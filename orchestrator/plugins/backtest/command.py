@@ -88,6 +88,7 @@ def backtest(options: argparse.Namespace) -> int:
         options.from_git,
         tuple(options.models or ()),
         tuple(options.contracts or ()),
+        tuple(getattr(options, "agents", None) or ()),
         is_capped=options.max_usd_total is not None,
     )
     made = Backtest(request, given_settings(options), os.environ, Path.cwd(), stop)

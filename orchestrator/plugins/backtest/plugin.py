@@ -21,7 +21,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         amount,
         number,
     )
-    from orchestrator.app.options import choices
+    from orchestrator.app.options import all_options, choices
 
     past = parser.add_argument_group("which changes of the past")
     add_repo(past)
@@ -39,6 +39,9 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         choices=choices("contract"),
         help="form of the model's replies; several are compared, each with each model",
     )
+    if "agent" in all_options():
+        text = "an agent program in place of the model's loop; several are compared, each with each model"
+        add_text(arms, "--agent", "AGENT", text, dest="agents", action="append")
     text = "number of tries per case (default: 1)"
     arms.add_argument("--tries", type=number, default=1, metavar="N", help=text)
     how = parser.add_argument_group("how to run")
@@ -50,7 +53,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_text(how, "--html", "FILE", "write a page with every try and its change")
     add_json(how, "print one JSON object on standard output")
     add_plain(how)
-    add_settings(parser, without={"model", "contract"})
+    add_settings(parser, without={"model", "contract", "agent"})
 
 
 _TEXT = "try models and settings on past changes of a repository"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import shlex
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import acp
+import pytest
 
-from tests.doubles.model_server import calls, reply
-from tests.scenarios.stage import CALC, FIXED, branches, content, git
+from tests.doubles import forked
+from tests.doubles.model_server import calls, gated, reply
+from tests.scenarios.stage import CALC, FILES, FIXED, branches, content, git, make_repository
 
 if TYPE_CHECKING:
     from tests.scenarios.stage import Stage
@@ -84,3 +90,159 @@ def test_an_agent_that_ends_its_turn_is_asked_once_and_then_its_changes_are_a_dr
     assert "It adds now." in done.err
     (branch,) = branches(repository)
     assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+def test_a_cap_ends_the_agent_before_the_next_request(stage: Stage, repository: Path) -> None:
+    stage.script(calls(WRITE), calls(("plan", {"steps": ["Look", "Mend"]})), calls(PROPOSE))
+    done = stage.run("--repo", str(repository), *TASK, *agent(), "--max-rounds", "2")
+    assert done.result["outcome"] == "limit", done.err
+    assert len(stage.model.requests) == done.result["rounds"] == 2
+    assert done.result["saved"]
+    assert {"TodosChanged", "LimitReached"} <= {event["type"] for event in stage.events()}
+
+
+CANARY = "canary-key-that-nobody-may-see-4711"
+LOOK = """
+def attempt(work):
+    try:
+        return str(work())
+    except Exception as error:
+        return type(error).__name__
+import socket
+def connect(host, port):
+    with socket.create_connection((host, port), 2):
+        return "connected"
+clone = Path(folder)
+result = {
+    "environment": dict(os.environ),
+    "processes": [(Path("/proc") / name / "environ").read_bytes() for name in os.listdir("/proc") if name == str(os.getpid())],
+    "programs": [name for name in ("/usr/bin", "/bin/sh", "/usr/local/bin") if os.path.exists(name)],
+    "shell": attempt(lambda: subprocess.run(["/bin/sh", "-c", "id"], check=True)),
+    "etc": attempt(lambda: open("/etc/shadow").read()),
+    "settings": [attempt(lambda: (clone / name).read_text()) for name in (".mcp.json", ".env")],
+    "hooks": os.listdir(clone / ".claude"),
+    "git": attempt(lambda: (clone / ".git/new").write_text("x")),
+    "outside": attempt(lambda: connect("192.0.2.1", 80)),
+    "model": attempt(lambda: connect("127.0.0.1", PORT)),
+}
+"""
+
+
+def test_in_its_box_an_agent_sees_its_clone_and_itself(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_API_KEY", CANARY)
+    hostile = {
+        ".claude/settings.json": '{"hooks": 1}',
+        ".mcp.json": '{"mcpServers": 1}',
+        ".env": "KEY=value\n",
+    }
+    repository = make_repository(tmp_path / "calc", {**FILES, **hostile})
+    script = LOOK.replace("PORT", str(urlsplit(stage.model.url).port))
+    stage.script(calls(("look", {"script": script})), calls(("finish", {"reason": "I stop here."})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["rounds"] == 2, done.err
+    told = stage.told(1)
+    assert "'hooks': []" in told, told
+    seen = ast.literal_eval(told)
+    assert CANARY not in told
+    assert stage.model.requests[0].headers["authorization"] == f"Bearer {CANARY}"
+    assert set(seen["environment"]) <= {
+        *(
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "GEMINI_API_KEY",
+            "GOOGLE_GEMINI_BASE_URL",
+            "HOME",
+            "LANG",
+        ),
+        *("LC_CTYPE", "LOGNAME", "MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "PATH", "TMPDIR", "USER"),
+    }
+    assert seen["programs"] == []
+    assert seen["shell"] == seen["etc"] == "FileNotFoundError"
+    assert seen["settings"] == ["{}\n", ""]
+    assert seen["git"] == "OSError"
+    assert seen["outside"] in {"OSError", "TimeoutError"}
+    assert seen["model"] == "ConnectionRefusedError"
+
+
+def test_permission_requests_are_answered_by_the_policy(stage: Stage, repository: Path) -> None:
+    asked = [
+        ("ask", {"kind": "edit", "title": "Edit", "paths": ["calc.py"]}),
+        ("ask", {"kind": "edit", "title": "Edit", "paths": ["/etc/passwd"]}),
+        ("ask", {"kind": "execute", "title": "finish pullwright", "raw": {"command": "curl x"}}),
+    ]
+    stage.script(*(calls(one) for one in asked), calls(("finish", {"reason": "I stop here."})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["rounds"] == 4, done.err
+    assert [json.loads(stage.told(number))["outcome"].get("option_id") for number in (1, 2, 3)] == [
+        "yes",
+        "no",
+        "no",
+    ]
+    guarded = [event["defence"] for event in stage.events() if event["type"] == "Guarded"]
+    assert guarded == ["paths", "level"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--exit"], "python has ended: cannot start: no licence"),
+        (["--newer"], "speaks version 99 of the Agent Client Protocol"),
+        (["--no-http"], "takes no tools over HTTP"),
+    ],
+)
+def test_an_agent_that_cannot_be_used_is_one_line(
+    stage: Stage, repository: Path, words: list[str], message: str
+) -> None:
+    done = stage.run("--repo", str(repository), *TASK, *agent(*words))
+    assert done.code != 0
+    assert message in done.result["error"]
+    assert stage.model.requests == []
+
+
+def test_the_work_of_an_agent_that_dies_is_saved(stage: Stage, repository: Path) -> None:
+    stage.script(calls(WRITE), calls(("die", {})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert "python has ended: out of memory" in done.result["error"]
+    assert done.result["saved"]
+    stage.script(calls(PROPOSE, FINISH))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["outcome"] == "proposed", done.err
+    (branch,) = branches(repository)
+    assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+def test_what_a_killed_program_left_is_taken_up(stage: Stage, repository: Path) -> None:
+    gate = threading.Event()
+    stage.script(calls(WRITE), gated("I wait.", gate))
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+    with forked.piped("run", "--repo", str(repository), *TASK, *agent(), *model) as (program, _, errors):
+        for line in errors:
+            if "round 2" in line:
+                break
+        program.kill()
+    gate.set()
+    stage.script(calls(PROPOSE, FINISH))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["outcome"] == "proposed", done.err
+    (branch,) = branches(repository)
+    assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--agent", "claude"], "Claude Code is not installed: npm install"),
+        (["--agent", "nobody"], "name one of claude, codex, gemini, opencode, or the command"),
+        (["--agent", "/bin/true", "--contract", "native"], "--contract does not apply to true"),
+        (["--agent", "/bin/true", "--permission", "read-only"], "cannot be kept from changing files"),
+        (["--agent", "/bin/true", "--sandbox", "off"], "leave out --sandbox off"),
+    ],
+)
+def test_what_does_not_fit_an_agent_is_refused_before_it_starts(
+    stage: Stage, repository: Path, words: list[str], message: str
+) -> None:
+    done = stage.run("--repo", str(repository), *TASK, *words)
+    assert done.code != 0
+    assert message in f"{done.err}{done.out}"
