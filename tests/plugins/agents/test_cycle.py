@@ -167,7 +167,7 @@ def test_in_its_box_an_agent_sees_its_clone_and_itself(
 
 
 def test_permission_requests_are_answered_by_the_policy(stage: Stage, repository: Path) -> None:
-    asked = [
+    asked: list[tuple[str, dict[str, object]]] = [
         ("ask", {"kind": "edit", "title": "Edit", "paths": ["calc.py"]}),
         ("ask", {"kind": "edit", "title": "Edit", "paths": ["/etc/passwd"]}),
         ("ask", {"kind": "execute", "title": "finish pullwright", "raw": {"command": "curl x"}}),
