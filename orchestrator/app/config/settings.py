@@ -54,7 +54,8 @@ _EXTRAS = frozenset(
     }
 )
 SUITE_VARIABLES = frozenset(
-    f"PULLWRIGHT_TEST_{name}" for name in ("AXE", "BASE_URL", "CHAOS", "ENGINE", "EVERY_RECORD", "MCP")
+    f"PULLWRIGHT_TEST_{name}"
+    for name in ("AGENTS", "AXE", "BASE_URL", "CHAOS", "ENGINE", "EVERY_RECORD", "MCP")
 )
 """Variables of Pullwright's own test suite. A run does not read them."""
 
