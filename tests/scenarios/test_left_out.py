@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.bot.cycle.propose import left_out_in
 from tests.scenarios.hosted import BRANCH, Hosted
-from tests.scenarios.stage import FILES, FINISH, PROPOSE, Stage, do, git, make_repository
+from tests.scenarios.stage import FILES, FINISH, FIXED, PROPOSE, Stage, do, git, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +96,19 @@ def test_a_whole_change_ticks_its_item_and_says_nothing(stage: Stage, tmp_path: 
     assert done.result["left_out"] == []
     assert git(repository, "diff", "--name-only", "main", done.result["branch"]) == "TODO.md\ncalc.py"
     assert "lacks files" not in done.result["pull_request"]["body"]
+
+
+def test_what_only_a_command_made_and_is_ignored_is_told_and_the_task_is_complete(
+    hosted: Hosted, stage: Stage
+) -> None:
+    made = ("run_shell_command", {"command": "echo x > generated.txt; mkdir generated; echo y > generated/z"})
+    stage.script(do(made, ("write_file", {"path": "calc.py", "content": FIXED}), PROPOSE, FINISH))
+    done = stage.run("--issue", "1", "--allow-dangerous-tools", "--sandbox", "off")
+    assert done.result["outcome"] == "proposed", done.err
+    why = "made by a command, and ignored by .gitignore"
+    named = [(item["path"], item["reason"], item["flag"]) for item in done.result["left_out"]]
+    assert named == [("generated.txt", why, ""), ("generated/", why, "")]
+    body = hosted.pull.body or ""
+    assert left_out_in(body) == [f"generated.txt: {why}", f"generated/: {why}"]
+    assert "Fixes #1" in body
+    assert f"generated.txt ({why})" in done.err.splitlines()[-1]

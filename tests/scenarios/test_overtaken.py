@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,9 +57,25 @@ def rival(hosted: Hosted) -> None:
     pull.body, pull.closes = "Fixes #1", (1,)
 
 
+def transfer(hosted: Hosted) -> None:
+    other = hosted.github.repository("octo/other") or hosted.github.add_repository("octo/other")
+    hosted.github.transfer(hosted.repo, 1, other)
+
+
+def transfer_out_of_sight(hosted: Hosted) -> None:
+    grants = hosted.github.grants
+    seen = frozenset({hosted.repo.full_name})
+    grants.update({token: replace(grant, repositories=seen) for token, grant in grants.items()})
+    other = hosted.github.add_repository("secret/other", private=True)
+    hosted.github.transfer(hosted.repo, 1, other)
+
+
 UNWANTED: dict[str, tuple[Callable[[Hosted], object], str, bool]] = {
     "closed": (close, "issue #1 was closed", False),
     "deleted": (lambda hosted: hosted.repo.threads.pop(1), "cannot read issue #1", False),
+    "gone": (lambda hosted: hosted.github.delete_issue(hosted.repo, 1), "cannot read issue #1", False),
+    "transferred": (transfer, "cannot read issue #1 of octo/calc: it was transferred to octo/other", False),
+    "transferred out of sight": (transfer_out_of_sight, "cannot read issue #1", False),
     "label off": (
         lambda hosted: people.unlabel(hosted.github, hosted.repo.issues[1], "pullwright", "ada"),
         "the label 'pullwright' was taken off issue #1",
@@ -80,6 +97,9 @@ def test_what_is_not_wanted_any_more_is_not_proposed(hosted: Hosted, name: str) 
     assert BRANCH not in hosted.repo.branches()
     assert hosted.refs("refs/pullwright/wip") == ["refs/pullwright/wip/issue-1"]
     assert "+    return a + b" in hosted.git("show", "refs/pullwright/wip/issue-1^")
+    for other in hosted.github.repositories:
+        if other is not hosted.repo:
+            assert all(not one.comments for one in other.threads.values()), "nothing is said at its new place"
     told = [comment.body for comment in hosted.ours(1)] if 1 in hosted.repo.threads else []
     assert [reason in body.replace("`", "") for body in told] == [True] * is_told
 

@@ -225,6 +225,8 @@ class Clone:
         left_out = self._stager.stage(index, wanted, include_commands=include_commands)
         without_lfs, refused = self._ask_lfs(index, touched)
         left_out = sorted([*left_out, *without_lfs], key=lambda item: item.path)
+        if include_commands:
+            left_out += self._stager.made_and_ignored([item.path for item in left_out])
         screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self.base_commit, self.head, screen, self._screened)
         found = screening.run(index, left_out)

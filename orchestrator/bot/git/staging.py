@@ -27,7 +27,7 @@ from orchestrator.core.lfs_pointers import is_pointer, pointer_to
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.bot.git.base import CommitScreen
@@ -255,6 +255,10 @@ class Aliases:
                 yield link + path[len(place) :]
 
 
+_MOST_IGNORED_NAMED = 5
+MADE_AND_IGNORED = "made by a command, and ignored by .gitignore"
+
+
 COMMITTING = "cannot commit"
 
 
@@ -347,6 +351,20 @@ class Stager:
                 self._files.pointers[new[path].object_id] = blob
                 found[path] = LfsFile(new[path], entry, oid, len(content), entry == tracked.get(path))
         return found, edited
+
+    def made_and_ignored(self, named: Collection[str]) -> list[LeftOut]:
+        """Return what commands made and ignore rules exclude: the first ones by name, and how many more there are.
+
+        It is about the folder as it was compared last as a whole.
+
+        Args:
+            named: paths that are told already.
+        """
+        there = self._files.ignored_there
+        found = [path for path in there if not any(one == path or one.startswith(path) for one in named)]
+        more = len(found) - _MOST_IGNORED_NAMED
+        listed = [LeftOut(path, MADE_AND_IGNORED) for path in found[:_MOST_IGNORED_NAMED]]
+        return listed + ([LeftOut(f"{more} more files and folders", MADE_AND_IGNORED)] if more > 0 else [])
 
     def put_pointers(self, index: Path, files: Mapping[str, LfsFile]) -> None:
         """Stage the pointers of files in place of their contents."""

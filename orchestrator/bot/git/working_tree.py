@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import posixpath
+import re
 import stat
 import struct
 import zlib
@@ -43,6 +45,14 @@ _REPOSITORY = ".git"
 _ATTRIBUTES = ".gitattributes"
 _MOST_ATTRIBUTES_BYTES = 1_000_000
 _MOST_INDEX_BYTES = 1_000_000_000
+_MOST_MODULE_INDEX_BYTES = 100_000_000
+_MOST_POINTER_BYTES = 4_096
+_STAGED = re.compile(rb"TREE.{4}\0-1 ", re.DOTALL)
+"""In an index whose root is not a known tree since something was staged: "cache tree" in git's index-format."""
+_CACHES = re.compile(
+    r"\..*cache|__pycache__|.*\.py[co]|node_modules|\.?venv|\.tox|\.nox|\.gradle|.*\.egg-info|\.coverage"
+)
+"""Names of what programs make anew whenever they need it."""
 _BATCH_BYTES = 32_000_000
 _BATCH_FILES = 10_000
 _CHUNK_BYTES = 1_048_576
@@ -89,7 +99,9 @@ class Scan:
         new: files and links that are not in the index and not ignored.
         removed: paths of the index at which there is no file any more.
         odd: what cannot be an entry of a tree: a repository, a named pipe in place of a file, and a folder that
-            cannot be listed.
+            cannot be listed; and each submodule whose files are not those of its commit.
+        ignored: files, and folders with a `/` at their end, that are not in the index and that ignore rules exclude,
+            without caches and installed packages.
     """
 
     index: Mapping[str, TreeEntry]
@@ -97,6 +109,7 @@ class Scan:
     new: dict[str, os.stat_result] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -172,6 +185,7 @@ class WorkingTree:
 
     Attributes:
         pointers: the object that stands for another one in an index, by the other's id: what belongs into Git LFS.
+        ignored_there: see `Scan.ignored`; of the last look at the whole folder.
 
     Args:
         git: has the objects, and a folder of ours for copies; without a working tree.
@@ -195,6 +209,7 @@ class WorkingTree:
     ) -> None:
         self._git, self.root, self._converts, self._rules = git, root, converts, rules
         self.pointers: dict[str, str] = {}
+        self.ignored_there: list[str] = []
         self._times = times
         self._known: dict[str, tuple[Signature, str]] = {}
         self._unwatched: frozenset[str] = frozenset()
@@ -264,6 +279,7 @@ class WorkingTree:
             )
             if among is None:
                 looking.at_everything()
+                self.ignored_there = sorted(found.ignored)
             else:
                 looking.at_paths(among)
         there = listing.entries.keys()
@@ -596,6 +612,8 @@ class _Looking:
                 self.found.modified[path] = entry.status
         elif (entry.is_file or entry.is_link) and not self.rules.ignored(_names(path), is_dir=False):
             self.found.new[path] = entry.status
+        elif entry.is_file and not _CACHES.fullmatch(entry.name):
+            self.found.ignored.append(path)
 
     def is_removed(self, path: str) -> bool:
         """Return whether a path of the index that was not seen has no file any more."""
@@ -608,27 +626,87 @@ class _Looking:
             return True
         known = self.found.index.get(path)
         is_submodule = known is not None and known.mode == SUBMODULE_MODE
-        if is_submodule and self._is_filled(path):
+        if is_submodule and known is not None and self._is_changed(path, known.object_id):
             self.found.odd.append(path)
-        if entry.name == _REPOSITORY or is_submodule or self.rules.ignored(_names(path), is_dir=True):
+        if entry.name == _REPOSITORY or is_submodule:
+            return False
+        if self.rules.ignored(_names(path), is_dir=True):
+            if not _CACHES.fullmatch(entry.name):
+                self.found.ignored.append(f"{path}/")
             return False
         is_repository = self.folder.exists(f"{path}/{_REPOSITORY}")
         if is_repository:
             self.found.odd.append(path)
         return not is_repository
 
-    def _is_filled(self, path: str) -> bool:
-        """Return whether a submodule's folder, which a clone leaves empty, has files without their repository."""
+    def _is_changed(self, path: str, commit: str) -> bool:
+        """Return whether a submodule's folder, which a clone leaves empty, has other files than those of its commit.
+
+        A command may have checked it out. Its own repository says which files are as they were then; git is not run in it.
+        """
         try:
             names = {entry.name for entry in self.folder.entries(path)}
-        except OSError:
+            if not names:
+                return False
+            place = self._repository_of(path) if _REPOSITORY in names else None
+            if place is None or self._checked_out(place) != commit:
+                return True
+            content = self.folder.read(f"{place}/index", _MOST_MODULE_INDEX_BYTES)
+            known, _ = parse_times(content, len(commit) // 2)
+            if _STAGED.search(content):
+                return True
+            with self.folder.folder(path) as inner:
+                return _differs(inner, {name: found[0] for name, found in known.items()})
+        except (OSError, ValueError):
             return True
-        return bool(names) and _REPOSITORY not in names
+
+    def _repository_of(self, path: str) -> str | None:
+        """Return the path of a submodule's git directory; None if it is not inside the folder."""
+        place = f"{path}/{_REPOSITORY}"
+        if self.folder.is_folder(place):
+            return place
+        words = self.folder.read(place, _MOST_POINTER_BYTES).decode("utf-8")
+        target = posixpath.normpath(posixpath.join(path, words.removeprefix("gitdir:").strip()))
+        return None if target.startswith(("/", "..")) else target
+
+    def _checked_out(self, place: str) -> str:
+        """Return the commit that is checked out in a git directory; empty if that is not plain to see."""
+        head = self.folder.read(f"{place}/HEAD", _MOST_POINTER_BYTES).decode("ascii").strip()
+        if head.startswith("ref: refs/") and ".." not in head:
+            return self.folder.read(f"{place}/{head[5:]}", _MOST_POINTER_BYTES).decode("ascii").strip()
+        return head
 
     def _skip(self, path: str, error: OSError) -> None:
         if error.errno not in _GONE:
             self.hidden.append(f"{path}/")
             self.found.odd.append(path)
+
+
+def _differs(folder: ConfinedFolder, known: Mapping[str, Signature]) -> bool:
+    """Return whether a folder has a changed, new or removed file. A file that its own rules ignore is none."""
+
+    def read(names: tuple[str, ...]) -> bytes:
+        try:
+            return folder.read("/".join((*names, IGNORE_FILE)), MAX_RULES_BYTES)
+        except OSError:
+            return b""
+
+    rules = IgnoreRules(read)
+    seen = 0
+    walked = folder.walk(
+        enters=lambda path, entry: entry.name != _REPOSITORY and not rules.ignored(_names(path), is_dir=True),
+        on_error=lambda _path, _error: None,
+    )
+    for path, entry in walked:
+        if entry.is_dir or path == _REPOSITORY:
+            continue
+        if path in known:
+            seen += 1
+            if known[path] != _signature(entry.status):
+                return True
+        elif not rules.ignored(_names(path), is_dir=False):
+            return True
+    return seen < len(known)
 
 
 def _names(path: str) -> tuple[str, ...]:

@@ -225,8 +225,23 @@ class Routes:
         found.sort(key=_order(call), reverse=descending)
         return self._page(call, repo, found, lambda thread: self._render.issue(repo, thread))
 
+    def _require_here(self, call: Call, repo: Repo, number: str) -> None:
+        """Answer for an issue that was transferred or deleted."""
+        if int(number) in repo.gone:
+            raise Rejected(410, "This issue was deleted")
+        if place := repo.moved.get(int(number)):
+            target = f"{self._github.url}/repos/{place}{call.path.partition(f'/issues/{number}')[2]}"
+            is_get = call.method == "GET"
+            raise Rejected(
+                301 if is_get else 307,
+                "Moved Permanently" if is_get else "Temporary Redirect",
+                headers={"Location": target},
+                extra={"url": target},
+            )
+
     def _issue(self, call: Call, name: str, number: str) -> Answer:
         repo = self._seen(call, name)
+        self._require_here(call, repo, number)
         return Answer(200, self._render.issue(repo, self._thread(repo, number)))
 
     def _blockers(self, call: Call, name: str, number: str) -> Answer:
@@ -242,11 +257,13 @@ class Routes:
 
     def _comments(self, call: Call, name: str, number: str) -> Answer:
         repo = self._seen(call, name)
+        self._require_here(call, repo, number)
         comments = self._thread(repo, number).comments
         return self._page(call, repo, comments, lambda comment: self._render.comment(repo, comment))
 
     def _comment(self, call: Call, name: str, number: str) -> Answer:
         repo = self._writable(call, name, "issues")
+        self._require_here(call, repo, number)
         thread = self._thread(repo, number)
         _check_lengths("IssueComment", call.body)
         now = self._github.tick()

@@ -208,6 +208,20 @@ class GitHub:
         thread.state, thread.closed_at = "closed", self.tick()
         thread.updated_at = thread.closed_at
 
+    def transfer(self, repo: Repo, number: int, to: Repo) -> Issue:
+        """Somebody moves an issue to another repository; its old address answers with a redirection."""
+        issue = repo.issues[number]
+        moved = self.add_issue(to, issue.title, issue.body, issue.labels, issue.author)
+        moved.comments = issue.comments
+        del repo.threads[number]
+        repo.moved[number] = f"{to.full_name}/issues/{moved.number}"
+        return moved
+
+    def delete_issue(self, repo: Repo, number: int) -> None:
+        """Somebody deletes an issue, which then is gone."""
+        del repo.threads[number]
+        repo.gone.add(number)
+
     def rename(self, repo: Repo, full_name: str) -> None:
         """The repository moves; its old name answers with a redirection."""
         repo.former_names.add(repo.full_name.lower())

@@ -185,6 +185,8 @@ class Repo:
     allows_drafts: bool = True
     threads: dict[int, Issue | Pull] = field(default_factory=dict)
     former_names: set[str] = field(default_factory=set)
+    moved: dict[int, str] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rules: dict[int, BranchRule] = field(default_factory=dict)

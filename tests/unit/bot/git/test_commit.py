@@ -14,7 +14,7 @@ from tests.unit.bot.coordination.records_rig import logged_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from orchestrator.bot.git.base import CommitOutcome
@@ -87,7 +87,7 @@ def test_what_commands_changed_is_taken_if_not_ignored(safe: Clone) -> None:
     write(safe.tree, {"made.py": "x\n", "noise.log": "x\n", "build/out.o": "x\n", "README.md": "changed\n"})
     outcome = commit_touched(safe, set(), "all", include_commands=True)
     assert outcome.files == ["README.md", "made.py"]
-    assert outcome.left_out == []
+    assert list(reasons(outcome)) == ["build/", "noise.log"]
 
 
 def test_an_ignored_file_that_a_tool_wrote_is_named(safe: Clone) -> None:
@@ -258,6 +258,73 @@ def test_what_a_command_writes_into_a_submodule_is_named(tmp_path: Path) -> None
         write(opened.tree, {"sub/new.txt": "x"})
         outcome = commit_touched(opened, set(), "m", include_commands=True)
     assert reasons(outcome) == {"sub": "a submodule with files in it, which belong to its own repository"}
+
+
+@pytest.fixture
+def with_module(tmp_path: Path) -> Iterator[Clone]:
+    """A clone whose submodule `sub` a command has checked out."""
+    inner = make_source(tmp_path / "inner", {"a": "a", "deep/b": "b", ".gitignore": "*.o\n"})
+    source = make_source(tmp_path / "source", {"b": "b"})
+    git(source, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(source, "commit", "-qm", "sub")
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        git(opened.tree, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+        yield opened
+
+
+def _commit_inside(tree: Path) -> None:
+    write(tree, {"sub/a": "changed"})
+    git(tree / "sub", "commit", "-qam", "inside")
+
+
+IN_MODULE: dict[str, Callable[[Path], object]] = {
+    "a changed file": lambda tree: write(tree, {"sub/deep/b": "c"}),
+    "of the same size and seen by git": lambda tree: (
+        write(tree, {"sub/a": "c"}),
+        git(tree / "sub", "status"),
+    ),
+    "a new file": lambda tree: write(tree, {"sub/deep/new": "c"}),
+    "a removed file": lambda tree: (tree / "sub/a").unlink(),
+    "a commit": _commit_inside,
+    "a staged change": lambda tree: (write(tree, {"sub/a": "changed"}), git(tree / "sub", "add", "a")),
+    "a damaged index": lambda tree: (tree / ".git/modules/sub/index").write_text("?"),
+    "a foreign repository": lambda tree: (tree / "sub/.git").write_text("gitdir: /etc\n"),
+}
+
+
+@pytest.mark.parametrize("name", IN_MODULE)
+def test_a_change_in_a_checked_out_submodule_is_named(with_module: Clone, name: str) -> None:
+    write(with_module.tree, {"b": "changed"})
+    IN_MODULE[name](with_module.tree)
+    outcome = commit_touched(with_module, set(), "m", include_commands=True)
+    assert outcome.files == ["b"]
+    assert reasons(outcome) == {"sub": "a submodule with files in it, which belong to its own repository"}
+
+
+def test_a_submodule_that_is_only_checked_out_and_built_is_not_named(with_module: Clone) -> None:
+    write(with_module.tree, {"b": "changed", "sub/a.o": "x", "sub/deep/b.o": "x"})
+    outcome = commit_touched(with_module, set(), "m", include_commands=True)
+    assert (outcome.files, outcome.left_out) == (["b"], [])
+
+
+def test_what_commands_made_and_is_ignored_is_named(tmp_path: Path) -> None:
+    source = make_source(
+        tmp_path / "source", {".gitignore": "*.gen\nbuild/\n__pycache__/\n*.pyc\n", "b": "b"}
+    )
+    why = "made by a command, and ignored by .gitignore"
+    with clone(source, tmp_path / "runs") as opened:
+        caches = {"__pycache__/b.pyc": "x", "src/b.pyc": "x"}
+        write(opened.tree, {"b": "c", "build/x/y": "x", "src/a.gen": "x", **caches})
+        assert reasons(commit_touched(opened, {"b"}, "m", include_commands=False)) == {}
+        outcome = commit_touched(opened, {"b"}, "m", include_commands=True)
+        assert reasons(outcome) == {"build/": why, "src/a.gen": why}
+        touched = commit_touched(opened, {"src/a.gen"}, "m", include_commands=True)
+        assert reasons(touched) == {"build/": why, "src/a.gen": "ignored by .gitignore"}
+        write(opened.tree, {f"{number}.gen": "x" for number in range(9)})
+        assert list(reasons(opened.stage(set(), include_commands=True).outcome)) == [
+            *(f"{number}.gen" for number in range(5)),
+            "6 more files and folders",
+        ]
 
 
 def test_an_ignored_file_is_named_unless_the_owner_lets_it_in(tmp_path: Path) -> None:
