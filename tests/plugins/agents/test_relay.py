@@ -556,19 +556,28 @@ async def test_a_request_waits_if_only_another_one_that_runs_leaves_no_room() ->
         assert [got.status for got in await asyncio.gather(first, second)] == [200, 200]
 
 
-async def test_a_cap_in_usd_needs_a_price() -> None:
-    named = AddressedModel(ModelRef(Provider.OPENAI_CHAT, "nobody-knows-it"), "http://127.0.0.1:9/v1", KEY)
-    budget = Budget(Limits(usd=1.0), ManualClock())
+def relay_of(model: str, placeholder: str) -> Relay:
+    named = AddressedModel(ModelRef(Provider.OPENAI_CHAT, model), "http://127.0.0.1:9/v1", KEY)
+    return Relay(
+        Upstream.of(named),
+        budget=Budget(Limits(usd=1.0), ManualClock()),
+        emit=list[Event]().append,
+        redactor=Redactor(),
+        placeholder=placeholder,
+        clock=ManualClock(),
+        random=lambda: 0.0,
+    )
+
+
+def test_a_cap_in_usd_needs_a_price() -> None:
     with pytest.raises(ConfigurationError, match="price of nobody-knows-it is unknown"):
-        Relay(
-            Upstream.of(named),
-            budget=budget,
-            emit=list[Event]().append,
-            redactor=Redactor(),
-            placeholder=PLACEHOLDER,
-            clock=ManualClock(),
-            random=lambda: 0.0,
-        )
+        relay_of("nobody-knows-it", PLACEHOLDER)
+
+
+@pytest.mark.parametrize("placeholder", ["", "guessed"])
+def test_a_placeholder_that_can_be_guessed_is_refused(placeholder: str) -> None:
+    with pytest.raises(ConfigurationError, match="too short"):
+        relay_of("gpt-5.2", placeholder)
 
 
 async def test_the_parent_of_a_budget_pays_too_and_stops_too() -> None:
