@@ -138,6 +138,8 @@ def _chat_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _responses_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if tool.get("type") == "namespace":
         return {**tool, "tools": [one for one in dicts(tool.get("tools")) if _responses_tool(one)]}
+    if tool.get("type") == "tool_search":
+        return tool if tool.get("execution") == "client" else None
     return tool if tool.get("type") in {"function", "custom", "local_shell", "apply_patch"} else None
 
 
@@ -360,8 +362,8 @@ class RequestReader:
         form = self._form
         if named := form.elsewhere & {name for name, one in value.items() if one not in (None, False)}:
             raise RefusedRequestError(f"{', '.join(sorted(named))}: only what is in the request is passed on")
-        said = value.get(form.conversation)
-        listed = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        listed = value.get(form.conversation)
+        listed = [{"role": "user", "content": listed}] if isinstance(listed, str) else listed
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
             raise RefusedRequestError(f"{form.conversation} is not a list of objects", HTTPStatus.BAD_REQUEST)
         model = asked.model or as_text(value.get("model"))
@@ -371,7 +373,10 @@ class RequestReader:
         begin = json_bytes({**head, "stream": None})  # without a stream it is the same request
         chain = [hashlib.sha256(model.encode("utf-8", "replace") + begin).digest()]
         tokens, entries = [tokens_in(len(begin))], []
-        for one in listed:
+        for said in listed:
+            # What a search for tools has found is a tool, too.
+            one, others = _with_known_tools(form, said) if "tools" in said else (said, [])
+            left_out += others
             raw = json_bytes(one)
             digest = hashlib.sha256(raw).digest()
             entry = self._entry(digest, raw, one)
@@ -387,7 +392,7 @@ class RequestReader:
             stream=stream,
             query=asked.query,
             identity=chain[-1],
-            left_out=left_out,
+            left_out=tuple(left_out),
             head=head,
             entries=entries,
             chain=chain,
@@ -459,14 +464,13 @@ def _limit(value: object) -> int | None:
     return max(int(value), 1) if abs(value) <= MOST_TOKENS else None
 
 
-def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the fields that are passed on without the conversation, and what else there was."""
     head = {name: one for name, one in value.items() if name in form.fields and one is not None}
     left_out = _unknown(value, form.fields | {form.conversation, "stream_options"})
     if "tools" in head:
-        kept = [(tool, form.tool(tool)) for tool in dicts(head["tools"])]
-        left_out += [f"the tool {_tool_name(tool)}" for tool, ours in kept if ours is None]
-        head["tools"] = [ours for _, ours in kept if ours is not None]
+        head, others = _with_known_tools(form, head)
+        left_out += others
         if not head["tools"]:
             del head["tools"]
             head.pop("tool_choice", None)
@@ -483,7 +487,14 @@ def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], 
         head["context_management"] = {
             "edits": [edit for edit in edits if as_text(edit.get("type")).startswith("clear_")]
         }
-    return head, tuple(left_out)
+    return head, left_out
+
+
+def _with_known_tools(form: VendorForm, value: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return an object without the tools that the vendor's server would run, and what these were."""
+    kept = [(tool, form.tool(tool)) for tool in dicts(value["tools"])]
+    left_out = [f"the tool {_tool_name(tool)}" for tool, ours in kept if ours is None]
+    return {**value, "tools": [ours for _, ours in kept if ours is not None]}, left_out
 
 
 _DEFAULTS = {"n": 1, "candidateCount": 1, "responseModalities": ["TEXT"]}

@@ -737,6 +737,7 @@ SERVER_TOOLS = [
         {"type": "mcp", "server_url": "https://x.example"},
     ),
     (Protocol.RESPONSES, {"type": "custom", "name": "apply_patch"}, {"type": "code_interpreter"}),
+    (Protocol.RESPONSES, {"type": "tool_search", "execution": "client"}, {"type": "tool_search"}),
     (Protocol.GEMINI, {"functionDeclarations": [{"name": "read"}]}, {"googleSearch": {}}),
     (Protocol.GEMINI, {"functionDeclarations": [{"name": "read"}]}, {"url_context": {}}),
 ]
@@ -765,6 +766,15 @@ async def test_a_tool_beside_functions_is_left_out_of_gemini_s_entry_and_of_a_na
     async with rigged(Protocol.RESPONSES, streamed(Protocol.RESPONSES)) as rig:
         await rig.ask(body_of(Protocol.RESPONSES, tools=[space]))
         assert rig.server.requests[0].body["tools"][0]["tools"] == [{"type": "function", "name": "a"}]
+
+
+async def test_a_tool_that_was_found_by_a_search_is_left_out_too() -> None:
+    found = [{"type": "function", "name": "a"}, {"type": "mcp", "server_url": "https://x.example"}]
+    item = {"type": "tool_search_output", "execution": "client", "call_id": "c", "tools": found}
+    async with rigged(Protocol.RESPONSES, streamed(Protocol.RESPONSES)) as rig:
+        assert (await rig.ask({**body_of(Protocol.RESPONSES), "input": [item]})).status == 200
+        assert rig.server.requests[0].body["input"] == [{**item, "tools": found[:1]}]
+        assert "the tool mcp" in rig.told(Guarded)[0].message
 
 
 def said(protocol: Protocol, part: dict[str, Any]) -> dict[str, Any]:
