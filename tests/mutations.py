@@ -248,7 +248,7 @@ def _dotted(root: Path, path: Path) -> str:
     return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_files(root: Path, module: str) -> list[Path]:
+def own_tests(root: Path, module: str) -> list[Path]:
     """Return a module's own tests: the nearest folder with its package's name; without one, unit tests that import it."""
     parts = module.split(".")[1:]
     for above in (root / "tests/unit", root / "tests"):
@@ -432,7 +432,7 @@ class Run:
         self._files = {str(source.path): source.module for source in mutated}
         self._scratch = scratch
         self._pool = Pool(at_once, seconds * 3 + 60, scratch)
-        tests = {module: test_files(root, module) for module in self._sources}
+        tests = {module: own_tests(root, module) for module in self._sources}
         self._paths = sorted({str(path) for paths in tests.values() for path in paths})
         self.ran: dict[str, Ran] = {}
 

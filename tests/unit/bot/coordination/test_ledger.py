@@ -155,3 +155,11 @@ def test_a_forged_day_without_a_cost_is_no_money_to_spend(rig: Rig) -> None:
     assert isinstance(rig.reserve("a", 1.0), Refused)
     put(rig.remote, REF, f"x\n\n{forged(4.0)}")
     assert rig.reserve("a", 3.0) == granted(1.0)
+
+
+def test_every_kind_of_spending_is_kept(rig: Rig) -> None:
+    """Tokens, minutes and rounds of an ended run are read again by the next, not only the cost."""
+    cap, wants = Caps(tokens=100, minutes=10.0, rounds=5), Caps(tokens=90, minutes=9.0, rounds=4)
+    assert rig.ledger().reserve("a", cap, wants, Caps()) == wants
+    rig.ledger().settle("a", Spent(0.0, 30, 4.0, 2))
+    assert rig.ledger().reserve("b", cap, wants, Caps()) == Caps(tokens=70, minutes=6.0, rounds=3)

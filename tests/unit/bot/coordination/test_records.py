@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.records import Records, RemoteRecord, write_object, write_tree_object
+from orchestrator.bot.coordination.records import (
+    Records,
+    RemoteRecord,
+    write_object,
+    write_record,
+    write_tree_object,
+)
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.redaction import Credential
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.git.local import IdKind
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture(params=["bare", "work tree", "sha256"])
@@ -344,3 +354,28 @@ def test_git_finds_nothing_wrong_with_a_record(tmp_path: Path, ids: IdKind) -> N
 def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot write a record: No such file"):
         write_object(tmp_path / "gone", "blob", b"x", "sha1")
+
+
+def test_what_the_remote_has_no_more_hides_no_other_record(plain: Path, tmp_path: Path) -> None:
+    made = put(plain, REF, "one")
+    other = f"{REF}-2"
+    with opened(plain, tmp_path) as records:
+        found = records.read_all({REF: made, other: "e" * len(made)})
+    assert (found[REF].fault, found[REF].message) == (None, "one")
+    assert found[other].fault == "the remote does not have it any more"
+
+
+@pytest.mark.parametrize(("size", "fits"), [(100_000, True), (100_001, False)])
+def test_the_pages_of_a_record_have_a_bound(tmp_path: Path, size: int, *, fits: bool) -> None:
+    remote = bare(tmp_path)
+    made = write_record(
+        remote / "objects", "sha1", "x", None, {"a": bytes(400), "b": bytes(size - 400)}, NOON
+    )
+    git(remote, "update-ref", REF, made)
+    with opened(remote, tmp_path) as records:
+        record = records.read_all({REF: made}, pages=True, most_bytes=100_000)[REF]
+    if fits:
+        assert {name: len(page) for name, page in record.pages.items()} == {"a": 400, "b": 99_600}
+    else:
+        assert record.fault is not None
+        assert not record.pages
