@@ -123,11 +123,9 @@ class Source:
         start = len("".join(lines[first:first])) + node.col_offset  # type: ignore[attr-defined]
         end = len(old_bytes) - len(lines[last - 1].encode()) + node.end_col_offset  # type: ignore[attr-defined]
         text = ast.unparse(ast.fix_missing_locations(new))
-        if isinstance(node, ast.expr):
-            text = (
-                f"({text})" if isinstance(node, (ast.BoolOp, ast.BinOp, ast.Compare, ast.UnaryOp)) else text
-            )
-        changed = (old_bytes[:start] + text.encode() + old_bytes[end:]).decode().splitlines(keepends=True)
+        is_operation = isinstance(node, (ast.BoolOp, ast.BinOp, ast.Compare, ast.UnaryOp))
+        put = f"({text})" if is_operation else text
+        changed = (old_bytes[:start] + put.encode() + old_bytes[end:]).decode().splitlines(keepends=True)
         diff = [line.rstrip("\n") for line in difflib.ndiff(lines[first:last], changed) if line[0] in "+-"]
         return _Replace(node, new).visit(tree), diff, text
 
