@@ -19,7 +19,7 @@ from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugins")  # noqa: PTH100, PTH118, PTH120  pathlib takes long to load
@@ -30,6 +30,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "agents": ("--agent",),
         "backtest": ("backtest",),
+        "chat": ("ask", "chat"),
         "digest": ("digest",),
         "onboarding": ("init",),
         "redteam": ("redteam",),
@@ -49,6 +50,25 @@ class Point(StrEnum):
     WORKER = "worker"
     """A function of a run's `BuildContext` and `ChosenModel` that returns what works in place of the model's loop, as a
     `MakeWorker`; None if the settings name nothing of it."""
+    SLASH_COMMANDS = "slash commands"
+    """A sequence of `SlashCommand`, for conversations (`chat`)."""
+
+
+class SlashCommand(NamedTuple):
+    """A command of a conversation.
+
+    Attributes:
+        name: with its `/`.
+        arguments: what may follow, for the help.
+        text: the description in one line.
+        run: runs the command. It takes the conversation, `orchestrator.plugins.chat.command.Chat`, and what follows
+            the name. It may raise each `PullwrightError`, whose text the person sees.
+    """
+
+    name: str
+    arguments: str
+    text: str
+    run: Callable[[Any, str], Awaitable[None]]
 
 
 class Command(NamedTuple):

@@ -51,7 +51,7 @@ DOORS = (
         {
             "core/files.py": 10,
             "core/watchdog_process.py": 1,
-            "app/cli/chat.py": 2,
+            "plugins/chat/command.py": 2,
             "app/cli/show.py": 1,
             "app/doctor/machine.py": 1,
             "app/cli/worker.py": 1,

@@ -49,7 +49,7 @@ CHANNELS = (
         TERMINAL,
         "the line that a person types, and its history",
         "written to the redacted stream; the history is redacted before it is stored",
-        {"app/cli/chat.py": 2},
+        {"plugins/chat/command.py": 2},
     ),
     Channel(
         KNOWLEDGE,

@@ -25,7 +25,6 @@ import pytest
 
 from orchestrator.app.cli.arguments import build_parser, subparsers
 from orchestrator.app.cli.commands import commands
-from orchestrator.app.cli.slash import COMMANDS as COMMANDS_OF_CHAT
 from orchestrator.app.dashboard.serving import serving_health
 from orchestrator.app.options import setting_keys
 from orchestrator.bot.fleet.members import SILENT_SECONDS, Health, Member
@@ -39,8 +38,6 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles import forked
-from tests.doubles.collector import Collector
-from tests.scenarios.stage import git
 from tests.unit.app.cli.examples import EVENTS
 from tests.unit.app.dashboard.scene import make_scene
 
@@ -221,41 +218,6 @@ def test_no_command_shows_a_value_that_is_typed(walk: Walk) -> None:
 @pytest.mark.slow(reason="calls the program twice for each of its flags, 400 times")
 def test_no_flag_shows_a_value_that_is_typed(walk: Walk) -> None:
     _walk(walk, list(invocations(flags=True)))
-
-
-def spoken() -> Iterator[str]:
-    """What a person may type into a conversation, a line each: every command with the values, in every place."""
-    actions = (
-        f"/memory {action}"
-        for action in ("add", "add --repo", "search", "list", "show", "edit", "forget", "export")
-    )
-    yield f"/{WORDS}"
-    yield f"say {IN_ONE}"
-    yield f"look at @{WORDS} and @{SHORT}"
-    for name in (*actions, *COMMANDS_OF_CHAT):
-        yield name
-        for values in (IN_ONE, *VALUES, f'"{WORDS}" x', f"--{WORDS}", f"--all --repo {SHORT}"):
-            yield f"{name} {values}"
-        yield "/submit"  # ends /paste
-
-
-def test_no_command_of_a_conversation_shows_a_value_that_is_typed(walk: Walk) -> None:
-    git(walk.folder, "init", "-q")
-    (walk.folder / "notes.txt").write_text("nothing\n")
-    assert len(COMMANDS_OF_CHAT) > 10
-    with Collector() as collector:
-        walk.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.root
-        (told,) = walk.run([("chat", "--model", "echo", "--sandbox", "off")], "\n".join([*spoken(), ""]))
-    assert told.count("pullwright: ") > len(COMMANDS_OF_CHAT) / 2
-    assert told.count("[redacted]") > len(COMMANDS_OF_CHAT)
-    assert leaks(told) == []
-    assert [name for name, text in walk.left() if leaks(text)] == []
-    assert collector.bodies
-    assert [
-        leaks(body.decode("utf-8", "replace"))
-        for body in collector.bodies
-        if leaks(body.decode("utf-8", "replace"))
-    ] == []
 
 
 def with_values(text: str) -> str:

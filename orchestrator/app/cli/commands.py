@@ -139,35 +139,6 @@ def _add_flags_of_fleet(to: argparse.ArgumentParser) -> None:
     add_json(to, "print JSON lines", default=argparse.SUPPRESS)
 
 
-def _add_subject(to: argparse._ActionsContainer) -> None:
-    add_repo(to, f"use a clone of this repository instead of this folder: {REPO}")
-    add_text(to, "--resume", "RUN", "continue a conversation: its id, the beginning of the id, or 'last'")
-
-
-def _add_chat(parser: argparse.ArgumentParser) -> None:
-    subject = parser.add_argument_group("what to talk about")
-    _add_subject(subject)
-    text = "continue the task of a run that made no pull request, with its conversation, files and question"
-    add_text(subject, "--run", "RUN", text)
-    how = parser.add_argument_group("how to talk")
-    add_switch(how, "--dry-run", "let /pr push nothing, but print what it would propose")
-    add_plain(how, "read and print plain lines, even at a terminal")
-    add_debug(how)
-    add_settings(parser)
-
-
-def _add_ask(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{PROGRAM} ask [FLAG ...] TEXT"
-    add_text(parser, "text", "TEXT", "what to ask, or - to read it from standard input")
-    _add_subject(parser.add_argument_group("what to ask about"))
-    how = parser.add_argument_group("how to ask")
-    add_switch(how, "--submit", "let the model go on until it calls submit(answer)")
-    add_json(how, "print one JSON result on standard output")
-    add_plain(how)
-    add_debug(how)
-    add_settings(parser)
-
-
 def _add_dashboard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="the port on 127.0.0.1 (default: any free port)"
@@ -417,20 +388,6 @@ _OWN: Mapping[str, Command] = {
         f"{_IN}.worker:worker",
         has_many_flags=True,
         lists_actions=True,
-    ),
-    "chat": Command(
-        "talk with the model about this folder, or about a clone of a repository",
-        "start",
-        _add_chat,
-        f"{_IN}.chat:chat",
-        has_many_flags=True,
-    ),
-    "ask": Command(
-        "ask the model one question about this folder, and print its answer",
-        "start",
-        _add_ask,
-        f"{_IN}.run:ask",
-        has_many_flags=True,
     ),
     "dashboard": Command(
         "show the runs of this machine as a page in a browser",

@@ -1,4 +1,4 @@
-"""`pullwright run` and `ask`: build the program, run its cycles or answer one question, and print the results."""
+"""`pullwright run`: builds the program, runs its cycles, and prints the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import (
     INTERRUPTED,
-    UsageError,
     for_error,
     for_outcome,
     for_run,
@@ -35,36 +34,29 @@ from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
-from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
-from orchestrator.engine.session.loop import EndKind
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
     from orchestrator.core.events import Emit
     from orchestrator.core.suggestions import Commands
-    from orchestrator.engine.session.loop import SessionEnd
 
 
-_ANSWERS = frozenset({EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH, EndKind.QUESTION})
-_STANDARD_INPUT = "-"
-_MOST_CHARS = 1_000_000
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle or several in a row, and return the exit status of the whole run."""
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
-    emit = _with_state(view) if options.debug else view
+    emit = with_state(view) if options.debug else view
     request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
@@ -72,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         try:
-            observers = stack.enter_context(_observing(view))
+            observers = stack.enter_context(observed_by(view))
             program = build_program(
                 request, given_settings(options), os.environ, Path.cwd(), emit, observers=observers
             )
@@ -82,14 +74,15 @@ def run(options: argparse.Namespace) -> int:
             return event_loop.run(_run(program, options, view))
 
 
-def _with_state(view: LiveView) -> Emit:
+def with_state(view: LiveView) -> Emit:
     """Return an `Emit` that also shows the session's state after each turn."""
     from orchestrator.app.cli.show import StateView
 
     return StateView(view, SystemClock(), view.tell)
 
 
-def _observing(view: LiveView) -> AbstractContextManager[Observers]:
+def observed_by(view: LiveView) -> AbstractContextManager[Observers]:
+    """Return the observers of a program whose view shows what they tell."""
     return observing(os.environ, SystemClock(), lambda problem: view(Warned(problem)))
 
 
@@ -167,10 +160,11 @@ def _listen_to_signals(
         if not waits:
             view(Warned(_ENDING))
 
-    end_on_signals(lambda: stop.requested, end, partial(_end_at_once, stop, task))
+    end_on_signals(lambda: stop.requested, end, partial(end_at_once, stop, task))
 
 
-def _end_at_once(stop: Stop, task: asyncio.Future[Any]) -> None:
+def end_at_once(stop: Stop, task: asyncio.Future[Any]) -> None:
+    """End the work now, with all that waits for other machines."""
     stop.at_once()
     task.cancel()
 
@@ -334,71 +328,3 @@ def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
     if not url:
         return "nobody can see the question: the next cycle goes on without an answer"
     return commands.answer(task.key)
-
-
-def ask(options: argparse.Namespace) -> int:
-    """Ask the model, print its answer, and return the exit status.
-
-    Raises:
-        UsageError: the question is empty.
-    """
-    from orchestrator.app.wiring.chat import build_chat
-    from orchestrator.bot.chat.conversation import begun_in
-
-    question = sys.stdin.read(_MOST_CHARS) if options.text == _STANDARD_INPUT else options.text
-    if not question.strip():
-        raise UsageError("the question is empty: type it, or write it to standard input")
-    view = LiveView.on_stderr(plain=options.plain, answers=True)
-    emit = _with_state(view) if options.debug else view
-    with ExitStack() as stack:
-        try:
-            observers = stack.enter_context(_observing(view))
-            program = build_chat(
-                "ask",
-                options.repo,
-                given_settings(options),
-                os.environ,
-                Path.cwd(),
-                emit,
-                observers=observers,
-            )
-            program.submits = options.submit
-            if options.resume:
-                program.begun = begun_in(program.context.home, options.resume)
-        except PullwrightError as error:
-            return _report_answer(CycleResult(None), "", error, as_json=options.json)
-        with view:
-            result, end, stopped = event_loop.run(_ask(program, question))
-    answer = clean(end.text) if end and end.kind in _ANSWERS else ""
-    return _report_answer(result, answer, stopped, as_json=options.json)
-
-
-async def _ask(
-    program: ChatProgram, question: str
-) -> tuple[CycleResult, SessionEnd | None, BaseException | None]:
-    task = asyncio.ensure_future(program.say(question))
-    end_now = partial(_end_at_once, program.context.stop, task)
-    on_ending_signals(end_now, interrupt=end_now)
-    end: SessionEnd | None = None
-    error: BaseException | None = None
-    try:
-        end = await task
-    except (PullwrightError, asyncio.CancelledError) as stopped:
-        error = stopped
-    result = await program.end(error) or CycleResult(None)
-    await program.close()
-    return result, end, error
-
-
-def _report_answer(result: CycleResult, answer: str, error: BaseException | None, *, as_json: bool) -> int:
-    problem = clean(str(error)) if isinstance(error, PullwrightError) else ""
-    if problem:
-        print(f"pullwright: {problem}", file=sys.stderr)
-    if as_json:
-        result.error = problem or result.error
-        print_json({"answer": answer, **result.to_json()})
-    elif answer:
-        print(answer, flush=True)
-    if isinstance(error, asyncio.CancelledError):
-        return INTERRUPTED
-    return for_error(error) if error else for_outcome(result.outcome)

@@ -25,7 +25,7 @@ from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.app.wiring.session_parts import LazyMemory, open_memory
-from orchestrator.bot.chat.operators import FolderOperator
+from orchestrator.bot.cycle.folder_operator import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.checkpoints import Checkpoints

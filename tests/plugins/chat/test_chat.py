@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
-from orchestrator.app.cli.chat import Chat
-from orchestrator.app.cli.slash import COMMANDS
+from orchestrator.plugins.chat.command import Chat
+from orchestrator.plugins.chat.slash import slash_commands
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.app.cli.chat_view import ChatView
+    from orchestrator.plugins.chat.view import ChatView
 
 EDIT = calls(("file_delta", {}))
 FIX = calls(("edit_file", {"path": "calc.py", "old_text": "a - b", "new_text": "a + b"}), text="I mend it.")
@@ -492,7 +492,7 @@ def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path
         person.press("\r")
         person.wait_for("Read.")
         person.press("/co\t")
-        person.wait_for(COMMANDS["/compact"].text)
+        person.wait_for(slash_commands()["/compact"].text)
     assert stage.told().startswith("Explain @deep/notes.txt")
     assert "the notes" in stage.told()
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.history import History
 
-    from orchestrator.app.cli.chat_view import ChatView, ServerQuestions
     from orchestrator.app.wiring import Observers
-    from orchestrator.app.wiring.chat import ChatProgram
-    from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
     from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
+    from orchestrator.plugins.chat.conversation import Answer
+    from orchestrator.plugins.chat.program import ChatProgram
+    from orchestrator.plugins.chat.view import ChatView, ServerQuestions
 
     Made = TypeVar("Made")
 
@@ -101,7 +101,7 @@ class Chat:
         """The view for all output. It is created at first use, here or in the thread that builds the program."""
         with self._view_lock:
             if self._view is None:
-                from orchestrator.app.cli.chat_view import ChatView
+                from orchestrator.plugins.chat.view import ChatView
 
                 self._view = ChatView.make(plain=not self._is_terminal)
             return self._view
@@ -128,7 +128,7 @@ class Chat:
         if self._options.run is not None:
             await self._open_task()
         if self._options.resume and (begun := (await self.program()).begun):
-            from orchestrator.app.cli.slash import last_words
+            from orchestrator.plugins.chat.slash import last_words
 
             self.view.say(f"{last_words(begun.turns)}\n")
         status = DONE
@@ -168,7 +168,7 @@ class Chat:
 
     async def _handle(self, text: str) -> None:
         """Handle one input: run a command, or send a message to the model."""
-        from orchestrator.app.cli.slash import run_slash_command
+        from orchestrator.plugins.chat.slash import run_slash_command
 
         if not text.strip():
             return
@@ -226,8 +226,8 @@ class Chat:
 
     async def ask(self, tool: str, scope: str, why: str) -> Answer:
         """Ask the person whether a call above the permission level may run. Questions are asked one by one."""
-        from orchestrator.bot.chat.conversation import Answer
         from orchestrator.core.events import Decision
+        from orchestrator.plugins.chat.conversation import Answer
 
         async with self._asking:
             self.view.ask(tool, scope, why)
@@ -359,7 +359,7 @@ class Chat:
 
     @property
     def _questions(self) -> ServerQuestions:
-        from orchestrator.app.cli.chat_view import ServerQuestions
+        from orchestrator.plugins.chat.view import ServerQuestions
 
         return ServerQuestions(self.view, self._line, self._holds_secret)
 
@@ -368,11 +368,11 @@ class Chat:
 
     def _build(self) -> ChatProgram:
         from orchestrator.app.wiring import open_observers
-        from orchestrator.app.wiring.chat import build_chat
-        from orchestrator.bot.chat.conversation import begun_in
         from orchestrator.core.clock import SystemClock
         from orchestrator.core.events import Warned
         from orchestrator.engine.mcp.elicitation import PersonAtTerminal
+        from orchestrator.plugins.chat.conversation import begun_in
+        from orchestrator.plugins.chat.program import build_chat
 
         refuse_secrets(self._options)
         person = PersonAtTerminal(self._questions.show_page, self.answer_server)
@@ -478,14 +478,14 @@ def _no_echo(*, is_terminal: bool) -> Iterator[None]:
 def _completer() -> Completer:
     from prompt_toolkit.completion import Completer, Completion
 
-    from orchestrator.app.cli.slash import COMMANDS
+    from orchestrator.plugins.chat.slash import slash_commands
 
     class Words(Completer):
         def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
             del complete_event
             text: str = document.text_before_cursor
             if text.startswith("/") and " " not in text:
-                for command in COMMANDS.values():
+                for command in slash_commands().values():
                     if command.name.startswith(text):
                         yield Completion(command.name, -len(text), display_meta=command.text)
             elif match := re.search(r"(?<!\S)@([^\s@]*)$", text):

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.app.cli.chat_view import ChatView, MarkdownBlocks
 from orchestrator.core.events import (
     InputReceived,
     PlanAccepted,
@@ -20,6 +19,7 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.plugins.chat.view import ChatView, MarkdownBlocks
 from tests.tables import table
 
 _LINES = st.lists(st.sampled_from(["", "a word", "```python", "```", "~~~", "- item", "# head", "    code"]))

@@ -107,7 +107,7 @@ class Approvals:
             self.allowed.add(wanted)
         if answer.decision is not Decision.NO:
             return None
-        return render("agent/not_allowed", reason=answer.reason)
+        return render("plugins/chat/not_allowed", reason=answer.reason)
 
 
 def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
@@ -225,7 +225,7 @@ class Conversation:
             # Keep the beginning of a reply that the person stopped.
             text = "".join(self._reply_so_far).strip()
             if text and not self.session.is_closed:
-                self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
+                self.session.keep_stopped_reply(render("plugins/chat/reply_stopped", text=text))
             raise
         finally:
             self.parts.checkpoints.end_turn()
@@ -273,7 +273,7 @@ class Conversation:
         """
         shown = self._sanitizer.text("the change", diff[:_MOST_DIFF_CHARS])
         cut = len(diff) > _MOST_DIFF_CHARS
-        end = await self._ask(render("agent/describe_change", diff=fenced(shown), cut=cut), "")
+        end = await self._ask(render("plugins/chat/describe_change", diff=fenced(shown), cut=cut), "")
         lines = end.text.strip().removeprefix("```markdown").strip("`").strip().splitlines()
         title = _TITLE_PREFIX.sub("", lines[0]).strip(" *#") if lines else ""
         if not title or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
@@ -282,7 +282,7 @@ class Conversation:
 
     def proposed(self, url: str, refusal: str) -> None:
         """Tell the model with the next message whether its changes were proposed."""
-        self.tell(render("agent/proposed", url=url, refusal=refusal))
+        self.tell(render("plugins/chat/proposed", url=url, refusal=refusal))
 
     def tell(self, words: str) -> None:
         """Tell the model something with the next message."""
@@ -312,13 +312,13 @@ class Conversation:
         changed = [self._sanitizer.line(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
-            self.tell(render("agent/files_changed", paths=changed))
+            self.tell(render("plugins/chat/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
         """Return a file that the person mentioned as the text for the model. It counts as read."""
         self.ledger.shown.add(path)
         text = self._sanitizer.text(path, data.decode("utf-8", "replace"))
-        return render("agent/mentioned_file", path=path, block=fenced(text))
+        return render("plugins/chat/mentioned_file", path=path, block=fenced(text))
 
     def as_markdown(self) -> str:
         """Return the conversation as Markdown for a person."""

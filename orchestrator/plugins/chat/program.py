@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
-from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
     Safeguards,
     choose_web,
@@ -43,8 +42,6 @@ from orchestrator.app.wiring.session_parts import (
     skills_at,
     tools_of_memory,
 )
-from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
-from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import write_private
 from orchestrator.bot.cycle.parts import Sanitizer
@@ -66,16 +63,22 @@ from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.control import submit
+from orchestrator.plugins.chat.conversation import (
+    Approvals,
+    Conversation,
+    ConversationParts,
+    with_checkpoints,
+)
+from orchestrator.plugins.chat.cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
+from orchestrator.plugins.chat.operators import TaskOperator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
-    from orchestrator.app.wiring.chat_cycles import PullDraft, RunToTake
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
-    from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
@@ -89,6 +92,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
+    from orchestrator.plugins.chat.conversation import Answer, EarlierConversation
+    from orchestrator.plugins.chat.cycles import PullDraft, RunToTake
 
 _ASKS = "; you are asked about what needs more"
 

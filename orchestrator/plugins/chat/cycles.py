@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
 from orchestrator.app.wiring.program import Program, RunRequest, select_task, typed_repository
 from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
-from orchestrator.bot.chat.conversation import begun_in
-from orchestrator.bot.chat.operators import FolderOperator, TaskOperator
+from orchestrator.bot.cycle.folder_operator import FolderOperator
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.git.work import ChangeBase, find_base
 from orchestrator.bot.journal.reader import find_run, is_alive, read_run
@@ -23,6 +22,8 @@ from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.engine.session.history import history_of, todos_of
+from orchestrator.plugins.chat.conversation import begun_in
+from orchestrator.plugins.chat.operators import TaskOperator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.cycle_parts import Safeguards
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk, Site
-    from orchestrator.bot.chat.conversation import Conversation, EarlierConversation
-    from orchestrator.bot.chat.operators import TaskChange
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Operator
     from orchestrator.bot.git.clone import Clone
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Emit
     from orchestrator.engine.session.session import Session
+    from orchestrator.plugins.chat.conversation import Conversation, EarlierConversation
+    from orchestrator.plugins.chat.operators import TaskChange
 
 _SHORT = 10
 ChangeT = TypeVar("ChangeT", "FolderChange", "TaskChange")

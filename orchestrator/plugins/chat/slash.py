@@ -6,22 +6,22 @@ import asyncio
 import difflib
 import shlex
 from contextlib import redirect_stdout
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.output import write_new_file
+from orchestrator.app.plugins import Point, SlashCommand, added
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from orchestrator.app.cli.chat import Chat
-    from orchestrator.app.wiring.chat import ChatProgram
-    from orchestrator.app.wiring.chat_cycles import PullDraft
-    from orchestrator.bot.chat.conversation import Conversation
     from orchestrator.engine.session.history import Turn
+    from orchestrator.plugins.chat.command import Chat
+    from orchestrator.plugins.chat.conversation import Conversation
+    from orchestrator.plugins.chat.cycles import PullDraft
+    from orchestrator.plugins.chat.program import ChatProgram
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
@@ -37,16 +37,6 @@ _KEYS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class SlashCommand:
-    """A command: its name, its arguments, a short description, and the function that runs it."""
-
-    name: str
-    arguments: str
-    text: str
-    run: Callable[[Chat, str], Awaitable[None]]
-
-
 async def run_slash_command(chat: Chat, typed: str) -> None:
     """Run the typed command.
 
@@ -55,16 +45,18 @@ async def run_slash_command(chat: Chat, typed: str) -> None:
         PullwrightError: the command failed.
     """
     name, _, rest = typed.strip().partition(" ")
-    command = COMMANDS.get(name)
+    command = slash_commands().get(name)
     if command is None:
-        near = difflib.get_close_matches(name, [*COMMANDS, *LEAVING], n=1)
+        near = difflib.get_close_matches(name, [*slash_commands(), *LEAVING], n=1)
         hint = f"did you mean {near[0]}?" if near else "/help lists them all"
         raise ConfigurationError(f"there is no command {name[:60]}: {hint}")
     await command.run(chat, rest.strip())
 
 
 async def _help(chat: Chat, _rest: str) -> None:
-    chat.view.rows([(f"{one.name} {one.arguments}".rstrip(), one.text) for one in COMMANDS.values()] + _KEYS)
+    chat.view.rows(
+        [(f"{one.name} {one.arguments}".rstrip(), one.text) for one in slash_commands().values()] + _KEYS
+    )
 
 
 async def _memory(chat: Chat, rest: str) -> None:
@@ -277,7 +269,7 @@ async def _save(chat: Chat, rest: str) -> None:
 
 async def _resume(chat: Chat, rest: str) -> None:
     from orchestrator.app.words import counted, local_time, short_line
-    from orchestrator.bot.chat.conversation import begun_in, conversations
+    from orchestrator.plugins.chat.conversation import begun_in, conversations
 
     program = await chat.program()
     if not rest:
@@ -411,41 +403,38 @@ def _words(text: str) -> list[str]:
         raise ConfigurationError(f"{text[:60]}: {error}") from None
 
 
-COMMANDS: dict[str, SlashCommand] = {
-    one.name: one
-    for one in (
-        SlashCommand("/help", "", "print this list", _help),
-        SlashCommand("/status", "", "show repository, model, permission, run and cost", _status),
-        SlashCommand("/cost", "", "show the cost of this conversation", _cost),
-        SlashCommand("/context", "", "show how much of the context window is used", _context),
-        SlashCommand("/compact", "", "replace all but the last reply by a summary", _compact),
-        SlashCommand(
-            "/model", "[NAME]", "show the model, or change to another one of the same provider", _model
-        ),
-        SlashCommand(
-            "/effort", "[WORD]", "show or set the reasoning effort: low, medium, high, none", _effort
-        ),
-        SlashCommand("/diff", "", "show the model's changes, or what /pr would propose", _diff),
-        SlashCommand(
-            "/undo", "[yes]", "show and undo the model's last change", partial(_undo_or_redo, redo=False)
-        ),
-        SlashCommand(
-            "/redo", "[yes]", "show and redo the last undone change", partial(_undo_or_redo, redo=True)
-        ),
-        SlashCommand(
-            "/pr",
-            "[--all] [TITLE]",
-            "show the changes and propose them as a pull request; --all includes your own edits",
-            _pr,
-        ),
-        SlashCommand("/todo", "", "show the model's to-do list", _todo),
-        SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
-        SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
-        SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
-        SlashCommand("/new", "", "begin a new conversation; changed files stay", _new),
-        SlashCommand("/clear", "", "the same as /new", _new),
-        SlashCommand("/resume", "[RUN]", "continue an earlier conversation, or list them", _resume),
-        SlashCommand("/debug", "", "turn the display of the session's state on or off", _debug),
-        SlashCommand("/paste", "", "read several lines as one message, up to /submit", _paste),
-    )
-}
+_OWN = (
+    SlashCommand("/help", "", "print this list", _help),
+    SlashCommand("/status", "", "show repository, model, permission, run and cost", _status),
+    SlashCommand("/cost", "", "show the cost of this conversation", _cost),
+    SlashCommand("/context", "", "show how much of the context window is used", _context),
+    SlashCommand("/compact", "", "replace all but the last reply by a summary", _compact),
+    SlashCommand("/model", "[NAME]", "show the model, or change to another one of the same provider", _model),
+    SlashCommand("/effort", "[WORD]", "show or set the reasoning effort: low, medium, high, none", _effort),
+    SlashCommand("/diff", "", "show the model's changes, or what /pr would propose", _diff),
+    SlashCommand(
+        "/undo", "[yes]", "show and undo the model's last change", partial(_undo_or_redo, redo=False)
+    ),
+    SlashCommand("/redo", "[yes]", "show and redo the last undone change", partial(_undo_or_redo, redo=True)),
+    SlashCommand(
+        "/pr",
+        "[--all] [TITLE]",
+        "show the changes and propose them as a pull request; --all includes your own edits",
+        _pr,
+    ),
+    SlashCommand("/todo", "", "show the model's to-do list", _todo),
+    SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
+    SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
+    SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
+    SlashCommand("/new", "", "begin a new conversation; changed files stay", _new),
+    SlashCommand("/clear", "", "the same as /new", _new),
+    SlashCommand("/resume", "[RUN]", "continue an earlier conversation, or list them", _resume),
+    SlashCommand("/debug", "", "turn the display of the session's state on or off", _debug),
+    SlashCommand("/paste", "", "read several lines as one message, up to /submit", _paste),
+)
+
+
+@cache
+def slash_commands() -> Mapping[str, SlashCommand]:
+    """Return all commands by name, in the order of the help: the conversation's own, then those of other plug-ins."""
+    return {one.name: one for one in (*_OWN, *(one for more in added(Point.SLASH_COMMANDS) for one in more))}

@@ -1,0 +1,1 @@
+"""Talks with the model: conversations about a folder, a clone or a task, and single questions."""
