@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.flags import (
     DRY_RUN,
-    REPO,
     RUN,
     actions_of,
     add_debug,
