@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.plan import Kind, Plan, draw, size_of
+from tests.simulation.plan import ODDITIES, Kind, Plan, draw, size_of
 from tests.simulation.search import live, shrink
 from tests.simulation.worlds import KNOWN, MENDED
 
@@ -36,12 +36,15 @@ def search(first: int, last: int) -> int:
     start, used = time.monotonic(), time.process_time()
     incidents: Counter[str] = Counter()
     deeds: Counter[str] = Counter()
+    odd: Counter[str] = Counter()
     failed: dict[int, str] = {}
     for seed in range(first, last):
         plan = draw(seed)
         world, found = live(plan)
         incidents.update(str(incident.kind) for incident in world.struck)
         deeds.update(str(deed.act) for deed in plan.deeds)
+        odd.update(name for task in plan.tasks for name in ODDITIES if getattr(task, name))
+        odd.update({"strangers": plan.strangers} if plan.strangers else {})
         if found:
             failed[seed] = found[0]
             sys.stdout.write(f"seed {seed}: {found[0]}\n")
@@ -51,6 +54,7 @@ def search(first: int, last: int) -> int:
     write_rows("worlds", [("drawn", count), ("in which something does not hold", len(failed))])
     write_rows("what went wrong", [(str(kind), incidents[str(kind)]) for kind in Kind])
     write_rows("what people did", sorted(deeds.items()))
+    write_rows("odd tasks, and issues of strangers", sorted(odd.items()))
     rate = f"{count / seconds * 60:.0f} worlds a minute, {count / cpu * 60:.0f} a minute of a processor"
     sys.stdout.write(f"{seconds:.0f} s, {cpu:.0f} s of a processor: {rate}\n")
     for seed, failure in failed.items():

@@ -285,6 +285,10 @@ def _draw_oddity(chance: random.Random) -> dict[str, Any]:
     )
 
 
+ODDITIES = ("kills", "refused", "locked", "unprocessable", "denied")
+"""The fields of a task that make it an odd one."""
+
+
 def _draw_incident(chance: random.Random) -> Incident:
     (place, _, latest) = chance.choices(_PLACES, [often for _, often, _ in _PLACES])[0]
     kinds = AT_RECORDS if place.startswith("record") else tuple(Kind)
