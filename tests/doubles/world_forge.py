@@ -164,6 +164,10 @@ class WorldForge(MemoryForge):
         """A person closes an issue."""
         self._issues[number] = replace(self._issues[number], is_open=False)
 
+    def unlabel(self, number: int, label: str) -> None:
+        """A person takes a label off an issue, which a locked one allows them."""
+        self._relabel(number, lambda labels: tuple(name for name in labels if name != label))
+
     def assign(self, number: int, login: str) -> None:
         """A person takes an issue."""
         self._issues[number] = replace(self._issues[number], assignees=(login,), updated_at=self.now())

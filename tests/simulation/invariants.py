@@ -204,14 +204,21 @@ def _waits(world: World, key: str) -> bool:
 
 def _said_last(world: World) -> str:
     """Return what the last starts and the claims say of tasks that wait. A look names a few tasks only."""
-    looks = [one.result.reason or "" for one in world.ended[-len(world.plan.slots) :]]
-    claims = [f"{one.task} waits for a person: {one.why}" for one in world.claims() if one.outcome == WAITS]
-    return "; ".join([*looks, *claims])
+    last = [one.result for one in world.ended[-len(world.plan.slots) :]]
+    waits = [(key, why) for result in last for key, why in result.waits.items()]
+    waits += [(one.task, one.why) for one in world.claims() if one.outcome == WAITS]
+    listed = [f"{key} waits for a person: {why}" for key, why in waits]
+    return "; ".join([*(result.reason or "" for result in last), *listed])
 
 
 def _is_at_limit(key: str, said: str) -> bool:
     """Return whether the program says that limits ended the last cycles of a task, or its cap is used up."""
-    return f"{key} was not completed in" in said or f"{key}: 4 of 4 rounds a task are used" in said
+    words = (
+        f"{key} was not completed in",
+        f"{key} waits for a person: it was not completed in",
+        f"{key}: 4 of 4 rounds a task are used",
+    )
+    return any(one in said for one in words)
 
 
 def _may_have_commits_of_people(world: World, key: str) -> bool:

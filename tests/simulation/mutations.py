@@ -181,19 +181,18 @@ def _reads_no_checks(parts: CycleParts) -> CycleParts:
     return parts
 
 
+class _Credulous(_Over):
+    """Does not look at a task again once it is claimed."""
+
+    def confirm(self, candidate: Candidate, _lease: object) -> Candidate:
+        return candidate
+
+
 def _takes_all_again(parts: CycleParts) -> CycleParts:
     claimer: Any = parts.claimer
     claimer.named = True
-    return parts
-
-
-class _Restless(Claimer):
-    def _why_left_alone(self, *_words: Any) -> None:
-        return None
-
-
-def _takes_what_waits(parts: CycleParts) -> CycleParts:
-    return replace(parts, claimer=_as(_Restless, parts.claimer))
+    tasks: Any = _Credulous(parts.tasks)
+    return replace(parts, tasks=tasks)
 
 
 class _Silent(_Over):
@@ -305,7 +304,7 @@ MUTATIONS: dict[str, Mutation] = {
         invariants.AT_REST, _broken(_takes_all_again), Plan((Task(1, gives_up=True),))
     ),
     "a task that waits for a person is taken again": Mutation(
-        invariants.GIVEN_UP, _broken(_takes_what_waits), Plan((Task(1, refused=SECRET),))
+        invariants.GIVEN_UP, _broken(_takes_all_again), Plan((Task(1, refused=SECRET),))
     ),
     "nobody is told that a task waits": Mutation(
         invariants.GIVEN_UP, _broken(_tells_nobody), Plan((Task(1, refused=SECRET),))

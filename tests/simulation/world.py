@@ -417,7 +417,7 @@ class World:
             case Act.CLOSE:
                 self.forge.close(number)
             case Act.UNLABEL:
-                self.forge.remove_label(number, LABEL)
+                self.forge.unlabel(number, LABEL)
             case Act.PUSH:
                 self._push(number)
             case Act.RELEASE | Act.RETRY | Act.FORGET:
