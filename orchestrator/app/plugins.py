@@ -47,6 +47,8 @@ class Point(StrEnum):
     OBSERVERS = "observers"
     """A function `(environ, clock, tell) -> orchestrator.app.wiring.Observer | None`, called once at the start of a
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
+    PROBES = "probes"
+    """A function of a `BuildContext` that returns what `doctor` looks at, as `orchestrator.app.doctor.findings.Group`s."""
     WORKER = "worker"
     """A function of a run's `BuildContext` and `ChosenModel` that returns what works in place of the model's loop, as a
     `MakeWorker`; None if the settings name nothing of it."""

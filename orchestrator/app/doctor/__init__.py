@@ -19,6 +19,7 @@ from orchestrator.app.doctor.findings import (
     warned,
 )
 from orchestrator.app.doctor.machine import commands, earlier_runs, machine, mcp_servers, models
+from orchestrator.app.plugins import Point, added
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_for, label_of, parse_place
 from orchestrator.bot.forge.base import TokenKind
@@ -84,6 +85,8 @@ def _configured(
     yield commands(context.settings)
     yield from models(context, writes=writes)
     yield from mcp_servers(context)
+    for groups in added(Point.PROBES):
+        yield from groups(context)
     if repository is None:
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:

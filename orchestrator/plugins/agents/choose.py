@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.doctor.findings import Group, ProbeFinding
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.plugins.agents.known import AgentKind
+    from orchestrator.engine.models.connect import AddressedModel
+    from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.work import AgentProgram
 
 _NOT_FOR_AGENTS = (
@@ -32,6 +34,7 @@ _NOT_FOR_AGENTS = (
     "subagent_timeout_seconds",
 )  # fmt: skip
 """Options that only the model's own loop has."""
+_PROBE_SECONDS = 60.0
 _USUAL_OUTPUT_TOKENS = 16_000
 """The longest reply that an agent may ask for, if no other limit is set: one asks for 64,000, and each must fit."""
 
@@ -70,34 +73,12 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
         ConfigurationError: it is not installed, or cannot work with these settings, this model or on this machine.
     """
     settings = context.settings
-    named_agent: str | None = getattr(settings, "agent", None)
-    if named_agent is None:
+    looked = _look_for(context)
+    if looked is None:
         return None
-    if find_spec("acp") is None:
-        raise ConfigurationError(
-            f"--agent needs the package agent-client-protocol: {install_command('agents')}"
-        )
-    kind = agent_named(named_agent)
-    _refuse_what_does_not_apply(kind, context.loaded)
-    found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))
-    found = replace(found, readable=tuple(dict.fromkeys((*found.readable, *settings.sandbox_read))))
+    kind, found, named = looked
     if kind.version and found.version != kind.version:
-        context.emit(
-            Warned(
-                f"{kind.title} is there in version {found.version or 'unknown'}; {kind.version} is the one that was tried"
-            )
-        )
-    if settings.sandbox != "auto":
-        raise SandboxMissingError(
-            f"{kind.title} runs only in this machine's own sandbox: leave out --sandbox {settings.sandbox}"
-        )
-    named = first_named(context)
-    if named.ref.provider in UNCONNECTED or named.ref.provider not in kind.providers:
-        speaks = " or ".join(str(provider) for provider in kind.providers)
-        raise ConfigurationError(
-            f"{kind.title} asks its model in the protocol {speaks}, and {named.ref} has another one: name a model with "
-            "--model PROVIDER:NAME, or its server with --api-url"
-        )
+        context.emit(Warned(_other_version(kind, found)))
     from orchestrator.engine.models.transport import HttpOptions
     from orchestrator.plugins.agents.box import sandbox_for_agents
     from orchestrator.plugins.agents.relay import Upstream
@@ -121,6 +102,61 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
         settings.system_prompt or "",
     )
     return ChosenAgent(program)
+
+
+def agent_probes(context: BuildContext) -> list[Group]:
+    """Return what `doctor` looks at: whether the named agent is installed and can work here."""
+    from orchestrator.app.doctor.findings import Group, Probe, ok, warned
+    from orchestrator.plugins.agents.box import sandbox_for_agents
+
+    def look() -> ProbeFinding:
+        looked = _look_for(context)
+        if looked is None:
+            raise AssertionError("the settings name an agent")
+        kind, found, named = looked
+        sandbox_for_agents(context.environ, found.readable)
+        if kind.version and found.version != kind.version:
+            return warned(_other_version(kind, found), f"npm install {kind.install}")
+        return ok(f"{kind.title} {found.version}".strip() + f" works with {named.ref}, in its box")
+
+    name: str | None = getattr(context.settings, "agent", None)
+    return [Group("Agent", (Probe(name, look, "see above", _PROBE_SECONDS),))] if name else []
+
+
+def _other_version(kind: AgentKind, found: Installed) -> str:
+    return f"{kind.title} is there in version {found.version or 'unknown'}; {kind.version} is the one that was tried"
+
+
+def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedModel] | None:
+    """Find the agent that the settings name, and its model; None if they name none.
+
+    Raises:
+        ConfigurationError: it is not there, or cannot work with these settings or this model.
+    """
+    settings = context.settings
+    named_agent: str | None = getattr(settings, "agent", None)
+    if named_agent is None:
+        return None
+    if find_spec("acp") is None:
+        raise ConfigurationError(
+            f"--agent needs the package agent-client-protocol: {install_command('agents')}"
+        )
+    kind = agent_named(named_agent)
+    _refuse_what_does_not_apply(kind, context.loaded)
+    found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))
+    found = replace(found, readable=tuple(dict.fromkeys((*found.readable, *settings.sandbox_read))))
+    if settings.sandbox != "auto":
+        raise SandboxMissingError(
+            f"{kind.title} runs only in this machine's own sandbox: leave out --sandbox {settings.sandbox}"
+        )
+    named = first_named(context)
+    if named.ref.provider in UNCONNECTED or named.ref.provider not in kind.providers:
+        speaks = " or ".join(str(provider) for provider in kind.providers)
+        raise ConfigurationError(
+            f"{kind.title} asks its model in the protocol {speaks}, and {named.ref} has another one: name a model with "
+            "--model PROVIDER:NAME, or its server with --api-url"
+        )
+    return kind, found, named
 
 
 def _refuse_what_does_not_apply(kind: AgentKind, loaded: Loaded) -> None:

@@ -65,11 +65,19 @@ class AgentConnection:
     Args:
         name: how messages call the program.
         running: the program; `listen` and `watch` of it run elsewhere.
+        most_updates: after which the program is stopped.
     """
 
-    def __init__(self, name: str, running: RunningProgram, report: ServerReport, listener: Listener) -> None:
-        self._name, self._report, self._listener = name, report, listener
-        self._lines = _BoundedLines(running, listener)
+    def __init__(
+        self,
+        name: str,
+        running: RunningProgram,
+        report: ServerReport,
+        listener: Listener,
+        most_updates: int = MOST_UPDATES,
+    ) -> None:
+        self._name, self._report = name, report
+        self._lines = _BoundedLines(running, listener, most_updates)
         self._connection = connect_to_agent(cast("Client", _Client(listener)), self._lines)
         self._session = ""
 
@@ -203,8 +211,8 @@ class _Client:
 class _BoundedLines:
     """The library's transport over a program's pipes. It gives updates to the listener and the rest to the library."""
 
-    def __init__(self, running: RunningProgram, listener: Listener) -> None:
-        self._running, self._listener = running, listener
+    def __init__(self, running: RunningProgram, listener: Listener, most_updates: int) -> None:
+        self._running, self._listener, self._most_updates = running, listener, most_updates
         self._updates = self._rubbish = 0
         self._closed = asyncio.Event()
         self.problem = ""
@@ -230,8 +238,8 @@ class _BoundedLines:
                         return None
             elif message.get("method") == "session/update" and "id" not in message:
                 self._updates += 1
-                if self._updates > MOST_UPDATES:
-                    self._end(f"it sent more than {MOST_UPDATES:,} updates")
+                if self._updates > self._most_updates:
+                    self._end(f"it sent more than {self._most_updates:,} updates")
                     return None
                 with suppress(ValidationError):  # of a newer version: what matters are the files
                     self._listener.told(SessionNotification.model_validate(message.get("params")).update)

@@ -39,6 +39,7 @@ class Played:
         path: of its server's address.
         look: calls that it needs before an edit; a path in braces is that of the clone.
         edit: the call that replaces OLD by NEW in `calc.py`.
+        shell: the call that runs LINE.
     """
 
     protocol: Protocol
@@ -46,6 +47,7 @@ class Played:
     path: str
     look: tuple[tuple[str, Mapping[str, Any] | str], ...]
     edit: tuple[str, Mapping[str, Any] | str]
+    shell: tuple[str, Mapping[str, Any]]
 
     def mend(self, old: str = "a - b", new: str = "a + b") -> tuple[str, Mapping[str, Any] | str]:
         """The call that replaces one expression in `calc.py` by another."""
@@ -63,6 +65,7 @@ AGENTS = {
         "",
         (("^Read$", {"file_path": _FILE}),),
         ("^Edit$", {"file_path": _FILE, "old_string": "OLD", "new_string": "NEW"}),
+        ("^Bash$", {"command": "LINE", "description": "Look."}),
     ),
     "codex": Played(
         Protocol.RESPONSES,
@@ -73,6 +76,7 @@ AGENTS = {
             "^apply_patch$",
             "*** Begin Patch\n*** Update File: calc.py\n@@\n def add(a, b):\n-    return OLD\n+    return NEW\n*** End Patch\n",
         ),
+        ("^(exec_command|shell_command|shell)$", {"cmd": "LINE", "command": "LINE"}),
     ),
     "gemini": Played(
         Protocol.GEMINI,
@@ -83,6 +87,7 @@ AGENTS = {
             "^replace$",
             {"file_path": _FILE, "instruction": "Make it add.", "old_string": "OLD", "new_string": "NEW"},
         ),
+        ("^run_shell_command$", {"command": "LINE", "description": "Look."}),
     ),
     "opencode": Played(
         Protocol.CHAT,
@@ -90,6 +95,7 @@ AGENTS = {
         "/v1",
         (("^read$", {"filePath": _FILE}),),
         ("^edit$", {"filePath": _FILE, "oldString": "OLD", "newString": "NEW"}),
+        ("^bash$", {"command": "LINE", "description": "Look."}),
     ),
 }
 

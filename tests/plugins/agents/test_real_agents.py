@@ -146,6 +146,24 @@ def test_a_stop_ends_the_agent_and_the_work_is_saved(stage: Stage, repository: P
         assert events[-1]["result"]["saved"]
 
 
+@EVERY_AGENT
+def test_a_shell_in_the_box_reaches_no_host_and_finds_no_key(
+    stage: Stage, repository: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_API_KEY", CANARY)
+    line = "(echo x > /dev/tcp/192.0.2.1/80) 2>&1; echo x > .git/new; cat /proc/*/environ; env; echo seen"
+    with model_of(name, stage.home) as model:
+        pattern, given = model.played.shell
+        shell = {key: line if value == "LINE" else value for key, value in given.items()}
+        model.steps = [(pattern, shell), FINISH]
+        done = run(stage, repository, name, model, "--permission", "dangerous")
+        assert done.result["rounds"] >= 2, done.err
+        told = model.told(1)
+        assert "Network is unreachable" in told, told[-3_000:]
+        assert "Read-only file system" in told
+        assert CANARY not in told
+
+
 def _held(model: ModelOf, held: threading.Event, go_on: threading.Event) -> Callable[[PostedRequest], Answer]:
     """A reply whose last piece waits until the test goes on."""
 
