@@ -228,6 +228,20 @@ def test_a_doubtful_sentence_that_refuses_ends_the_cycle(
     assert done.result["usage"]["total_tokens"] > 0
 
 
+def test_rules_and_instructions_that_cannot_be_read_are_said_in_the_run(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"CONTRIBUTING.md": "x" * 600_000, "CLAUDE.md": "Привет, мир: проверка\n".encode("cp1251")}
+    host(github, stage, monkeypatch, files)
+    stage.script(FIX_IT)
+    done = stage.run("--issue", "1")
+    assert done.result["outcome"] == "proposed", done.err
+    missed = "rules for contributions may be missed in"
+    assert f"{missed} CONTRIBUTING.md: it is longer than 512 kB" in done.err
+    assert f"{missed} CLAUDE.md: its encoding is not sure, so only its ASCII letters are read" in done.err
+    assert "CLAUDE.md is not shown to the model: it is too large, generated, or in an encoding" in done.err
+
+
 NESTED = {
     "pkg/AGENTS.md": "Write tabs in pkg.\n",
     "pkg/a.py": "x = 1\n" * 300,
