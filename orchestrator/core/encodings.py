@@ -73,6 +73,7 @@ _NAMES = {
 """The names of EditorConfig, and those that git reads in a way of its own: https://git-scm.com/docs/gitattributes"""
 _KINDS = re.compile(r"iso8859|cp[0-9]|koi8|mac|shift_jis|euc_|gb|big5|utf-8$|tis-620|johab|ptcp154|kz1048")
 """Encodings of text files, as Python calls them: without those that keep a state, or escape."""
+_MOST_NAME_CHARACTERS = 40
 _WIDE = ("utf-16-le", "utf-16-be")
 _C1 = re.compile(rb"[\x80-\x9f]")
 
@@ -82,6 +83,8 @@ def encoding_called(name: str) -> DeclaredEncoding | None:
     plain = name.strip().lower()
     if plain in _NAMES:
         return _NAMES[plain]
+    if len(plain) > _MOST_NAME_CHARACTERS:
+        return None
     try:
         found = codecs.lookup(plain).name
     except (LookupError, UnicodeError, ValueError):

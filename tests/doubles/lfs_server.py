@@ -58,10 +58,11 @@ class LfsStore:
                 json.dumps({"message": problem or self.says}).encode(),
             )
         self.batches.append(asked)
-        reply = {"transfer": "basic", "objects": [self._object(one, asked) for one in asked["objects"]]}
+        reply: Any = {"transfer": "basic", "objects": [self._object(one, asked) for one in asked["objects"]]}
         if self.changes is not None:
             reply = self.changes(reply)
-        return 200, {"Content-Type": MEDIA_TYPE}, json.dumps(reply).encode()
+        content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        return 200, {"Content-Type": MEDIA_TYPE}, content
 
     def _object(self, one: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
         oid = one["oid"]

@@ -30,6 +30,11 @@ from orchestrator.engine import skills
 from orchestrator.engine.contracts import plan_json, whole_file
 from orchestrator.engine.contracts.json_plan import _end_of_thoughts
 from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.environments.declared_encodings import (
+    EDITORCONFIG,
+    GITATTRIBUTES,
+    DeclaredEncodings,
+)
 from orchestrator.engine.environments.patterns import PathPattern, _parsed
 from orchestrator.engine.memory import embedding, items
 from orchestrator.engine.models import failures, refusals, wire
@@ -116,6 +121,20 @@ def _ignored(text: str) -> None:
     for rule in _parsed(text.encode("utf-8", "replace")):
         rule.matches(b"a" * 250)
         rule.matches(text[:250].encode("utf-8", "replace"))
+
+
+def _declared(name: str) -> Reader:
+    """Read a text as `.editorconfig` or `.gitattributes`, and look up a deep path in it."""
+
+    def read(text: str) -> None:
+        content = (
+            f"[*]\ncharset=latin1\n[{text}]\ncharset=utf-8\n{text}\n{text} working-tree-encoding=UTF-16LE\n"
+        )
+        data = content.encode("utf-8", "replace")
+        found = DeclaredEncodings(lambda names: data if names == (name,) else b"")
+        found.of(("a", "b", "deep", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.txt"))
+
+    return read
 
 
 def _skill(text: str) -> None:
@@ -255,6 +274,8 @@ _OWN: Mapping[str, Reader] = {
     "one line": lambda text: prompts.one_line(text, limit=200),
     # A repository.
     "ignore rules": _ignored,
+    "editorconfig": _declared(EDITORCONFIG),
+    "attributes": _declared(GITATTRIBUTES),
     "skill": _skill,
     "template": lambda text: repository_rules.fill_template(text, text),
     "etiquette": lambda text: repository_rules.read_etiquette(["CONTRIBUTING.md"], {"CONTRIBUTING.md": text}),

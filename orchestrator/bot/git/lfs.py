@@ -285,7 +285,7 @@ class LfsServer:
         """Return a server's own words after a colon, without the credential; empty if there are none."""
         try:
             message = json.loads(said).get("message")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             return ""
         if not isinstance(message, str) or not message.strip():
             return ""
@@ -304,7 +304,7 @@ def _actions(said: bytes, sizes: Mapping[str, int], own: ServerPlace) -> dict[st
         reply = json.loads(said)
         is_known = reply.get("transfer") in {None, "basic"}
         listed = {one["oid"]: one for one in reply["objects"]}
-    except (ValueError, AttributeError, TypeError, KeyError):
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         raise _RefusedError("whose server gives an answer that is none of its protocol") from None
     if not is_known:
         raise _RefusedError("whose server takes other transfers only than basic ones")

@@ -256,6 +256,8 @@ def _with_action(**changed: Any) -> Any:
     [
         (_with(transfer="tus"), "whose server takes other transfers only than basic ones"),
         (_with(objects=[]), "whose server does not answer about each file"),
+        (lambda _reply: b"[" * 200_000, "whose server gives an answer that is none of its protocol"),
+        (lambda _reply: b"{", "whose server gives an answer that is none of its protocol"),
         (_with(objects=[1]), "whose server gives an answer that is none of its protocol"),
         (_with(objects=None), "whose server gives an answer that is none of its protocol"),
         (lambda _reply: [], "whose server gives an answer that is none of its protocol"),
