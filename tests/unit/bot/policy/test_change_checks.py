@@ -494,3 +494,16 @@ def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is() -> None:
     holds = Redactor().holds_secret
     assert places_of_secrets(diff(f"x = [{hashes}]"), holds) == []
     assert places_of_secrets(diff(f"x = [{parts}]"), holds) == ["x.py:1"]
+
+
+def test_the_place_is_that_of_the_hunk_with_the_secret() -> None:
+    before = "".join(f"{number}\n" for number in range(1, 60))
+    after = before.replace("5\n", "5 plain\n", 1).replace("\n50\n", f"\n50 {SECRET}\n")
+    assert places_of_secrets(diff(before, after), HOLDS) == ["a.txt:50"]
+
+
+def test_a_secret_across_hunks_is_named_with_the_first_added_line() -> None:
+    before = "".join(f"{number}\n" for number in range(1, 60))
+    after = before.replace("\n5\n", "\nline-one-of-it\n", 1).replace("\n50\n", "\nline-two-of-it\n")
+    holds = Redactor(["line-one-of-it\nline-two-of-it"]).holds_secret
+    assert places_of_secrets(diff(before, after), holds) == ["a.txt:5"]

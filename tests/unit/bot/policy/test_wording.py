@@ -337,3 +337,18 @@ def test_no_form_of_a_text_shows_a_secret_whatever_signs_it_has(data: st.DataObj
         assert secret not in _as_read(known.redact(form))
         letters = re.sub(r"[^A-Za-z0-9]", "", secret)
         assert len(letters) < 6 or letters not in re.sub(r"[^A-Za-z0-9]", "", _as_read(known.redact(form)))
+
+
+@table("extra", [0, 1])
+def test_a_message_is_cut_where_it_is_too_long_and_not_before(extra: int) -> None:
+    lines = ["x" * 99] * 200
+    words = "\n".join(lines)[: MESSAGE_CHARS - 1] + "y" + "z" * extra
+    assert len(words) == MESSAGE_CHARS + extra
+    _, body = WORDING.message("Title", [words]).split("\n\n", 1)
+    if not extra:
+        assert body == words
+        return
+    kept, note = body.split("\n\n")
+    assert note == "(Cut here: the text was longer than 20,000 characters.)"
+    assert kept == "\n".join(lines[:199]), "whole lines, and as many as there is room for"
+    assert len(body) <= MESSAGE_CHARS

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind, RunOptions
-from orchestrator.bot.verification.runs import HostRuns
+from orchestrator.bot.verification.base import (
+    WHOLE_RUN,
+    CaseResult,
+    CaseStatus,
+    Change,
+    RunKind,
+    RunOptions,
+    RunResult,
+)
+from orchestrator.bot.verification.runs import HostRuns, _newly_failing
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.errors import ToolError
+from tests.tables import table
 from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
 if TYPE_CHECKING:
@@ -640,3 +649,31 @@ def test_what_is_long_is_no_call_of_the_event_loop(module: str) -> None:
         )
     ]
     assert found == []
+
+
+def _run(*statuses: CaseStatus, exit: int = 0, problem: str = "") -> RunResult:  # noqa: A002
+    cases = {f"t{number}": CaseResult(f"t{number}", status) for number, status in enumerate(statuses)}
+    return RunResult(RunKind.BEFORE, "tree", cases, exit, 1.0, problem)
+
+
+_OK, _NO, _ERROR, _OFF = CaseStatus.PASSED, CaseStatus.FAILED, CaseStatus.ERROR, CaseStatus.SKIPPED
+
+
+@table(
+    ("before", "after", "newly"),
+    [
+        (_run(_OK, _NO, _OFF, _OK), _run(_NO, _NO, _NO, _ERROR, exit=1), {"t0", "t3"}),
+        (_run(_OK), _run(_OK), set()),
+        (_run(_OK), _run(_OFF), set()),
+        (_run(_OK), _run(_OK, _NO, exit=1), set()),  # a test that only the change has
+        (_run(_OK, problem="it timed out"), _run(_NO, exit=1), set()),
+        (_run(_OK), _run(_NO, exit=1, problem="it timed out"), set()),
+        (_run(), _run(exit=1), {WHOLE_RUN}),
+        (_run(), _run(), set()),
+        (_run(exit=1), _run(exit=1), set()),
+        (_run(exit=1), _run(), set()),
+    ],
+)
+def test_what_fails_only_now(before: RunResult, after: RunResult, newly: set[str]) -> None:
+    """A run that proves nothing tells of no test, on either side."""
+    assert _newly_failing(before, after) == newly

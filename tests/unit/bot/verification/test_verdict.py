@@ -19,7 +19,14 @@ from orchestrator.bot.verification.base import (
     RunResult,
     Runs,
 )
-from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, describe_run, judge_runs
+from orchestrator.bot.verification.verdict import (
+    ChangeVerdict,
+    FindingKind,
+    RunFinding,
+    _failures_in_words,
+    describe_run,
+    judge_runs,
+)
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table
 
@@ -660,3 +667,20 @@ def test_a_change_that_changes_no_result_says_nothing_bad(rows: list[tuple[str, 
     names = {f"tests/test_a.py::test_{at}": f"{end} {end} {end} {new}" for at, (end, new) in enumerate(rows)}
     verdict = judged(names)
     assert (verdict.is_red, verdict.reasons, verdict.is_doubtful) == (False, (), False)
+
+
+@table(
+    ("outputs", "by_assertion", "words"),
+    [
+        (("", ""), 0, ""),
+        (("assert 1", ""), 1, " In the base's version they fail: 1 by their own assertion."),
+        (("KeyError", ""), 0, " In the base's version they fail: 1 by an error."),
+        (
+            ("assert 1", "KeyError", "", "assert 2"),
+            2,
+            " In the base's version they fail: 2 by their own assertion and 1 by an error.",
+        ),
+    ],
+)
+def test_how_tests_fail_is_counted(outputs: tuple[str, ...], by_assertion: int, words: str) -> None:
+    assert _failures_in_words(RunFinding(FindingKind.CHANGED, (), outputs, (), by_assertion)) == words
