@@ -20,7 +20,7 @@ from orchestrator.bot.coordination.records import (
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.redaction import Credential
-from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
+from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, logged_git, opened, put
 from tests.unit.bot.git.rig import git, make_source, over_ssh
 from tests.unit.bot.git.smart_http import SmartHttp
 
@@ -379,3 +379,15 @@ def test_the_pages_of_a_record_have_a_bound(tmp_path: Path, size: int, *, fits: 
     else:
         assert record.fault is not None
         assert not record.pages
+
+
+def test_records_come_in_one_fetch(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was answered is not taken for one that failed, and asked for again alone."""
+    found = {f"{REF}-{number}": put(plain, f"{REF}-{number}", f"text {number}") for number in range(3)}
+    with opened(plain, tmp_path) as records:
+        commands = logged_git(tmp_path, monkeypatch)
+        read = records.read_all(found)
+        assert commands().count("fetch") == 1
+        assert sorted(record.message for record in read.values()) == ["text 0", "text 1", "text 2"]
+        records.read_all(found)
+        assert "fetch" not in commands(), "what is here is not fetched again"

@@ -352,3 +352,14 @@ def test_a_message_is_cut_where_it_is_too_long_and_not_before(extra: int) -> Non
     assert note == "(Cut here: the text was longer than 20,000 characters.)"
     assert kept == "\n".join(lines[:199]), "whole lines, and as many as there is room for"
     assert len(body) <= MESSAGE_CHARS
+
+
+def test_as_much_of_a_message_is_kept_as_its_bound_allows() -> None:
+    note = "(Cut here: the text was longer than 20,000 characters.)"
+    room = MESSAGE_CHARS - len(f"\n\n{note}")
+    for end, fits in ((room - 1, True), (room, False), (room + 2, False)):
+        first = "a" * 10
+        second = "b" * (end - 11)
+        body = WORDING.message("", [f"{first}\n{second}\n{'c' * 1000}"])
+        assert body == (f"{first}\n{second}\n\n{note}" if fits else f"{first}\n\n{note}")
+        assert len(body) <= MESSAGE_CHARS
