@@ -64,7 +64,7 @@ class World:
     def comment(self, issue: Issue, by: str, body: str) -> None:
         self.github.add_comment(self.repo, issue.number, body, by)
 
-    def comment_on(self, pull: Pull, by: str, body: str) -> None:
+    def comment_on(self, pull: Pull | Issue, by: str, body: str) -> None:
         self.github.add_comment(self.repo, pull.number, body, by)
 
     def people(self, login: str, role: str) -> None:
