@@ -19,6 +19,7 @@ from orchestrator.core.redaction import (
     parts_of_arguments,
     parts_of_setting,
     parts_to_hide,
+    secret_forms,
     without_bytes,
     without_secrets,
 )
@@ -296,6 +297,7 @@ MADE = "aB3dE5gH7jK9mN1pQ3rS5"
         ("Authorization", [SettingPiece("Bearer "), SettingPiece(KEY)], [f"Bearer {KEY}", KEY]),
         ("X-Note", [SettingPiece(f"a note {MADE}")], [MADE]),
         ("X-Note", [SettingPiece("a note"), SettingPiece(" of no secret")], []),
+        ("X-Note", [SettingPiece("commit 0a1b2c3d4e5f6a7b8c9d0e1f")], []),  # no capitals, as in an id of git
         ("X-Note", [], []),
     ],
 )
@@ -337,3 +339,20 @@ def test_the_parts_of_a_command_line(words: list[str], hidden: list[str]) -> Non
 )
 def test_a_signature_in_a_url_is_what_somebody_made(url: str, hidden: list[str]) -> None:
     assert parts_to_hide("PLACE", url) == hidden
+
+
+def test_the_value_behind_a_name_may_come_from_another_piece() -> None:
+    words = [[SettingPiece("API_KEY="), SettingPiece(KEY, variable="MY_PLACE")], [SettingPiece("serve")]]
+    assert parts_of_arguments(words) == [KEY]
+
+
+@table(
+    ("secret", "forms"),
+    [
+        ('pa ss/wö"rd', ['pa ss/wö"rd', "pa%20ss%2Fw%C3%B6%22rd", 'pa ss/w\\u00f6\\"rd', "cGEgc3Mvd8O2InJk"]),
+        ("plainword", ["plainword", "cGxhaW53b3Jk"]),
+        ("short", []),
+    ],
+)
+def test_the_forms_in_which_a_server_may_repeat_a_secret(secret: str, forms: list[str]) -> None:
+    assert [form.decode() for form in secret_forms(secret)] == forms

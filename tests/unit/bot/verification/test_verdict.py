@@ -684,3 +684,13 @@ def test_a_change_that_changes_no_result_says_nothing_bad(rows: list[tuple[str, 
 )
 def test_how_tests_fail_is_counted(outputs: tuple[str, ...], by_assertion: int, words: str) -> None:
     assert _failures_in_words(RunFinding(FindingKind.CHANGED, (), outputs, (), by_assertion)) == words
+
+
+def test_a_run_that_is_invalid_comes_before_a_test_that_is_gone() -> None:
+    before, kept = run(RunKind.BEFORE, {TEST: "P"}), run(RunKind.KEPT, {TEST: "P"})
+    after = result(RunKind.AFTER, {OTHER: case(OTHER, "P")}, exit_code=3)
+    changed = (file(PATHS["code"]), file(PATHS["test"]))
+    verdict = judge_runs(
+        replace(runs_of(before, kept, after), restored=(PATHS["test"],)), Change("base", "tree", changed, "")
+    )
+    assert [finding.kind for finding in verdict.findings] == [FindingKind.INVALID, FindingKind.GONE]

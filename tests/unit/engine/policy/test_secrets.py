@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.redaction import REPLACEMENT
-from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 from tests.fuzz.growth import grows
 from tests.tables import table
 
@@ -260,3 +260,23 @@ def test_a_megabyte_full_of_secrets_is_redacted() -> None:
     text = f"lorem ipsum {fake('ghp_', 36)} dolor " * (MEGABYTE // 60)
     redacted = redactor.redact(text)
     assert "ghp_" not in redacted
+
+
+def test_spans_are_counted_in_characters() -> None:
+    value = "zeta-43-omega-17"
+    text = f"é€😀 {value} ü {value}."
+    spans = Redactor([value]).spans_of_text(text)
+    assert [text[start:end] for start, end in spans] == [value, value]
+    assert Redactor([value]).spans_of_text("é€😀 nothing of the kind") == []
+
+
+def test_a_stream_holds_a_word_back_as_long_as_it_may_and_no_longer() -> None:
+    stream = RedactedStream(Redactor(["zeta-43-omega-17"]))
+    most = RedactedStream.MOST_HELD_CHARS
+    assert stream.add("x" * most) == ""
+    shown = stream.add("y")
+    assert shown
+    assert shown + stream.end() == "x" * most + "y"
+    again = RedactedStream(Redactor(["zeta-43-omega-17"]))
+    assert again.add("x" * most) == "", "what was released does not count"
+    assert again.end() == "x" * most
