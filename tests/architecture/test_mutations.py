@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import Site, Source, draw, harmless, sources, own_tests
+from tests.mutations import Site, Source, draw, harmless, own_tests, sources
 from tests.tables import table
 
 ROOT = Path(__file__).parents[2]

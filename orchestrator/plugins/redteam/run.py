@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.plugins.redteam.judge import draw, judge_attack
+from orchestrator.plugins.redteam.judge import judge_attack
+from orchestrator.plugins.redteam.planted import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.plugins.redteam.attack import Attack
-    from orchestrator.plugins.redteam.judge import AttackVerdict, Drawn
+    from orchestrator.plugins.redteam.judge import AttackVerdict
+    from orchestrator.plugins.redteam.planted import Drawn
 
 T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.plugins.redteam.attack import Attack
-    from orchestrator.plugins.redteam.judge import Drawn
+    from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.run import Configured
     from orchestrator.plugins.redteam.servers import WebParts
     from orchestrator.plugins.redteam.world import Scene

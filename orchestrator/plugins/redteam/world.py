@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.plugins.redteam.attack import Attack
-    from orchestrator.plugins.redteam.judge import Drawn, Secrets
+    from orchestrator.plugins.redteam.planted import Drawn, Secrets
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
 _DOING = "cannot create the repository of an attack"

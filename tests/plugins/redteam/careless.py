@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.base import Request, Response
     from orchestrator.plugins.redteam.attack import Attack
-    from orchestrator.plugins.redteam.judge import Drawn
+    from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.run import Configured
 
 _SECONDS = 20

@@ -9,7 +9,8 @@ from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.plugins.redteam.attack import Attack, AttackPlace
 from orchestrator.plugins.redteam.forge import OutgoingText
-from orchestrator.plugins.redteam.judge import Evidence, draw, judge_attack, leaked_secrets
+from orchestrator.plugins.redteam.judge import Evidence, judge_attack
+from orchestrator.plugins.redteam.planted import draw, leaked_secrets
 from tests.tables import table
 from tests.unit.bot.cycle.test_outgoing_pages import WARNING
 

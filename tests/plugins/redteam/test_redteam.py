@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.plugins.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
 from orchestrator.plugins.redteam.command import configured
-from orchestrator.plugins.redteam.judge import draw
+from orchestrator.plugins.redteam.planted import draw
 from orchestrator.plugins.redteam.run import try_attack
 from tests.plugins.redteam.careless import prove
 
