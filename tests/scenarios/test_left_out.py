@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.cycle.propose import left_out_in
+from tests.doubles.lfs_server import LfsStorage, LfsStore
 from tests.scenarios.hosted import BRANCH, Hosted
 from tests.scenarios.stage import FILES, FINISH, FIXED, PROPOSE, Stage, do, git, make_repository
 
@@ -112,3 +113,34 @@ def test_what_only_a_command_made_and_is_ignored_is_told_and_the_task_is_complet
     assert left_out_in(body) == [f"generated.txt: {why}", f"generated/: {why}"]
     assert "Fixes #1" in body
     assert f"generated.txt ({why})" in done.err.splitlines()[-1]
+
+
+def test_a_file_of_git_lfs_is_stored_at_the_forge_and_proposed_as_a_pointer(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    hosted = Hosted.begin(github, stage, {**FILES, ".gitattributes": "*.csv filter=lfs -text\n"})
+    table = ("write_file", {"path": "table.csv", "content": "a,b\n1,2\n"})
+    with LfsStorage(LfsStore()) as storage:
+        github.lfs = storage.store
+        stage.script(do(table, ("write_file", {"path": "calc.py", "content": FIXED}), PROPOSE, FINISH))
+        done = stage.run("--issue", "1")
+    assert done.result["outcome"] == "proposed", done.err
+    assert done.result["left_out"] == []
+    assert list(storage.store.objects.values()) == [b"a,b\n1,2\n"]
+    (oid,) = storage.store.objects
+    assert hosted.git("show", f"{BRANCH}:table.csv").splitlines()[1:] == [f"oid sha256:{oid}", "size 8"]
+    assert "Fixes #1" in (hosted.pull.body or "")
+
+
+def test_without_git_lfs_at_the_forge_the_model_reads_why(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    Hosted.begin(github, stage, {**FILES, ".gitattributes": "*.csv filter=lfs -text\n"})
+    table = ("write_file", {"path": "table.csv", "content": "a,b\n1,2\n"})
+    stage.script(do(table, PROPOSE), do(FINISH), do(FINISH))
+    stage.run("--issue", "1")
+    assert "table.csv: its content belongs into Git LFS, and the server does not take it (404)" in stage.told(
+        1
+    )

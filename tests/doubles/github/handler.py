@@ -23,6 +23,8 @@ from tests.doubles.github.routes import Answer, Call
 from tests.doubles.github.state import Caller, Rejected
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.doubles.github.faults import Fault
     from tests.doubles.github.server import GitHub
 
@@ -303,8 +305,15 @@ class Handler(BaseHTTPRequestHandler):
             return _git_refusal(403, "This repository was archived so it is read-only.")
         if repo.pulls and "service=git-upload-pack" in query:
             repo.refresh_pull_refs()
-        done = git_http.serve(repo.path, request)
-        return _Reply(done.status, dict(done.headers), done.body)
+        return self._served(repo.path, path, request)
+
+    def _served(self, folder: Path, path: str, request: git_http.GitRequest) -> _Reply:
+        if not path.endswith("/objects/batch"):
+            done = git_http.serve(folder, request)
+            return _Reply(done.status, dict(done.headers), done.body)
+        if self.github.lfs is None:
+            return _git_refusal(404, "Not Found")
+        return _Reply(*self.github.lfs.batch(path, self._headers, self._raw))
 
 
 def _scripted(fault: Fault) -> _Reply:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tests.doubles.github.faults import Fault
+    from tests.doubles.lfs_server import LfsStore
 
 ALL = {"contents": "write", "issues": "write", "pull_requests": "write", "workflows": "write"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,6 +79,7 @@ class GitHub:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.lfs: LfsStore | None = None
         self.faults: list[Fault] = []
         self.requests: list[Recorded] = []
         self.probes = 0
