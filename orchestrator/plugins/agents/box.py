@@ -8,12 +8,13 @@ sandbox starts the program when it is told to by this process, and ends with it,
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.core.confined import ConfinedFolder
-from orchestrator.core.errors import BadReplyError, SandboxMissingError
+from orchestrator.core.errors import BadReplyError, SandboxMissingError, WorkspaceError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, command_variables
@@ -42,7 +43,7 @@ HOME = "/home/sandbox"
 _UNUSED_TIMEOUT_MS = 1
 _MAX_LINE_BYTES = 32 << 20
 _MAX_UNREQUESTED_BYTES = 512 << 20
-_DRAIN_SECONDS = 2.0
+_MOST_HOPS = 5
 
 SETTINGS = (
     ".claude", ".codex", ".gemini", ".opencode", ".agents", ".mcp.json", "opencode.json", "opencode.jsonc", ".env",
@@ -118,7 +119,7 @@ async def boxed(
 
     Raises:
         BadReplyError: the program cannot be started.
-        ToolError: the clone cannot be shown safely.
+        ToolError, WorkspaceError: the clone cannot be shown safely.
     """
     policy = EnvPolicy.NONE if start.is_bare else EnvPolicy.SANDBOXED
     common = {
@@ -158,7 +159,35 @@ async def boxed(
 
 
 def masked(folder: str) -> tuple[str, ...]:
-    """Return the existing settings for agents in a clone, at its top and further down, by relative path."""
-    with ConfinedFolder(folder) as opened:
-        names = opened.walk(enters=lambda _, one: one.name != ".git" and one.name.casefold() not in SETTINGS)
-        return tuple(path for path, one in names if one.name.casefold() in SETTINGS)
+    """Return the existing settings for agents in a clone, at its top and further down, by relative path.
+
+    Of a link it is what it leads to inside the clone; nothing outside of it is in the box.
+
+    Raises:
+        WorkspaceError: the clone cannot be searched.
+    """
+    found: set[str] = set()
+    try:
+        with ConfinedFolder(folder) as opened:
+            names = opened.walk(
+                enters=lambda _, one: one.name != ".git" and one.name.casefold() not in SETTINGS,
+                on_error=lambda _path, _error: None,
+            )
+            for path, one in names:
+                if one.name.casefold() in SETTINGS:
+                    found.add(_end_of_links(opened, path))
+    except OSError as error:
+        raise WorkspaceError(f"the clone cannot be searched for settings of agents: {error}") from error
+    return tuple(sorted(found - {"", "."}))
+
+
+def _end_of_links(opened: ConfinedFolder, path: str) -> str:
+    """Return the path behind links inside the clone; empty if it leads out of it, into a `.git`, or nowhere."""
+    for _ in range(_MOST_HOPS):
+        entry = opened.find(path)
+        if entry is None or not entry.is_link:
+            return "" if entry is None or ".git" in path.split("/") else path
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), opened.link_target(path)))
+        if path.startswith(("/", "..")):
+            return ""
+    return ""
