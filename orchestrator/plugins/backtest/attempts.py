@@ -118,6 +118,10 @@ _MODEL_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError)
 """Errors that count as the model's answer to the task. Other errors say nothing about the model."""
 
 
+NO_AGENT = "none"
+"""Stands for the model's own loop among the agents that are compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class BacktestRequest:
     """The request of a person to `backtest`, apart from the settings.
@@ -324,7 +328,7 @@ class Backtest:
         return made
 
     def _contestant(self, model: str | None, contract: str | None, agent: str | None) -> Contestant:
-        named = {"model": model, "contract": contract, "agent": agent}
+        named = {"model": model, "contract": contract, "agent": None if agent == NO_AGENT else agent}
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
         settings = context.settings.model_copy(update=_OFF_IN_A_TRY)

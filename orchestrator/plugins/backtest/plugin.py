@@ -40,7 +40,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="form of the model's replies; several are compared, each with each model",
     )
     if "agent" in all_options():
-        text = "an agent program in place of the model's loop; several are compared, each with each model"
+        text = "an agent program in place of the model's loop, none for the loop itself; several are compared, each with each model"
         add_text(arms, "--agent", "AGENT", text, dest="agents", action="append")
     text = "number of tries per case (default: 1)"
     arms.add_argument("--tries", type=number, default=1, metavar="N", help=text)
