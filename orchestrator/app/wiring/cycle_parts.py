@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orchestrator.app.wiring.guards import (
-    as_lines,
     chosen_tests,
     host_runs,
     make_environment,
@@ -36,7 +35,7 @@ from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.journal.folders import RefusedIssues
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.task_rules import TaskAuthorization, filter_answers
+from orchestrator.bot.worker.task_rules import TaskAuthorization, as_lines, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.suggestions import Commands

@@ -26,7 +26,6 @@ from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseStatus, RunOptions
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, programs_of
-from orchestrator.bot.worker.task_rules import VisibleText
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.objects import Trees
-    from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.verification.base import RunResult
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
@@ -57,7 +55,6 @@ _MOST_RULES = 5
 _COMMAND_CHARS = 100
 NAME_COMMANDS = "write whole commands in place of *, or accept it"
 
-_MOST_KEPT = 20
 """Maximum lines about findings in one text. A person who wants all of them can open its source."""
 
 _SET_DUMPABLE = 4
@@ -234,19 +231,6 @@ def make_environment(
         on_refused=report_refusals(context.emit),
         own_repository=own_repository,
     )
-
-
-def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
-    """Return the check of foreign texts for the backlog, which reports its findings as lines."""
-
-    def told(text: str) -> VisibleText:
-        cleaned = clean(text)
-        # Each finding is reported once, because the same tag may be in every line of a log.
-        kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
-        hidden = [str(one) for one in cleaned.removed]
-        return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
-
-    return told
 
 
 _MOST_BYTES = 1_000_000

@@ -525,9 +525,8 @@ def scope_caps(settings: Settings) -> ScopeCaps:
 
 def backlog_rules(site: Site, settings: Settings, redact: Callable[[str], str]) -> dict[str, Any]:
     """Return how a site's backlog is read: the fields of a `Backlog` that are the same for every look at it."""
-    from orchestrator.app.wiring.guards import as_lines
     from orchestrator.bot.policy.incoming import clean_name, clean_words
-    from orchestrator.bot.worker.task_rules import ReviewLimits
+    from orchestrator.bot.worker.task_rules import ReviewLimits, as_lines
 
     return {
         "allow_actors": settings.allow_actor,

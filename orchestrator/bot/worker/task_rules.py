@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         IssueHistory,
         PullRequest,
     )
+    from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.core.events import Event
 
 
@@ -181,6 +182,22 @@ class VisibleText(NamedTuple):
     text: str
     hidden: Sequence[str] = ()
     kept: Sequence[str] = ()
+
+
+_MOST_KEPT = 20
+
+
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
+    """Return the check of foreign texts for the backlog, which reports its findings as lines."""
+
+    def told(text: str) -> VisibleText:
+        cleaned = clean(text)
+        # Each finding is reported once, because the same tag may be in every line of a log.
+        kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
+        hidden = [str(one) for one in cleaned.removed]
+        return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
+
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.plugins.redteam.attack import read_corpus
-from orchestrator.plugins.redteam.run import Configured, choose_attacks, play_all, try_attack
+from orchestrator.plugins.redteam.run import choose_attacks, play_all, try_attack
+from orchestrator.plugins.redteam.stage import Configured
 
 if TYPE_CHECKING:
     import argparse

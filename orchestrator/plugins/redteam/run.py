@@ -10,7 +10,6 @@ import random
 import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.core import event_loop
@@ -20,12 +19,11 @@ from orchestrator.plugins.redteam.planted import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from orchestrator.app.config.settings import Settings
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.judge import AttackVerdict
     from orchestrator.plugins.redteam.planted import Drawn
+    from orchestrator.plugins.redteam.stage import Configured
 
 T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"
@@ -41,19 +39,6 @@ _PRELOADED = [
     *("jinja2", "jsonschema", "markdown_it", "mcp.client"),
 ]
 """Modules that all processes share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """The user's configuration.
-
-    Attributes:
-        settings: the settings in the working directory.
-        read: reads the settings in another folder; raises `ConfigurationError`.
-    """
-
-    settings: Settings
-    read: Callable[[Path], Settings]
 
 
 def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:

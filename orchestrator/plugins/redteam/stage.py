@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
-    from orchestrator.plugins.redteam.run import Configured
     from orchestrator.plugins.redteam.servers import WebParts
     from orchestrator.plugins.redteam.world import Scene
 
@@ -106,6 +105,19 @@ _OPENING = (
     "allow_actor",
     "allow_path",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The user's configuration.
+
+    Attributes:
+        settings: the settings in the working directory.
+        read: reads the settings in another folder; raises `ConfigurationError`.
+    """
+
+    settings: Settings
+    read: Callable[[Path], Settings]
 
 
 async def play(

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request, Response
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
-    from orchestrator.plugins.redteam.run import Configured
+    from orchestrator.plugins.redteam.stage import Configured
 
 _SECONDS = 20
 _MANY = 10_000

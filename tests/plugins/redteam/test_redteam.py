@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from _pytest.mark.structures import ParameterSet
 
-    from orchestrator.plugins.redteam.run import Configured
+    from orchestrator.plugins.redteam.stage import Configured
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="some attacks go by way of /proc")
 

@@ -10,12 +10,12 @@ import pytest
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import (
     GuardMaker,
-    as_lines,
     choose_sandbox,
     report_refusals,
     rules_in_words,
 )
 from orchestrator.bot.policy.incoming import clean_words
+from orchestrator.bot.worker.task_rules import as_lines
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.policy.secrets import Redactor
