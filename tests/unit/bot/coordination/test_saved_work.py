@@ -559,3 +559,19 @@ def test_a_refusal_for_another_reason_removes_no_work(
             save(opened, {"a"}, continues=one.commit, stamp="run-2")
     assert git(source, "rev-parse", REF) == one.commit
     assert git(source, "show", f"{one.work}:a") == "1"
+
+
+def test_nothing_is_left_out_if_the_server_refuses_for_another_reason(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = source / ".git/hooks/update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(
+        "#!/bin/sh\ngit diff --quiet main $3^ -- .github || { echo 'frozen today' >&2; exit 1; }\n"
+    )
+    hook.chmod(0o755)
+    with clone(over_ssh(source, tmp_path, monkeypatch), tmp_path / "runs") as opened:
+        write(opened.tree, {"a": "1", ".github/dependabot.yml": "1", ".github/workflows/x.yml": "1"})
+        with pytest.raises(PushRejectedError):
+            save(opened, {"a", ".github/workflows/x.yml"})
+    assert git(source, "for-each-ref", REF) == ""
