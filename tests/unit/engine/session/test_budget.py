@@ -96,6 +96,12 @@ def test_a_subagent_stops_where_the_time_begins_that_its_parent_keeps_back() -> 
     assert above.wrap_up_due() is not None
 
 
+@pytest.mark.parametrize(("minutes", "expected"), [(5, 300.0), (20, 600.0)])
+def test_the_shortest_time_of_all_above_counts(minutes: int, expected: float) -> None:
+    above = Budget(Limits(minutes=10), ManualClock())
+    assert Budget(Limits(minutes=minutes), ManualClock(), above).seconds_left == expected
+
+
 def test_the_last_refused_call_that_is_allowed_ends_it_and_not_one_before() -> None:
     above = Budget(Limits(denials=2), ManualClock())
     below = Budget(Limits(), ManualClock(), above)
