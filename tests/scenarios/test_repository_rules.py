@@ -231,7 +231,10 @@ def test_a_doubtful_sentence_that_refuses_ends_the_cycle(
 def test_rules_and_instructions_that_cannot_be_read_are_said_in_the_run(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {"CONTRIBUTING.md": "x" * 600_000, "CLAUDE.md": "Привет, мир: проверка\n".encode("cp1251")}
+    files: dict[str, str | bytes] = {
+        "CONTRIBUTING.md": "x" * 600_000,
+        "CLAUDE.md": "Привет, мир: проверка\n".encode("cp1251"),
+    }
     host(github, stage, monkeypatch, files)
     stage.script(FIX_IT)
     done = stage.run("--issue", "1")

@@ -277,16 +277,23 @@ def _commit_inside(tree: Path) -> None:
     git(tree / "sub", "commit", "-qam", "inside")
 
 
+def _same_size(tree: Path) -> None:
+    write(tree, {"sub/a": "c"})
+    git(tree / "sub", "status")
+
+
+def _staged(tree: Path) -> None:
+    write(tree, {"sub/a": "changed"})
+    git(tree / "sub", "add", "a")
+
+
 IN_MODULE: dict[str, Callable[[Path], object]] = {
     "a changed file": lambda tree: write(tree, {"sub/deep/b": "c"}),
-    "of the same size and seen by git": lambda tree: (
-        write(tree, {"sub/a": "c"}),
-        git(tree / "sub", "status"),
-    ),
+    "of the same size and seen by git": _same_size,
     "a new file": lambda tree: write(tree, {"sub/deep/new": "c"}),
     "a removed file": lambda tree: (tree / "sub/a").unlink(),
     "a commit": _commit_inside,
-    "a staged change": lambda tree: (write(tree, {"sub/a": "changed"}), git(tree / "sub", "add", "a")),
+    "a staged change": _staged,
     "a damaged index": lambda tree: (tree / ".git/modules/sub/index").write_text("?"),
     "a foreign repository": lambda tree: (tree / "sub/.git").write_text("gitdir: /etc\n"),
 }
