@@ -52,6 +52,11 @@ class Point(StrEnum):
     WORKER = "worker"
     """A function of a run's `BuildContext` and `ChosenModel` that returns what works in place of the model's loop, as a
     `MakeWorker`; None if the settings name nothing of it."""
+    TOOLS = "tools"
+    """A function of a `BuildContext`, called once when a run or a conversation is built. It returns a function that
+    makes the tools of a session from the name of its profile (`orchestrator.engine.tools.base.Tool`), or None for no
+    tools. It may raise `ConfigurationError`. A tool says itself whether it is dangerous, and takes the place of a
+    profile's own tool of the same name."""
     SLASH_COMMANDS = "slash commands"
     """A sequence of `SlashCommand`, for conversations (`chat`)."""
 
@@ -213,18 +218,25 @@ def add(places: Collection[str], named_by: Path) -> None:
 
 def _from_folder(place: str) -> Installed:
     """Load a plug-in from its folder, as a package of its own name."""
+    import importlib.machinery
     import importlib.util
     from pathlib import Path
 
     folder = Path(place).expanduser().resolve()
     package = f"pullwright_plugin_{folder.name}"
     if package not in sys.modules:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is no folder")
         start = folder / "__init__.py"
-        spec = importlib.util.spec_from_file_location(
-            package, start if start.is_file() else None, submodule_search_locations=[str(folder)]
-        )
+        if start.is_file():
+            spec = importlib.util.spec_from_file_location(
+                package, start, submodule_search_locations=[str(folder)]
+            )
+        else:
+            spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
+            spec.submodule_search_locations = [str(folder)]
         if spec is None:
-            raise ImportError(f"{folder} is no package")
+            raise ImportError(f"{start} is no module")
         module = importlib.util.module_from_spec(spec)
         sys.modules[package] = module
         if spec.loader is not None:

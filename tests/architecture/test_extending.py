@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+SHOWN = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+"""All files of the page. Those of the plug-in are for `test_plugins`."""
+FILES = {name: text for name, text in SHOWN.items() if not name.startswith("weather/")}
 (OPTION,) = re.findall(r"^```python\n(    \w+: .*?)```", PAGE, re.MULTILINE | re.DOTALL)
 
 USES = """

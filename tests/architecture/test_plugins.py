@@ -15,6 +15,9 @@ import pytest
 
 from orchestrator.app.options import flag_of, options_of
 from orchestrator.app.plugins import HOMES, Point, installed, own_names
+from tests.architecture.test_extending import SHOWN
+from tests.doubles.model_server import ModelServer, plan
+from tests.scenarios.stage import make_repository
 
 ROOT = Path(__file__).parents[2]
 NAMES = own_names()
@@ -203,3 +206,57 @@ def test_without_all_plugins_the_core_works(tmp_path: Path) -> None:
         code="import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
     )
     assert tests.returncode == 0, tests.stdout[-5_000:]
+
+
+# A plug-in of a stranger's, as `docs/extending.md` describes it.
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A person's configuration that names the plug-in, which lies outside the program."""
+    for name, text in SHOWN.items():
+        if name.startswith("weather/"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    config = tmp_path / "config.toml"
+    config.write_text(f"plugins = ['{tmp_path}/weather']\nweather_unit = 'fahrenheit'\n", encoding="utf-8")
+    return config
+
+
+def with_config(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(ROOT, *arguments, PULLWRIGHT_CONFIG=str(config), PULLWRIGHT_HOME=str(config.parent / "state"))
+
+
+def test_a_strangers_plugin_adds_a_command_an_option_and_a_probe(config: Path) -> None:
+    assert with_config(config, "weather", "Rome").stdout == "Rome: 21 degrees\n"
+    assert "print the temperature of a city" in with_config(config, "--help").stdout
+    assert "--weather-unit" in with_config(config, "run", "--help", "all").stdout
+    assert "fahrenheit" in with_config(config, "config").stdout
+    listed = with_config(config, "plugins").stdout
+    assert "weather: tell people and models the temperature" in listed
+    assert f"{config.parent}/weather\n" in listed
+    assert "degrees are fahrenheit" in with_config(config, "doctor").stdout
+
+
+def test_a_tool_of_a_strangers_plugin_takes_part_in_a_cycle(config: Path) -> None:
+    repository = make_repository(config.parent / "calc", {"calc.py": "one\n"})
+    change = ("write_file", {"path": "new.txt", "content": "warm\n"})
+    propose = ("create_pull_request", {"title": "Add a file", "body": "It was missing."})
+    with ModelServer() as model:
+        model.script.append(plan("Ask.", [("temperature", {"city": "Rome"})]))
+        model.script.append(plan("Add.", [change, propose, ("finish", {"reason": "Done."})]))
+        flags = ["--model", "openai-chat:scripted-1", "--api-url", model.url, "--sandbox", "off", "--json"]
+        done = with_config(config, "run", "--repo", str(repository), "--task", "Note the weather", *flags)
+    assert json.loads(done.stdout)["outcome"] == "proposed", done.stderr
+    first, second = (request.body["messages"] for request in model.requests)
+    assert "Returns the temperature of a city." in first[0]["content"]
+    assert "Rome: 70 degrees fahrenheit" in second[-1]["content"]
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named_in_one_line(config: Path) -> None:
+    (config.parent / "weather/plugin.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
+    refused = with_config(config, "weather", "Rome")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert str(config) in refused.stderr
+    assert "No module named 'nothing_of_this_name'" in refused.stderr

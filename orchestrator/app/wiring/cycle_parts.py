@@ -22,6 +22,7 @@ from orchestrator.app.wiring.session_parts import (
     cycle_profile,
     cycle_profile_name,
     first_text,
+    no_tools,
     policy_of,
     skill_options,
 )
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
-    from orchestrator.app.wiring.session_parts import LazyMemory
+    from orchestrator.app.wiring.session_parts import LazyMemory, MakeTools
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
@@ -166,6 +167,7 @@ class RunParts:
     """The objects shared by the cycles of one run.
 
     Attributes:
+        added_tools: makes the tools of the plug-ins.
         operator: a person who takes the place of the model's loop; None without one.
         worker: prepares the program that works in place of the model's loop; None lets the loop work.
         door: see `CycleStarted`.
@@ -177,6 +179,7 @@ class RunParts:
     safeguards: Safeguards
     request: TaskRequest = TaskRequest()
     web: WebAccess | None = None
+    added_tools: MakeTools = no_tools
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
@@ -306,6 +309,7 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
         shared.chosen,
         web=shared.web,
         memory=memory,
+        added_tools=shared.added_tools,
     )
 
 

@@ -31,6 +31,7 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
+from orchestrator.app.wiring.session_parts import no_tools, open_added_tools
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
@@ -288,6 +289,7 @@ def assemble(
         Safeguards(context.redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if is_alone else choose_web(context),
+        added_tools=no_tools if is_alone else open_added_tools(context),
         long_term=None if is_alone else _lazy_memory(context, site.label),
         mcp=mcp,
         worker=choose_worker(context, chosen) if chosen.ref else None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.app.config.settings import users_skills
+from orchestrator.app.plugins import Point, added
 from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
 from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback, server_of
@@ -52,6 +53,25 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
+
+
+MakeTools: TypeAlias = "Callable[[str], tuple[Tool, ...]]"
+"""Makes the tools that the plug-ins add to a session, from the name of its profile."""
+
+
+def no_tools(_profile: str) -> tuple[Tool, ...]:
+    """Make no tools."""
+    return ()
+
+
+def open_added_tools(context: BuildContext) -> MakeTools:
+    """Return what makes the tools that the plug-ins add (`Point.TOOLS`).
+
+    Raises:
+        ConfigurationError: a plug-in cannot make its tools.
+    """
+    makers = [make for prepare in added(Point.TOOLS) if (make := prepare(context)) is not None]
+    return lambda profile: tuple(tool for make in makers for tool in make(profile))
 
 
 DOCUMENT_PROFILES = frozenset({"assistant"})
@@ -201,6 +221,7 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     *,
     web: WebAccess | None = None,
     memory: LongTermMemory | None = None,
+    added_tools: MakeTools = no_tools,
 ) -> Profile:
     """Create a profile with the tools that end a cycle, and with the instructions for a cycle.
 
@@ -211,6 +232,7 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     proposing = create_pull_request(propose)
     controls = (
         *tools_of_memory(memory, name),
+        *added_tools(name),
         *foreign,
         *running,
         proposing,

@@ -39,6 +39,8 @@ from orchestrator.app.wiring.session_parts import (
     chat_profile_name,
     known_of,
     memory_file,
+    no_tools,
+    open_added_tools,
     skills_at,
     tools_of_memory,
 )
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
+    from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
@@ -128,6 +131,7 @@ class ChatProgram:
     clone_of: Callable[[str], Clone] | None = None
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
     web: WebAccess | None = None
+    added_tools: MakeTools = no_tools
     memory: LongTermMemory | None = None
     repository: str = ""
     servers: MakeForeignTools | None = None
@@ -451,7 +455,8 @@ class ChatProgram:
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
         name = chat_profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
-        custom = (*tools_of_memory(self.memory, name, attended=self.ask is not None), *foreign)
+        memory = tools_of_memory(self.memory, name, attended=self.ask is not None)
+        custom = (*memory, *self.added_tools(name), *foreign)
         if self.submits:
             custom = (*custom, submit())
         return known_of(make_profile(name, web=online, custom=custom), self.chosen)
@@ -564,6 +569,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of=subject.clone_of,
         ask=ask,
         web=choose_web(context),
+        added_tools=open_added_tools(context),
         memory=open_own_memory(context, subject.repository) if settings.memory else None,
         repository=subject.repository,
         servers=foreign_tools(chosen, mcp),
