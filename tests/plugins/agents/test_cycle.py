@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +33,10 @@ WRITE = ("write", {"path": "calc.py", "text": FIXED})
 def agent(*words: str) -> list[str]:
     """The flags for the scripted agent, whose Python is shown to it besides."""
     prefix = os.path.realpath(sys.prefix)
-    needed = sorted(
-        {prefix, os.path.realpath(sys.base_prefix), os.path.realpath(Path(acp.__file__).parents[1])}
-    )
+    base = os.path.realpath(sys.base_prefix)
+    # The system's own Python is a part of /usr, which is not granted as a whole.
+    own = {sysconfig.get_path("stdlib"), os.path.realpath(sys.executable)} if base == "/usr" else {base}
+    needed = sorted({prefix, os.path.realpath(Path(acp.__file__).parents[1]), *own})
     command = shlex.join([f"{prefix}/bin/{Path(sys.executable).name}", str(AGENT), *words])
     return ["--agent", command, *(word for path in needed for word in ("--sandbox-read", path))]
 
