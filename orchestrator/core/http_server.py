@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import http
 import itertools
+import re
 import socket
 import struct
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import h11
+
+from orchestrator.core.addresses import bracketed
+from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -413,3 +417,36 @@ class _Answer:
 
 def _response(status: int, headers: Any) -> h11.Response:
     return h11.Response(status_code=status, headers=list(headers), reason=http.HTTPStatus(status).phrase)
+
+
+_BACKLOG = 64
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+NOT_HERE = "this address is for programs of this machine\n"
+"""The answer to a request for another host name: a foreign site's name may resolve to this machine."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a socket at an address.
+
+    Raises:
+        ConfigurationError: the address cannot be listened at.
+    """
+    bound = None
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        raise ConfigurationError(
+            f"cannot listen at {bracketed(host)}:{port}: {error.strerror or error}"
+        ) from error
+    return bound
+
+
+def without_port(host: str) -> str:
+    """Return the value of a `Host` header without its port."""
+    return re.sub(r":[0-9]{1,5}$", "", host)

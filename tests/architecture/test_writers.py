@@ -60,7 +60,7 @@ CHANNELS = (
             "engine/models/transport.py": 2,
             "engine/profiles/library.py": 1,
             "plugins/backtest/cases.py": 1,
-            "bot/fleet/database.py": 1,
+            "plugins/fleet/database.py": 1,
             "bot/forge/github/forge.py": 1,
             "bot/forge/local.py": 1,
         },
@@ -69,7 +69,7 @@ CHANNELS = (
         KNOWLEDGE,
         "what is asked whether it looks like a key, and the planted values of an attack",
         "nothing is written with it",
-        {"app/cli/arguments.py": 1, "app/config/fleet.py": 1, "plugins/redteam/stage.py": 1},
+        {"app/cli/arguments.py": 1, "plugins/fleet/fleet_file.py": 1, "plugins/redteam/stage.py": 1},
     ),
     Channel(
         FILE,
@@ -173,7 +173,7 @@ CHANNELS = (
         "the dashboard's socket, and the sandbox's: what goes out there is a page, or the commands' own",
         "each text of a page is redacted before it is escaped; commands have no secret",
         {
-            "app/dashboard/serving.py": 1,
+            "plugins/dashboard/serving.py": 1,
             "engine/environments/sandbox/bubblewrap.py": 1,
             "engine/environments/sandbox/container.py": 1,
             "engine/environments/sandbox/container_engine.py": 1,

@@ -155,10 +155,10 @@ def _add_task(github: GitHub, repository: int, task: int) -> float:
 Process = multiprocessing.process.BaseProcess
 _CONTEXT = multiprocessing.get_context("forkserver")
 _LOADED = (
-    "orchestrator.app.cli.fleet",
+    "orchestrator.plugins.fleet.command",
     "orchestrator.app.wiring.model",
     "orchestrator.bot.cycle.cycle",
-    "orchestrator.bot.fleet.worker",
+    "orchestrator.plugins.fleet.engine",
     "github",
     "psycopg",
 )

@@ -7,39 +7,31 @@ output shares no code with what takes them out.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
 import dataclasses
 import html
 import json
 import os
-import random
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pytest
 
 from orchestrator.app.cli.arguments import build_parser, subparsers
 from orchestrator.app.cli.commands import commands
-from orchestrator.app.dashboard.serving import serving_health
 from orchestrator.app.options import setting_keys
-from orchestrator.bot.fleet.members import SILENT_SECONDS, Health, Member
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles import forked
 from tests.unit.app.cli.examples import EVENTS
-from tests.unit.app.dashboard.scene import make_scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -289,54 +281,3 @@ def test_what_is_read_from_a_journal_is_redacted_again(walk: Walk) -> None:
     assert {words: leaks(text) for words, text in told.items() if leaks(text)} == {}
     assert leaks((walk.folder / "page.html").read_text()) == []
     assert "[redacted]" in told["show", first]
-
-
-def test_no_page_of_the_dashboard_shows_a_value(tmp_path: Path) -> None:
-    scene = make_scene(tmp_path, redact=Redactor(VALUES).redact)
-    names = write_raw(scene.home)
-    name = quote(f"{IN_ONE}")
-    places = [
-        "/",
-        "/runs",
-        "/fleet",
-        f"/repository?name={name}",
-        f"/run/{name}",
-        f"/confirm?verb={name}&task={name}",
-    ]
-    places += [f"/run/{one}" for one in names[:3]]
-    shown = {place: asyncio.run(scene.get(place)) for place in places}
-    assert shown["/"].status_code == shown[f"/run/{names[0]}"].status_code == 200
-    assert {place: leaks(reply.text) for place, reply in shown.items() if leaks(reply.text)} == {}
-    assert "[redacted]" in shown["/runs"].text
-
-
-async def test_no_page_of_health_shows_a_value() -> None:
-    clock = ManualClock(datetime(2026, 11, 23, 14, 0, tzinfo=UTC))
-    schedule = make_schedule("1h", None, "UTC", clock.now())
-    assert schedule is not None
-    members = [
-        Member(name, _no_runner, name, schedule, NextStepChooser(clock, random.Random(1)))  # noqa: S311  no secret
-        for name in (IN_ONE, WORDS, f"ada/{SHORT}", f"long {'x' * 190}{MARKS}")
-    ]
-    members[0].halted = f"{'y' * 290}{WORDS} {MARKS}"
-    members[1].begin_pause(
-        Pause(clock.now() + timedelta(hours=1), f"{'z' * 195}{SHORT} {IN_ONE}"), clock.now()
-    )
-    health = Health(members, clock, Redactor(VALUES).redact)
-    for stuck in (False, True):
-        if stuck:
-            members[2].running = True
-            clock.advance(10 * SILENT_SECONDS)
-        async with serving_health(health, "127.0.0.1", 0) as port:
-            for path in ("/healthz", "/metrics", f"/{WORDS}", f"/healthz?{quote(MARKS)}"):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                writer.write_eof()
-                answer = (await reader.read()).decode()
-                writer.close()
-                assert answer.startswith("HTTP/1.1 "), path
-                assert leaks(answer) == [], (path, stuck)
-
-
-def _no_runner() -> Any:
-    raise AssertionError("nothing runs here")

@@ -125,25 +125,3 @@ def test_a_round_costs_two_syncs_however_many_calls_it_has(tmp_path: Path) -> No
         command = [sys.executable, "-c", _ROUNDS, str(folder / "home"), str(rounds)]
         counts.append(sum(call.name == "fsync" for call in traced(command, folder, environ(folder))))
     assert counts[1] - counts[0] == 2 * 10
-
-
-_DATABASES = """
-import sys
-from pathlib import Path
-from orchestrator.core.clock import SystemClock
-from orchestrator.bot.fleet.store import FleetStore
-from orchestrator.engine.policy.secrets import Redactor
-
-store = FleetStore(f"sqlite:///{sys.argv[1]}/fleet.db", SystemClock(), redactor=Redactor())
-store.open()
-store.close()
-"""
-
-
-def test_the_queue_of_a_fleet_syncs_each_transaction(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    calls = traced([sys.executable, "-c", _DATABASES, str(tmp_path / "home")], tmp_path, environ(tmp_path))
-    disk = Disk(str(tmp_path.resolve()))
-    for call in calls:
-        disk.take(call)
-    assert disk.lost(rf"{FREE}|-shm$|^/home$") == []

@@ -19,12 +19,10 @@ from orchestrator.app.cli.flags import (
     add_switch,
     add_text,
     number,
-    port,
     seconds,
     text_value,
 )
 from orchestrator.app.plugins import HOMES, Command, installed
-from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,74 +77,6 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add_json(how, "print one JSON result per cycle on standard output, one per line")
     add_plain(how)
     add_debug(how)
-    add_settings(parser)
-
-
-def _add_worker(parser: argparse.ArgumentParser) -> None:
-    add_text(parser, "--config", "FILE", "the fleet's file, such as fleet.toml", required=True)
-    add_switch(parser, "--once", "run one cycle for each repository, then exit")
-    add_switch(parser, "--dry-run", DRY_RUN)
-    add_json(parser, "print one JSON object per cycle on standard output")
-    add_settings(parser)
-
-
-_FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
-    "run": ("run a worker on this machine until somebody ends it", {}),
-    "list": ("list the queue: what runs, what waits, what is scheduled", {}),
-    "status": ("show workers, repositories, pauses and today's cost", {}),
-    "add": (
-        "check a repository now, or do one of its tasks next",
-        {"repository": {}, "task": {"nargs": "?", "help": "the task's key, such as issue-12"}},
-    ),
-    "pause": (
-        "start no new work in these repositories",
-        {"repository": {"nargs": "+"}, "--reason": {"default": "by hand", "metavar": "TEXT"}},
-    ),
-    "resume": ("continue with repositories that are paused or need a person", {"repository": {"nargs": "+"}}),
-    "cancel": (
-        "cancel the work of a repository, and continue with another task; unfinished work is saved",
-        {"repository": {}},
-    ),
-    "drain": ("let a worker exit after its current rounds", {"worker": {}}),
-}
-
-
-def _add_fleet(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(config="fleet.toml", database_url=None, json=False)
-    _add_flags_of_fleet(parser)
-    add_action = actions_of(parser)
-    for name, (text, arguments) in _FLEET_ACTIONS.items():
-        action = add_action(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        for argument, shape in arguments.items():
-            metavar = {} if argument.startswith("-") else {"metavar": argument.upper()}
-            action.add_argument(argument, type=text_value, **metavar, **shape)
-        _add_flags_of_fleet(action)
-        if name == "run":
-            action.usage = f"{PROGRAM} fleet run [FLAG ...]"
-            add_switch(action, "--dry-run", DRY_RUN)
-            add_settings(action)
-
-
-def _add_flags_of_fleet(to: argparse.ArgumentParser) -> None:
-    """Add the flags that may stand before and after the action of `fleet`."""
-    add_text(to, "--config", "FILE", "the fleet's file (fleet.toml)", default=argparse.SUPPRESS)
-    text = (
-        "URL, without a password, of the PostgreSQL database that all workers share. If it needs a password, "
-        "set PULLWRIGHT_DATABASE_URL instead. Without either, one worker uses a file on this machine"
-    )
-    add_text(to, "--database-url", "URL", text, default=argparse.SUPPRESS)
-    add_json(to, "print JSON lines", default=argparse.SUPPRESS)
-
-
-def _add_dashboard(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port", type=port, default=0, metavar="N", help="the port on 127.0.0.1 (default: any free port)"
-    )
-    text = (
-        "the file of the fleet to show (default: fleet.toml, or the only fleet of this machine; "
-        "PULLWRIGHT_DATABASE_URL has precedence)"
-    )
-    add_text(parser, "--config", "FILE", text)
     add_settings(parser)
 
 
@@ -380,21 +310,6 @@ _OWN: Mapping[str, Command] = {
         f"{_IN}.run:run",
         has_many_flags=True,
     ),
-    "worker": Command(
-        "work on several repositories, as a fleet's file says",
-        "start",
-        _add_worker,
-        f"{_IN}.worker:worker",
-        has_many_flags=True,
-        lists_actions=True,
-    ),
-    "dashboard": Command(
-        "show the runs of this machine as a page in a browser",
-        "watch",
-        _add_dashboard,
-        f"{_IN}.show:dashboard",
-        has_many_flags=True,
-    ),
     "show": Command("print what happened in a run", "watch", _add_show, f"{_IN}.show:show"),
     "logs": Command(
         "print what happened in the newest run, or in a named one", "watch", _add_logs, f"{_IN}.show:logs"
@@ -404,13 +319,6 @@ _OWN: Mapping[str, Command] = {
         "watch",
         _add_pulls,
         f"{_IN}.tasks:pulls",
-    ),
-    "fleet": Command(
-        "work on several repositories with workers on several machines and one queue",
-        "steer",
-        _add_fleet,
-        f"{_IN}.fleet:fleet",
-        lists_actions=True,
     ),
     "claims": Command(
         "list who works on which task, or release a task", "steer", _add_claims, f"{_IN}.tasks:claims"

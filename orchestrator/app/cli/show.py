@@ -6,8 +6,6 @@ import os
 import shutil
 import sys
 import time
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,10 +40,7 @@ from orchestrator.bot.journal.reader import (
 )
 from orchestrator.bot.journal.reader import runs as run_folders
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.core import event_loop
-from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
-from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     MessageAdded,
     PlanAccepted,
@@ -56,13 +51,12 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
-from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import StateRecord, state_record_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from rich.console import Console
@@ -145,8 +139,8 @@ def runs(options: argparse.Namespace) -> int:
 
 def _write_page(folder: Path, place: str) -> None:
     """Write a run as one page to a file, or to standard output if the place is `-`."""
-    from orchestrator.app.dashboard.story import run_page
     from orchestrator.app.html.page import render_page
+    from orchestrator.app.html.story import run_page
 
     page = render_page(run_page(folder), known_secrets(os.environ).redact)
     if place == "-":
@@ -357,71 +351,3 @@ class StateView:
             self._tell(state_lines(self._state, _LATEST))
         self._view(event)
         self._state.take(event, self._clock.now())
-
-
-def dashboard(options: argparse.Namespace) -> int:
-    """Serve the page until a person ends it.
-
-    Raises:
-        ConfigurationError: an option is wrong, or the port is in use.
-    """
-    from orchestrator.app.config.settings import load_settings
-    from orchestrator.app.dashboard.actions import FleetActions, TaskActions
-    from orchestrator.app.dashboard.overview import DayCap, RunStore
-    from orchestrator.app.dashboard.pages import Pages
-    from orchestrator.app.dashboard.server import Dashboard, guarded
-    from orchestrator.app.dashboard.serving import BrowserSecrets, listen_for_browsers, serve
-
-    home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
-    settings = load_settings(flags, os.environ, Path.cwd()).settings
-    known = BrowserSecrets()
-    page = Dashboard(
-        RunStore(home),
-        TaskActions(home, flags, os.environ, Path.cwd(), clock),
-        Pages(known.form, str(home.runs), known_secrets(os.environ).redact),
-        known,
-        clock,
-        DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),
-        FleetActions(partial(find_fleet, options.config, os.environ), clock),
-    )
-    with ExitStack() as stack:
-        stack.callback(page.fleet.close)
-        bound = [stack.enter_context(one) for one in listen_for_browsers(options.port)]
-        app = guarded(page, bound[0].getsockname()[1])
-        print(app.address, flush=True)
-        print(
-            f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
-        )
-        event_loop.run(serve(app, bound, page.stopping))
-    return DONE
-
-
-def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
-    """Return the database URL of the fleet that this machine belongs to.
-
-    Raises:
-        ConfigurationError: there is none, or there are several.
-    """
-    from orchestrator.app.cli.fleet import database_url
-
-    if url := ApiKeys.of(environ).database:
-        return url
-    url = database_url(None, environ, Path(config or "fleet.toml").expanduser())
-    if Path(url.removeprefix(_SQLITE)).is_file():
-        return url
-    if config is not None:
-        raise ConfigurationError(
-            f"{config} has no queue on this machine yet: start a worker with pullwright fleet run --config {config}"
-        )
-    # The queue of a dry run is not shown.
-    found = [one for one in Home.of(environ).fleets.glob("*.db") if not one.stem.endswith("-dry-run")]
-    if len(found) == 1:
-        return f"{_SQLITE}{found[0]}"
-    if found:
-        raise ConfigurationError(
-            f"there are {len(found)} fleets on this machine: start pullwright dashboard --config FILE, "
-            "with the file of one of them"
-        )
-    raise ConfigurationError(
-        "there is no fleet here yet: write fleet.toml, and start a worker with pullwright fleet run"
-    )

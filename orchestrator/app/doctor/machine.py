@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import re
 import shutil
@@ -26,7 +25,6 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
-from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.app.wiring.model import fallback_named, first_named, usd_cap_flag
 from orchestrator.app.words import local_time, megabytes
@@ -42,7 +40,6 @@ from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
     ConnectionFailedError,
-    FleetError,
     ModelError,
     ModelNotFoundError,
     PermissionDeniedError,
@@ -51,7 +48,6 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Message, Usage
 from orchestrator.core.repositories import same_repository
-from orchestrator.core.suggestions import install_command
 from orchestrator.core.version import __version__
 from orchestrator.engine.mcp.base import McpError
 from orchestrator.engine.models.base import Request
@@ -70,7 +66,7 @@ from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
@@ -159,10 +155,6 @@ def earlier_runs(context: BuildContext, repository: str | None) -> Group:
         Probe("kept runs", lambda: _kept_runs(context), "look with pullwright runs prune --dry-run"),
         Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
     ]
-    fleets = [f"sqlite:///{path}" for path in sorted(context.home.fleets.glob("*.db"))]
-    fleets += [context.keys.database] if context.keys.database else []
-    if fleets:
-        probes.append(Probe("fleet", lambda: _fleets(fleets, context.clock), "see docs/fleet.md"))
     return Group("Earlier runs", tuple(probes))
 
 
@@ -268,29 +260,6 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
         return ok("none")
     until = local_time(pause.until)
     return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
-
-
-def _fleets(urls: Sequence[str], clock: Clock) -> ProbeFinding:
-    """Check that every row of the queues on this machine, and of the shared one, can be read."""
-    try:
-        from orchestrator.bot.fleet.control import read_snapshot
-        from orchestrator.bot.fleet.store import FleetStore
-    except ModuleNotFoundError as error:
-        return skipped(f"the package {error.name} is not installed: {install_command('fleet')}")
-    damaged: list[str] = []
-    for url in urls:
-        store = FleetStore(url, clock, redactor=known_secrets(os.environ))
-        try:
-            store.open()
-            damaged += [f"{store.place}: {row.words}" for row in read_snapshot(store).unreadable]
-        except FleetError as error:
-            return failed(str(error), "look with pullwright fleet status")
-        finally:
-            store.close()
-    if damaged:
-        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        return warned(damaged[0] + more, "look with pullwright fleet status; correct or delete the row")
-    return ok("every row can be read")
 
 
 _LIST_SECONDS = 8.0

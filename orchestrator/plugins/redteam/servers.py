@@ -14,11 +14,6 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from orchestrator.app.dashboard.actions import FleetActions, TaskActions
-from orchestrator.app.dashboard.overview import DayCap, RunStore
-from orchestrator.app.dashboard.pages import Pages
-from orchestrator.app.dashboard.server import Dashboard, make_app
-from orchestrator.app.dashboard.serving import BrowserSecrets, Gate, Receiver, receiving_app
 from orchestrator.app.terminal import known_secrets
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.records import JournalWriter
@@ -27,6 +22,12 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, PlanAccepted, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.core.repositories import repository_key
+from orchestrator.plugins.dashboard.actions import FleetActions, TaskActions
+from orchestrator.plugins.dashboard.overview import DayCap, RunStore
+from orchestrator.plugins.dashboard.pages import Pages
+from orchestrator.plugins.dashboard.server import Dashboard, make_app
+from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
+from orchestrator.plugins.fleet.serving import Receiver, receiving_app
 from orchestrator.plugins.redteam.attack import AttackPlace
 from orchestrator.plugins.redteam.world import NAME
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.events import Event
+    from orchestrator.plugins.fleet.store import FleetStore
     from orchestrator.plugins.redteam.attack import Attack, WorldRequest
     from orchestrator.plugins.redteam.judge import Evidence
     from orchestrator.plugins.redteam.world import Scene
@@ -167,7 +168,7 @@ class _Queue:
 
     def _opened(self) -> FleetStore:
         try:
-            from orchestrator.bot.fleet.store import FleetStore
+            from orchestrator.plugins.fleet.store import FleetStore
         except ModuleNotFoundError:
             raise ConfigurationError("without the extra fleet no webhook is received") from None
         store = FleetStore(f"sqlite:///{self.folder / 'fleet.db'}", SystemClock())

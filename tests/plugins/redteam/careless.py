@@ -33,8 +33,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.app.dashboard.pages import TEMPLATES, Pages
-from orchestrator.app.dashboard.serving import BrowserSecrets, Gate, Receiver
 from orchestrator.app.html import page as html_page
 from orchestrator.app.wiring.mcp import McpMaker
 from orchestrator.app.wiring.session_parts import open_memory
@@ -56,6 +54,9 @@ from orchestrator.engine.mcp.tools import McpSetup, McpTools
 from orchestrator.engine.mcp.transports import stdio_transport
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import allow_all
+from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
+from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
+from orchestrator.plugins.fleet.serving import Receiver
 from orchestrator.plugins.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.plugins.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.plugins.redteam.model import ObedientModel

@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from orchestrator.app.cli.arguments import FAILED, for_outcome
-from orchestrator.app.dashboard.story import OUTCOMES
+from orchestrator.app.html.story import OUTCOMES
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
 from tests.tables import table

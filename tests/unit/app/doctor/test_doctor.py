@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import threading
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,22 +170,6 @@ def test_a_bad_configuration_sends_no_token_anywhere(tmp_path: Path) -> None:
     assert "token" not in found
     found = probe(tmp_path / "elsewhere", None, {"OPENAI_API_KEY": "two words"})
     assert "OPENAI_API_KEY" in found["options"].found
-
-
-def test_a_row_of_a_fleet_that_cannot_be_read(tmp_path: Path, empty_fleet: Path) -> None:
-    assert "fleet" not in probe(tmp_path)
-    fleets = Home(tmp_path / "home").fleets
-    fleets.mkdir(parents=True, exist_ok=True)
-    path = Path(shutil.copy(empty_fleet, fleets / "one.db"))
-    assert probe(tmp_path)["fleet"].state is ProbeState.OK
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO pullwright_caps VALUES ('max_usd_per_day', 'much')")
-    found = probe(tmp_path)["fleet"]
-    assert found.state is ProbeState.WARNING
-    assert "'max_usd_per_day' of pullwright_caps" in found.found
-    assert "value is a text, not a number" in found.found
-    path.write_bytes(b"hello " * 1_000)
-    assert probe(tmp_path)["fleet"].state is ProbeState.FAILED
 
 
 def test_what_earlier_runs_left(tmp_path: Path) -> None:

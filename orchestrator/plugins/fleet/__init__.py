@@ -1,0 +1,1 @@
+"""Workers that look after several repositories, with a queue that they share."""
