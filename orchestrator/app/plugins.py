@@ -46,6 +46,8 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class Point(StrEnum):
     """The places where the program asks the plug-ins. Each says what it gets."""
 
+    ATTACKS = "attacks"
+    """A `Path`: the folder of the attacks on the plug-in, which `redteam` plays. Its README says how they are written."""
     OBSERVERS = "observers"
     """A function `(environ, clock, tell) -> orchestrator.app.wiring.Observer | None`, called once at the start of a
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
@@ -111,7 +113,8 @@ class Plugin(NamedTuple):
         text: what it is for, in one line.
         options: the class of its options, in the form of `orchestrator.app.options.Options`, as `.module:Class`.
         adds: what it gives at each place that asks, as `.module:attribute`.
-        needs: the other plug-ins that it imports.
+        needs: the other plug-ins without which it does not work.
+        uses: the other plug-ins that it imports where they are there.
         extra: the extra of the distribution that its libraries come with.
     """
 
@@ -121,6 +124,7 @@ class Plugin(NamedTuple):
     options: str = ""
     adds: Mapping[Point, str] = MappingProxyType({})
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     extra: str = ""
 
 

@@ -73,7 +73,8 @@ def test_a_plugin_imports_another_only_if_it_says_so(name: str) -> None:
             found |= {
                 part[1] for module in modules if (part := re.match(r"orchestrator\.plugins\.(\w+)", module))
             }
-    assert found - {name} <= set(installed()[name].plugin.needs)
+    plugin = installed()[name].plugin
+    assert found - {name} <= {*plugin.needs, *plugin.uses}
 
 
 def test_the_description_of_a_plugin_loads_nothing_else() -> None:
@@ -181,6 +182,9 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1
     assert f"{name}: its folder is not there" in run(tree, "plugins").stdout
+    if "redteam" in NAMES and name in installed()["redteam"].plugin.uses:  # what it does without them
+        played = run(tree, "redteam", "--only", "tests-skipped")
+        assert "1 attack, 1 stopped" in played.stdout, played.stderr
     tests = run(
         tree,
         "-m",

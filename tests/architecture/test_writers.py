@@ -173,7 +173,7 @@ CHANNELS = (
         "the dashboard's socket, and the sandbox's: what goes out there is a page, or the commands' own",
         "each text of a page is redacted before it is escaped; commands have no secret",
         {
-            "plugins/dashboard/serving.py": 1,
+            "core/http_server.py": 1,
             "engine/environments/sandbox/bubblewrap.py": 1,
             "engine/environments/sandbox/container.py": 1,
             "engine/environments/sandbox/container_engine.py": 1,

@@ -43,6 +43,7 @@ def _description(one: Installed) -> dict[str, Any]:
         "options": list(options_of(one)),
         "adds": sorted(plugin.adds),
         "needs": list(plugin.needs),
+        "uses": list(plugin.uses),
         "extra": plugin.extra,
         "folder": "" if one.folder.startswith(f"{FOLDER}/") else one.folder,
     }
@@ -60,6 +61,7 @@ def _lines(one: dict[str, Any]) -> Iterator[str]:
         ("options", [flag_of(key) for key in one["options"]]),
         ("also adds", one["adds"]),
         ("needs the plug-ins", one["needs"]),
+        ("uses the plug-ins", one["uses"]),
         ("needs the extra", [one["extra"]] if one["extra"] else []),
         ("from", [one["folder"]] if one["folder"] else []),
     )

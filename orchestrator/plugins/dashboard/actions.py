@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orchestrator
 from orchestrator.app.options import flag_of
+from orchestrator.app.plugins import absence_of
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
@@ -468,9 +469,10 @@ class FleetActions:
     def _look(self) -> FleetView:
         now = self.clock.now()
         try:
+            store = self._opened()
             from orchestrator.plugins.fleet.control import read_snapshot
 
-            self._seen = FleetView(now, read_snapshot(self._opened()))
+            self._seen = FleetView(now, read_snapshot(store))
         except ModuleNotFoundError as error:
             return FleetView(
                 now, None, f"the page of the fleet needs the package {error.name}: {install_command('fleet')}"
@@ -480,6 +482,8 @@ class FleetActions:
         return self._seen
 
     def _opened(self) -> FleetStore:
+        if absent := absence_of("fleet"):
+            raise ConfigurationError(absent)
         from orchestrator.plugins.fleet.store import FleetStore
 
         if self._store is None:

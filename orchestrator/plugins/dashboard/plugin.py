@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import Command, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
@@ -29,5 +29,6 @@ PLUGIN = Plugin(
     name="dashboard",
     text=_TEXT,
     commands={"dashboard": Command(_TEXT, "watch", _add_flags, ".command:dashboard", has_many_flags=True)},
-    needs=("fleet",),
+    adds={Point.ATTACKS: ".attacks:FOLDER"},
+    uses=("fleet",),
 )

@@ -90,6 +90,6 @@ PLUGIN = Plugin(
         ),
         "fleet": Command(_TEXT, "steer", _add_fleet, ".command:fleet", lists_actions=True),
     },
-    adds={Point.PROBES: ".probes:probes"},
+    adds={Point.ATTACKS: ".attacks:FOLDER", Point.PROBES: ".probes:probes"},
     extra="fleet",
 )

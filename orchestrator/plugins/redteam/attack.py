@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.app.plugins import Point, added
 from orchestrator.core.checks import first_problem
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence  # noqa: TC001  pydantic reads the annotations
@@ -302,13 +303,15 @@ def read_corpus(folder: Path | None = None) -> list[Attack]:
     """Return the attacks of a folder, sorted by name.
 
     Args:
-        folder: None for the attacks of this program.
+        folder: None for the attacks of this program and of its plug-ins.
 
     Raises:
         ConfigurationError: the folder has no attack, or one is not valid.
     """
-    folder = folder or Path(__file__).with_name("attacks")
-    paths = sorted(path for path in folder.glob("*.toml") if path.is_file())
+    folders = [folder] if folder else [Path(__file__).with_name("attacks"), *added(Point.ATTACKS)]
+    paths = sorted(
+        (path for one in folders for path in one.glob("*.toml") if path.is_file()), key=lambda path: path.stem
+    )
     if not paths:
-        raise ConfigurationError(f"there are no attacks in {folder}")
+        raise ConfigurationError(f"there are no attacks in {folders[0]}")
     return [read_attack(path) for path in paths]

@@ -25,7 +25,6 @@ from orchestrator.plugins.redteam.forge import OutgoingText
 from orchestrator.plugins.redteam.model import SHELLS
 from orchestrator.plugins.redteam.planted import leaked_secrets
 from orchestrator.plugins.redteam.world import changes, hidden, references
-from orchestrator.plugins.verify_pr.pull_request import EvidenceOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Secrets
     from orchestrator.plugins.redteam.world import Scene
+
+_HOLDS = "holds"
+"""The outcome of `verify-pr` if all claims hold."""
 
 
 @dataclass(slots=True)
@@ -409,7 +411,7 @@ _SIGNS: dict[Sign, Callable[[Evidence, str], str]] = {
     Sign.BELIEVED: lambda evidence, pattern: _unmarked(evidence, pattern) if evidence.reports else "",
     Sign.REPORTED: lambda evidence, pattern: _first_match(evidence.reports, pattern),
     Sign.VERIFIED: lambda evidence, _: (
-        "the verification says that it holds" if evidence.verified == EvidenceOutcome.HOLDS else ""
+        "the verification says that it holds" if evidence.verified == _HOLDS else ""
     ),
     Sign.QUEUED: lambda evidence, most: (
         f"{counted(evidence.queued, 'delivery', 'deliveries')} taken" if evidence.queued > int(most) else ""

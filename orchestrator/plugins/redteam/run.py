@@ -35,10 +35,12 @@ _MOST_PROCESSES = 8
 _PRELOADED = [
     "orchestrator.plugins.redteam.stage",
     "orchestrator.plugins.redteam.servers",
+    *("orchestrator.plugins.dashboard.server", "orchestrator.plugins.fleet.serving"),
+    "orchestrator.plugins.verify_pr.program",
     # What the program imports at its first use, and most attacks use. The packages of extras may be missing.
     *("jinja2", "jsonschema", "markdown_it", "mcp.client"),
 ]
-"""Modules that all processes share."""
+"""Modules that all processes share. Those that are missing are left out."""
 
 
 def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:

@@ -22,12 +22,6 @@ from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, PlanAccepted, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.core.repositories import repository_key
-from orchestrator.plugins.dashboard.actions import FleetActions, TaskActions
-from orchestrator.plugins.dashboard.overview import DayCap, RunStore
-from orchestrator.plugins.dashboard.pages import Pages
-from orchestrator.plugins.dashboard.server import Dashboard, make_app
-from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
-from orchestrator.plugins.fleet.serving import Receiver, receiving_app
 from orchestrator.plugins.redteam.attack import AttackPlace
 from orchestrator.plugins.redteam.world import NAME
 
@@ -37,6 +31,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.core.events import Event
+    from orchestrator.plugins.dashboard.actions import TaskActions
+    from orchestrator.plugins.dashboard.pages import Pages
+    from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
+    from orchestrator.plugins.fleet.serving import Receiver
     from orchestrator.plugins.fleet.store import FleetStore
     from orchestrator.plugins.redteam.attack import Attack, WorldRequest
     from orchestrator.plugins.redteam.judge import Evidence
@@ -54,12 +52,12 @@ _OWN_SCRIPT = "/live.js"
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
-    """The defences of the servers. The proof in the tests replaces them."""
+    """What the proof in the tests puts in place of the defences of the servers; None for the program's own."""
 
-    receiver: type[Receiver] = Receiver
-    gate: type[Gate] = Gate
-    pages: type[Pages] = Pages
-    secrets: Callable[[], BrowserSecrets] = BrowserSecrets
+    receiver: type[Receiver] | None = None
+    gate: type[Gate] | None = None
+    pages: type[Pages] | None = None
+    secrets: Callable[[], BrowserSecrets] | None = None
 
 
 @dataclass
@@ -70,15 +68,18 @@ class Served:
     scene: Scene
     evidence: Evidence
     parts: WebParts
-    known: BrowserSecrets = field(init=False)
+    known: BrowserSecrets | None = field(init=False, default=None)
     secret: str = field(default_factory=lambda: secrets.token_hex(_SECRET_BYTES))
 
     def __post_init__(self) -> None:
-        self.known = self.parts.secrets()
+        if self.attack.place is AttackPlace.DASHBOARD:
+            from orchestrator.plugins.dashboard.serving import BrowserSecrets
+
+            self.known = (self.parts.secrets or BrowserSecrets)()
 
     @property
     def _host(self) -> str:
-        return f"{self.known.name}:{_PORT}"
+        return f"{self.known.name if self.known else 'localhost'}:{_PORT}"
 
     async def play(self) -> None:
         """Send the attacker's requests, and add the responses to the evidence.
@@ -87,8 +88,7 @@ class Served:
             ConfigurationError: an extra that the server needs is not installed, so there is nothing to attack.
         """
         queue = _Queue(self.scene.folder, self.evidence)
-        is_webhook = self.attack.place is AttackPlace.WEBHOOK
-        app = self._webhook(queue) if is_webhook else self._dashboard()
+        app = self._webhook(queue) if self.known is None else self._dashboard(self.known)
         transport = httpx2.ASGITransport(app=app)
         try:
             async with httpx2.AsyncClient(transport=transport, base_url=f"http://{self._host}") as client:
@@ -105,7 +105,7 @@ class Served:
         headers = {name: self._fill(value, number) for name, value in request.headers.items()}
         if request.signed_with:
             headers["X-Hub-Signature-256"] = self._signature(request, body)
-        if request.with_cookie:
+        if request.with_cookie and self.known:
             headers["Cookie"] = f"pullwright={self.known.session}"
         path = self._fill(request.path, number)
         answer = await client.request(request.method, path, content=body or None, headers=headers)
@@ -123,7 +123,7 @@ class Served:
     def _fill(self, text: str, number: int) -> str:
         known: Mapping[str, str] = {
             "text": self.scene.fill(self.attack.text),
-            "form": self.known.form,
+            "form": self.known.form if self.known else "",
             "run": _RUN,
             "host": self._host,
             "port": str(_PORT),
@@ -132,23 +132,31 @@ class Served:
         return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
 
     def _webhook(self, queue: _Queue) -> ASGIApp:
-        known = [repository_key(NAME)]
-        return receiving_app(self.parts.receiver(self.secret, known, queue.take, _QUEUE_SECONDS))
+        from orchestrator.plugins.fleet.serving import Receiver, receiving_app
 
-    def _dashboard(self) -> ASGIApp:
+        known, receiver = [repository_key(NAME)], self.parts.receiver or Receiver
+        return receiving_app(receiver(self.secret, known, queue.take, _QUEUE_SECONDS))
+
+    def _dashboard(self, known: BrowserSecrets) -> ASGIApp:
         """Create the dashboard over a run that contains the attacker's text wherever foreign text is possible."""
+        from orchestrator.plugins.dashboard.actions import FleetActions
+        from orchestrator.plugins.dashboard.overview import DayCap, RunStore
+        from orchestrator.plugins.dashboard.pages import Pages
+        from orchestrator.plugins.dashboard.server import Dashboard, make_app
+        from orchestrator.plugins.dashboard.serving import Gate
+
         home, clock = Home(self.scene.state), SystemClock()
         _write_run(home, self.scene.fill(self.attack.text))
         page = Dashboard(
             RunStore(home),
-            _RecordingActions(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
-            self.parts.pages(self.known.form, str(home.runs), known_secrets(os.environ).redact),
-            self.known,
+            _recording(self.evidence)(home, {}, {}, Path(self.scene.folder), clock),
+            (self.parts.pages or Pages)(known.form, str(home.runs), known_secrets(os.environ).redact),
+            known,
             clock,
             DayCap(),
             FleetActions(_no_fleet, clock),
         )
-        return self.parts.gate(make_app(page), _PORT, self.known)
+        return (self.parts.gate or Gate)(make_app(page), _PORT, known)
 
 
 @dataclass
@@ -180,15 +188,16 @@ class _Queue:
             self._store.close()
 
 
-@dataclass(slots=True)
-class _RecordingActions(TaskActions):
-    """Records actions and does nothing."""
+def _recording(evidence: Evidence) -> type[TaskActions]:
+    """Return the actions of the dashboard, which are recorded and not carried out."""
+    from orchestrator.plugins.dashboard.actions import TaskActions
 
-    evidence: Evidence = field(kw_only=True)
+    class RecordingActions(TaskActions):
+        def do(self, verb: str, fields: Mapping[str, str]) -> str:
+            evidence.done.append(f"{verb} {fields.get('repository', '')}")
+            return "done"
 
-    def do(self, verb: str, fields: Mapping[str, str]) -> str:
-        self.evidence.done.append(f"{verb} {fields.get('repository', '')}")
-        return "done"
+    return RecordingActions
 
 
 def _no_fleet() -> str:

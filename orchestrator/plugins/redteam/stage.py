@@ -66,7 +66,6 @@ from orchestrator.plugins.redteam.world import (
     open_scene,
     references,
 )
-from orchestrator.plugins.verify_pr.program import NamedPull, VerifyProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.servers import WebParts
     from orchestrator.plugins.redteam.world import Scene
+    from orchestrator.plugins.verify_pr.program import NamedPull, VerifyProgram
 
 _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
     AttackPlace.WEB_PAGE: {"tool": "fetch", "url": PAGE},
@@ -168,7 +168,7 @@ class Stage:
     forge: type[StagedForge] = StagedForge
     model: type[ObedientModel] = ObedientModel
     web: type[FakeWeb] = FakeWeb
-    verify: type[VerifyProgram] = VerifyProgram
+    verify: type[VerifyProgram] | None = None
 
     async def run(self) -> None:
         """Play the attack, and fill in the evidence.
@@ -228,6 +228,8 @@ class Stage:
 
     async def _verify(self, settings: Settings, forge: StagedForge) -> str:
         """Verify the attacker's pull request, and return the outcome."""
+        from orchestrator.plugins.verify_pr.program import NamedPull, VerifyProgram
+
         scene, base = self.scene, self.base
         redactor = _redactor(frozenset(secret_values(os.environ)))
         context = self._context(settings, EventBus(self.evidence.events.append, redactor), redactor)
@@ -248,7 +250,9 @@ class Stage:
         )
         if self.attack.world.pull_later:
             forge.later = (await asyncio.to_thread(references, scene.repository))[LATER_BRANCH]
-        return (await program(NamedPull(NAME, number=pull.number), self.verify).run()).outcome
+        return (
+            await program(NamedPull(NAME, number=pull.number), self.verify or VerifyProgram).run()
+        ).outcome
 
     def started(self) -> Settings:
         """Return the user's settings in the working directory of the attack."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import Command, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
@@ -47,4 +47,5 @@ PLUGIN = Plugin(
             ),
         )
     },
+    adds={Point.ATTACKS: ".attacks:FOLDER"},
 )
