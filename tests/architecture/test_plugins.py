@@ -16,7 +16,7 @@ import pytest
 from orchestrator.app.options import flag_of, options_of
 from orchestrator.app.plugins import HOMES, Point, installed, own_names
 from tests.architecture.test_extending import SHOWN
-from tests.doubles.model_server import ModelServer, plan
+from tests.doubles.model_server import ModelServer, calls, plan, reply
 from tests.scenarios.stage import make_repository
 
 ROOT = Path(__file__).parents[2]
@@ -255,6 +255,17 @@ def test_a_tool_of_a_strangers_plugin_takes_part_in_a_cycle(config: Path) -> Non
     first, second = (request.body["messages"] for request in model.requests)
     assert "Returns the temperature of a city." in first[0]["content"]
     assert "Rome: 70 degrees fahrenheit" in second[-1]["content"]
+
+
+@pytest.mark.skipif("chat" not in NAMES, reason="the plug-in chat is not there")
+def test_a_tool_of_a_strangers_plugin_takes_part_in_a_conversation(config: Path) -> None:
+    with ModelServer() as model:
+        model.script.append(calls(("temperature", {"city": "Rome"})))
+        model.script.append(reply("It is warm."))
+        flags = ["--model", "openai-chat:scripted-1", "--api-url", model.url, "--sandbox", "off"]
+        done = with_config(config, "ask", "How warm is it?", *flags, "--weather-unit", "celsius")
+    assert done.stdout == "It is warm.\n", done.stderr
+    assert "Rome: 21 degrees celsius" in model.requests[1].body["messages"][-1]["content"]
 
 
 def test_a_plugin_that_cannot_be_loaded_is_named_in_one_line(config: Path) -> None:
