@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shlex
+import signal
 import sys
 import sysconfig
 import threading
@@ -230,6 +231,22 @@ def test_what_a_killed_program_left_is_taken_up(stage: Stage, repository: Path) 
     assert done.result["outcome"] == "proposed", done.err
     (branch,) = branches(repository)
     assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+def test_a_stop_ends_the_agent_and_saves_its_work(stage: Stage, repository: Path) -> None:
+    gate = threading.Event()
+    stage.script(calls(WRITE), gated("I wait.", gate))
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+    with forked.piped("run", "--repo", str(repository), *TASK, *agent(), *model) as (program, _, errors):
+        for line in errors:
+            if "round 2" in line:
+                break
+        program.send_signal(signal.SIGTERM)
+        errors.read()
+        program.wait(60)
+    gate.set()
+    result = stage.events()[-1]["result"]
+    assert (result["outcome"], bool(result["saved"])) == ("interrupted", True)
 
 
 @pytest.mark.parametrize(
