@@ -350,6 +350,7 @@ class CycleSession:
             clock=parts.clock,
             session_id=parts.run,
             earlier=turns,
+            worker=parts.worker,
         )
         session.budget.started = self._started  # the minutes of the base's tests count too
         tests = ""
@@ -540,7 +541,6 @@ class CycleSession:
             system=system if contract.has_own_form else None,
             ledger=self.ledger,
             todos=todos,
-            worker=parts.worker,
             emit=self._emit,
             owns_environment=False,
         )

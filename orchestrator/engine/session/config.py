@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import OtherModel, Profile, ReplyPrice
     from orchestrator.engine.session.gate import Approve, Gate
-    from orchestrator.engine.session.loop import Worker
     from orchestrator.engine.tools.base import Tool
 
 
@@ -335,7 +334,6 @@ class Host:
         ledger: the shared memory of the tools.
         todos: the model's to-do list; `history.todos_of` returns that of an earlier session.
         skills: the skill texts that the model was given, by name; a compacted conversation keeps them.
-        worker: works on each input in place of the loop, which asks the model; None lets the loop do it.
         emit: receives the same events as the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: whether the session initializes the environment and cleans it up. Of two sessions in
             one environment neither may own it.
@@ -361,14 +359,13 @@ class Host:
     ledger: Ledger = field(default_factory=Ledger)
     todos: TodoList = field(default_factory=TodoList)
     skills: dict[str, str] = field(default_factory=dict)
-    worker: Worker | None = None
     emit: Emit | None = None
     owns_environment: bool = True
 
     def __post_init__(self) -> None:
         for name in ("gate", "clean", "stopped", "may_end", "recall"):
             check_callable(name, getattr(self, name))
-        for name in ("shows", "approve", "price", "other_model", "system", "worker", "emit", "task", "facts"):
+        for name in ("shows", "approve", "price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")

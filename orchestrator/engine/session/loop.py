@@ -120,6 +120,7 @@ class Inputs:
     Attributes:
         repetition: detects repeated calls across all inputs; None switches detection off.
         compaction: keeps the conversation short; None lets it grow.
+        worker: works on each input in place of the loop, which asks the model; None lets the loop do it.
     """
 
     history: History
@@ -129,6 +130,7 @@ class Inputs:
     emit: Emit
     repetition: Repetition | None = field(default_factory=Repetition)
     compaction: Compaction | None = None
+    worker: Worker | None = None
     _steering: deque[str] = field(default_factory=deque, init=False)
     _follow_ups: deque[str] = field(default_factory=deque, init=False)
 
@@ -162,9 +164,10 @@ class Inputs:
             self.emit(InputReceived(message.text))
             await self.add_user_message(TurnKind.USER, message)
             try:
-                worker = self.host.worker
                 end = await (
-                    worker(message, self, runner) if worker else Loop(self, runner, next_request).run()
+                    self.worker(message, self, runner)
+                    if self.worker
+                    else Loop(self, runner, next_request).run()
                 )
             finally:
                 self.budget.tool_rounds = 0  # also after a cancellation: the next input has all its rounds

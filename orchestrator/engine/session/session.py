@@ -34,7 +34,7 @@ from orchestrator.engine.session.history import (
     repaired_turns,
     without_names,
 )
-from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
+from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, Worker, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
     SESSION_TOOLS,
@@ -100,6 +100,7 @@ class Session:
         earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors
             would refuse are repaired (`history.repaired_turns`). Their cost does not count against this
             session.
+        worker: works on each input in place of the loop, which asks the model; None lets the loop do it.
 
     Attributes:
         price: computes the cost of a reply; set it when you set another model.
@@ -123,8 +124,11 @@ class Session:
         session_id: str | None = None,
         lineage: Lineage | None = None,
         earlier: Iterable[Turn] = (),
+        worker: Worker | None = None,
     ) -> None:
         parts = _checked_parts(profile, environment, contract, config, host, clock)
+        if worker is not None:
+            check_callable("worker", worker)
         chosen = profile.model if model is None else model
         if chosen is None:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
@@ -147,7 +151,7 @@ class Session:
         )
         self._compaction = Compaction(parts, self.history, self.budget, self._events)
         self._inputs = Inputs(
-            self.history, self.budget, host, clock, self._events, compaction=self._compaction
+            self.history, self.budget, host, clock, self._events, compaction=self._compaction, worker=worker
         )
         self._inputs.change(config)
         self._template: RequestTemplate | None = None

@@ -66,7 +66,7 @@ def chat(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
         )
-    talk = Chat(options)
+    talk = TerminalChat(options)
     try:
         return event_loop.run(talk.run())
     except asyncio.CancelledError:  # a signal came before the first message could be read
@@ -75,7 +75,7 @@ def chat(options: argparse.Namespace) -> int:
         talk.close_observers()
 
 
-class Chat:
+class TerminalChat:
     """A conversation with one person at one terminal: reads the input and shows the answers.
 
     Attributes:

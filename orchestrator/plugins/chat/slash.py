@@ -8,7 +8,7 @@ import shlex
 from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.app.cli.output import write_new_file
 from orchestrator.app.plugins import Point, SlashCommand, added
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.session.history import Turn
-    from orchestrator.plugins.chat.command import Chat
     from orchestrator.plugins.chat.conversation import Conversation
     from orchestrator.plugins.chat.cycles import PullDraft
     from orchestrator.plugins.chat.program import ChatProgram
+    from orchestrator.plugins.chat.view import ChatView
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
@@ -35,6 +35,23 @@ _KEYS = [
     ("Ctrl+C", "stops a reply"),
     ("Ctrl+D, exit, quit", "leave"),
 ]
+
+
+class Chat(Protocol):
+    """What the commands use of a conversation at a terminal. `orchestrator.plugins.chat.command.TerminalChat` is one."""
+
+    debug: bool
+    """Whether the state of the session is shown after each turn."""
+
+    @property
+    def view(self) -> ChatView:
+        """The view for all output."""
+
+    async def program(self) -> ChatProgram:
+        """Return the program, when it is built."""
+
+    async def confirm(self, question: str) -> bool:
+        """Ask the person yes or no."""
 
 
 async def run_slash_command(chat: Chat, typed: str) -> None:

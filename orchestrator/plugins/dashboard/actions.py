@@ -28,7 +28,7 @@ from orchestrator.bot.worker.candidates import upkeep_in_words
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
 from orchestrator.core.suggestions import PROGRAM, Commands, install_command
-from orchestrator.plugins.dashboard.overview import Plot, cost_plot, cost_plots
+from orchestrator.plugins.dashboard.overview import Look, Plot, PullState, cost_plot, cost_plots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from orchestrator.app.wiring.repository import OpenTasks
-    from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.forge.base import Check, Feedback, PullRequest
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
@@ -53,40 +52,6 @@ _GOOD = frozenset({0, 3, 4, 5, 6, 130})
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """Our open pull request on its forge, with its checks and reviews in words."""
-
-    pull: PullRequest
-    checks: str = ""
-    reviews: str = ""
-    upkeep: str = ""
-    """What the program does about it, and when it stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The tasks of a repository as its remote and its forge showed them at one time.
-
-    Attributes:
-        held: keys of the tasks that a worker holds.
-        error: why the repository could not be read; empty if it could.
-    """
-
-    repository: str
-    at: datetime
-    states: tuple[TaskState, ...] = ()
-    pulls: tuple[PullState, ...] = ()
-    held: tuple[str, ...] = ()
-    error: str = ""
-    is_local: bool = False
-
-    def pull(self, number: int) -> PullRequest | None:
-        """Return our pull request with this number."""
-        known = [state.pull for state in self.states if state.pull is not None]
-        return next((pull for pull in known if pull.number == number), None)
 
 
 @dataclass(slots=True)

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
     from orchestrator.app.event_lines import EventLine
     from orchestrator.app.html.page import Tone
+    from orchestrator.bot.cycle.task_state import TaskState
+    from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.journal.index import Pause, RunSummary
     from orchestrator.bot.worker.task_decisions import Results
-    from orchestrator.plugins.dashboard.actions import Look
 
 
 MOST_RUNS = 10_000
@@ -264,6 +265,40 @@ class Plot:
         """The maximum of the scale."""
         cap = self.cap[0] if self.cap else 0.0
         return max([bar.total for bar in self.bars] + [cap, self.least_top]) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """Our open pull request on its forge, with its checks and reviews in words."""
+
+    pull: PullRequest
+    checks: str = ""
+    reviews: str = ""
+    upkeep: str = ""
+    """What the program does about it, and when it stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The tasks of a repository as its remote and its forge showed them at one time.
+
+    Attributes:
+        held: keys of the tasks that a worker holds.
+        error: why the repository could not be read; empty if it could.
+    """
+
+    repository: str
+    at: datetime
+    states: tuple[TaskState, ...] = ()
+    pulls: tuple[PullState, ...] = ()
+    held: tuple[str, ...] = ()
+    error: str = ""
+    is_local: bool = False
+
+    def pull(self, number: int) -> PullRequest | None:
+        """Return our pull request with this number."""
+        known = [state.pull for state in self.states if state.pull is not None]
+        return next((pull for pull in known if pull.number == number), None)
 
 
 @dataclass(frozen=True, slots=True)

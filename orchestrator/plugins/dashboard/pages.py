@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.index import RunSummary
-    from orchestrator.plugins.dashboard.actions import FleetView, Look
-    from orchestrator.plugins.dashboard.overview import LiveRun, Overview
+    from orchestrator.plugins.dashboard.actions import FleetView
+    from orchestrator.plugins.dashboard.overview import LiveRun, Look, Overview
     from orchestrator.plugins.fleet.control import FleetSnapshot
     from orchestrator.plugins.fleet.store import FleetWorkerState
     from orchestrator.plugins.fleet.turns import QueuedTurn

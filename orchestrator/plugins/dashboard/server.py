@@ -26,7 +26,7 @@ from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.errors import JournalError, PullwrightError
 from orchestrator.plugins.dashboard.actions import FLEET_VERBS
-from orchestrator.plugins.dashboard.overview import make_overview
+from orchestrator.plugins.dashboard.overview import Look, make_overview
 from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
 from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
-    from orchestrator.plugins.dashboard.actions import FleetActions, Look, TaskActions
-    from orchestrator.plugins.dashboard.overview import DayCap, Overview, RunStore
+    from orchestrator.plugins.dashboard.actions import FleetActions, TaskActions
+    from orchestrator.plugins.dashboard.overview import DayCap, Look, Overview, RunStore
 
 FIRST_PAINT_SECONDS = 0.15
 """Time for reading journals before a page is first shown. The stream sends the rest."""

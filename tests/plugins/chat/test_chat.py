@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
-from orchestrator.plugins.chat.command import Chat
+from orchestrator.plugins.chat.command import TerminalChat
 from orchestrator.plugins.chat.slash import slash_commands
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
 from tests.doubles.terminal import Terminal
@@ -390,7 +390,7 @@ def test_a_person_is_told_that_a_skill_is_cut(stage: Stage, talk: Talk, at: Path
 
 def test_there_is_one_view_whichever_thread_asks_first() -> None:
     for _ in range(20):
-        chat = Chat(Namespace(debug=False, plain=True))
+        chat = TerminalChat(Namespace(debug=False, plain=True))
         begin = threading.Barrier(4)
 
         def look(chat: Chat = chat, begin: threading.Barrier = begin) -> ChatView:

@@ -16,8 +16,7 @@ from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
-from orchestrator.plugins.dashboard.actions import Look
-from orchestrator.plugins.dashboard.overview import DayCap, RunStore, cost_plots, make_overview
+from orchestrator.plugins.dashboard.overview import DayCap, Look, RunStore, cost_plots, make_overview
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
 from tests.plugins.dashboard.benchmark import EVENTS_A_LOOK, flood, many_runs
 from tests.plugins.dashboard.scene import NOW
