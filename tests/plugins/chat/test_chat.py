@@ -393,7 +393,7 @@ def test_there_is_one_view_whichever_thread_asks_first() -> None:
         chat = TerminalChat(Namespace(debug=False, plain=True))
         begin = threading.Barrier(4)
 
-        def look(chat: Chat = chat, begin: threading.Barrier = begin) -> ChatView:
+        def look(chat: TerminalChat = chat, begin: threading.Barrier = begin) -> ChatView:
             begin.wait()
             return chat.view
 
