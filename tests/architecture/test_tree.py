@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
 
@@ -42,6 +44,26 @@ def test_packages_import_only_from_those_below() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def imported(file: Path, known: set[str]) -> set[str]:
+    """The modules of the program that a module imports, in annotations too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return found & known
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_annotations() -> None:
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((ROOT / "orchestrator").rglob("*.py"))
+    }
+    graph = {name: imported(path, files.keys() - {name}) for name, path in files.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize(

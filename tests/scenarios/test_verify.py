@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
     from tests.scenarios.stage import Stage

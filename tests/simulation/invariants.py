@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, LeaseTimes
-from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.choice import WORKING_LABEL
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, SESSION_PAGE
 from orchestrator.bot.cycle.task_state import WAITS
 from orchestrator.bot.cycle.tasks import key_of

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
-    from orchestrator.bot.cycle.claim import Candidate
-    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.choice import Candidate
     from orchestrator.bot.forge.base import Proposal
 
 

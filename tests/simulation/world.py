@@ -76,7 +76,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.coordination.claim_record import ClaimRecord
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.worker.recovery import Recovery
     from orchestrator.core.events import Event

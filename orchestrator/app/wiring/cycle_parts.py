@@ -27,8 +27,9 @@ from orchestrator.app.wiring.session_parts import (
     skill_options,
 )
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger
+from orchestrator.bot.cycle.attempt import CycleParts
 from orchestrator.bot.cycle.claimer import Claimer
-from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
+from orchestrator.bot.cycle.parts import CycleOptions
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.folders import address_key
@@ -53,7 +54,9 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.session_parts import LazyMemory, MakeTools
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, Operator
+    from orchestrator.bot.cycle.act import Operator
+    from orchestrator.bot.cycle.attempt import MakeForeignTools
+    from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork

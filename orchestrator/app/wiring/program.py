@@ -32,8 +32,9 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.app.wiring.session_parts import no_tools, open_added_tools
+from orchestrator.bot.cycle.attempt import CycleStart
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
+from orchestrator.bot.cycle.parts import Assignment, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.cycle.tasks import TASK_KEY, issue_of
 from orchestrator.bot.git.base import Identity
@@ -66,7 +67,8 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.app.wiring.session_parts import LazyMemory
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
@@ -104,7 +106,7 @@ class Program:
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
         with time_limit(self._minutes), context.recording(self.bus, folder) as journal:
-            result = await run_cycle(self._start(run, folder, assignment))
+            result = await run_cycle(self._start(run, folder, assignment), self.shared.operator)
         if result.outcome is Outcome.FOUND:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         elif result.outcome is Outcome.NO_TASK and journal.only_looked:

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.config.settings import users_skills
 from orchestrator.app.plugins import Point, added
-from orchestrator.bot.cycle.briefing import SkillOptions, skills_of_tree
+from orchestrator.bot.cycle.briefing import skills_of_tree
+from orchestrator.bot.cycle.parts import SkillOptions
 from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback, server_of
 from orchestrator.core.errors import ConfigurationError, WorkspaceError

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
+from orchestrator.bot.cycle.attempt import Attempt, PersonsWork
 from orchestrator.bot.cycle.briefing import FirstMessage, document_links, skills_of_cycle
 from orchestrator.bot.cycle.earlier import (
     BegunProposal,
@@ -16,9 +17,14 @@ from orchestrator.bot.cycle.earlier import (
     conversation,
     restore_work,
 )
-from orchestrator.bot.cycle.finish import ModelCommits, PendingChanges
-from orchestrator.bot.cycle.parts import Attempt, Sanitizer
-from orchestrator.bot.cycle.propose import Proposer
+from orchestrator.bot.cycle.model_commits import ModelCommits
+from orchestrator.bot.cycle.parts import Sanitizer
+from orchestrator.bot.cycle.propose import (
+    _COMMAND_CHARACTERS,
+    PendingChanges,
+    Proposer,
+    SessionEvidence,
+)
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
 from orchestrator.bot.cycle.statements import StatementReader
 from orchestrator.bot.cycle.tasks import Remark
@@ -29,7 +35,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     CallStatus,
     PlanAccepted,
-    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     Warned,
@@ -42,21 +47,21 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.base import Ledger, is_mcp_tool
+from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
 
-    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.choice import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
+    from orchestrator.bot.cycle.parts import CycleResult, Guards
     from orchestrator.bot.cycle.repository_rules import Statement
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
@@ -65,58 +70,6 @@ _SECONDS_A_MINUTE = 60.0
 _MOST_SAME_REPLIES = 3
 _SAID_CHARACTERS = 4_000
 TITLE_CHARS = 70
-_COMMAND_CHARACTERS = 200
-_MOST_READ_CHARACTERS = 20_000
-"""The longest part of a command that is searched for secrets, so that the search takes little time."""
-
-
-@dataclass(frozen=True, slots=True)
-class CycleCommand:
-    """A command that a tool ran, on one line, and whether it exited with status 0."""
-
-    text: str
-    passed: bool
-
-    @property
-    def status(self) -> str:
-        """How the command ended, in one word."""
-        return "passed" if self.passed else "failed"
-
-
-@dataclass(slots=True)
-class SessionEvidence:
-    """Collects facts for the pull request from the events of a session.
-
-    Attributes:
-        redact: removes secrets from a command before it is cut.
-        notes: new facts that the model wants to remember.
-    """
-
-    redact: Callable[[str], str] = str
-    commands: list[CycleCommand] = field(default_factory=list)
-    todos: tuple[TodoItem, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    _running: dict[str, str] = field(default_factory=dict)
-
-    def __call__(self, event: Event) -> None:
-        """Record an event."""
-        match event:
-            case ToolCallStarted(call_id, name, {"command": command}) if not is_mcp_tool(name):
-                line = " ".join(str(command)[:_MOST_READ_CHARACTERS].split())
-                shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
-                self._running[call_id] = shown or "(nothing)"
-            case ToolCallEnded(call_id, status=status) if call_id in self._running:
-                text = self._running.pop(call_id)
-                if status in {CallStatus.OK, CallStatus.FAILED}:
-                    self.commands.append(CycleCommand(text, status is CallStatus.OK))
-            case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
-                from orchestrator.engine.tools.memory import new_memory
-
-                self.notes += new_memory(output)
-            case TodosChanged(items):
-                self.todos = items
-            case _:
-                pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,3 +587,32 @@ def _in_words(spent: Spent, cap: float | None) -> str:
     money = money if cap is None else f"{money} of up to ${cap:,.2f}"
     rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
     return f"{rounds}, {spent.tokens:,} tokens, {money}"
+
+
+class ProposeChange(Protocol):
+    """Verifies and proposes the changes in a clone, and returns the result as text."""
+
+    def __call__(self, title: str, body: str, *, ignore_doubts: bool = False) -> Awaitable[str]:
+        """Verify and propose the changes.
+
+        Args:
+            ignore_doubts: whether objections that are made only once are left out: to files that can no
+                longer be parsed, and to tests that pass only because they were changed. Either they were
+                made in an earlier cycle, or nobody can answer them.
+
+        Raises:
+            ToolError: the change or its tests must not be proposed.
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+
+
+class Operator(PersonsWork, Protocol):
+    """A person who works on a task in place of the model's loop."""
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Work until the person is done, and return how the session ended.
+
+        Raises:
+            PullwrightError: the error that ended the work.
+        """

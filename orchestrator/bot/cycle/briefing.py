@@ -6,10 +6,9 @@ import asyncio
 import posixpath
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from orchestrator.bot.cycle.relevance import (
     NAMES,
@@ -33,10 +32,11 @@ from orchestrator.engine.tools.files import MAX_IMAGE_BYTES
 from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
+    from orchestrator.bot.cycle.attempt import Attempt
     from orchestrator.bot.cycle.earlier import Earlier, RestoredWork
-    from orchestrator.bot.cycle.parts import Attempt, Sanitizer
+    from orchestrator.bot.cycle.parts import Download, Sanitizer, SkillOptions
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import AttachmentPlace, Forge
     from orchestrator.bot.git.base import TrackedFile
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.skills import SkillFiles
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
@@ -348,10 +347,6 @@ _LEAST_CHARACTERS = 500
 _NAME_CHARACTERS = 100
 _ADDRESS = re.compile(r"https?://[^\s<>\"'()\[\]`\\]+")
 
-Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]
-"""Returns the status and at most so many bytes at a place, using a credential (empty for none). It may raise `ToolError`.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Attached:
@@ -593,15 +588,6 @@ class FirstMessage:
 
 _FILE = "100"
 _LINK = "120000"
-
-
-@dataclass(frozen=True, slots=True)
-class SkillOptions:
-    """Options for the skills of a cycle. `chosen` are those that the model receives at the start."""
-
-    user: tuple[SkillFiles, ...] = ()
-    chosen: tuple[str, ...] = ()
-    most_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

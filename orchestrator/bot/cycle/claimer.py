@@ -12,9 +12,8 @@ from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, clai
 from orchestrator.bot.coordination.claims import RETRY, Lease, is_old, remove_tombstones
 from orchestrator.bot.coordination.records import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
-from orchestrator.bot.cycle.claim import WORKING_LABEL, claimed_event, waiting_place
+from orchestrator.bot.cycle.choice import WORKING_LABEL, claimed_event, tell_waiting, waiting_place
 from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState, is_newest_kept, read_kept, read_saved
-from orchestrator.bot.cycle.finish import tell_waiting
 from orchestrator.bot.cycle.task_state import WAITS, asked_digest, describe_holder, task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,

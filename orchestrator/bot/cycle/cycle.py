@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
-from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
+from orchestrator.bot.cycle.choice import Choice
+from orchestrator.bot.cycle.claim import Heartbeat, claim_task, look_for_task, show_claim
 from orchestrator.bot.cycle.finish import (
     finish_cycle,
     release_claim,
@@ -49,13 +50,17 @@ from orchestrator.engine.session.loop import EndKind, SessionEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
 
-    from orchestrator.bot.cycle.parts import CycleParts, CycleStart
+    from orchestrator.bot.cycle.act import Operator
+    from orchestrator.bot.cycle.attempt import CycleParts, CycleStart
 
 
-async def run_cycle(start: CycleStart) -> CycleResult:
+async def run_cycle(start: CycleStart, operator: Operator | None = None) -> CycleResult:
     """Run one cycle: read the rules, repair what dead runs left, claim a task, work on it, release it.
 
     It always returns a result, and paid work is always saved.
+
+    Args:
+        operator: works in place of the model's loop; the cycle's parts have its prepared work.
     """
     result = CycleResult(start.run)
     before = start.forge.traffic()
@@ -74,7 +79,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
             else:
                 claimed = await claim_task(parts, fingerprint)
                 parts = replace(parts, limits=claimed.limits or parts.limits)
-                await _work_on(parts, claimed, result)
+                await _work_on(parts, claimed, result, operator)
     except asyncio.CancelledError:
         if not start.stop.requested:
             raise
@@ -122,7 +127,7 @@ async def _time_limit(
         raise BudgetExhaustedError(message) from error
 
 
-async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult, operator: Operator | None) -> None:
     """Clone, plan and act, verify, propose and finish, while the heartbeat keeps the claim."""
     task = result.task = choice.task
     if task is None:
@@ -146,16 +151,16 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
             session = CycleSession(parts, choice, clone, files, result)
             async with session.verification:
                 try:
-                    end = await _plan_and_act(session)
+                    end = await _plan_and_act(session, operator)
                     await finish_cycle(session, end)
                 finally:
                     await save_unfinished(session, choice.lease)
 
 
-async def _plan_and_act(session: CycleSession) -> SessionEnd:
+async def _plan_and_act(session: CycleSession, operator: Operator | None) -> SessionEnd:
     """Run the session and return how it ended. A proposed change stays proposed, however the session ends."""
     try:
-        return await _run_session(session)
+        return await _run_session(session, operator)
     except BadReplyError as error:
         if session.attempt.result.pull_request is None:
             raise
@@ -167,12 +172,12 @@ async def _plan_and_act(session: CycleSession) -> SessionEnd:
         await session.close()
 
 
-async def _run_session(session: CycleSession) -> SessionEnd:
+async def _run_session(session: CycleSession, operator: Operator | None) -> SessionEnd:
     """Do what needs no model; else let the model plan and act, and verify and propose what it asks for.
 
     If a person does the work, that person decides what is proposed, and when.
     """
-    end, operator = await session.begin(), session.attempt.parts.operator
+    end = await session.begin()
     if end is None and operator is not None:
         return await operator.work(session, partial(_verify_and_propose, session))
     end = end or await _replay(session) or await _complete_earlier_proposal(session)

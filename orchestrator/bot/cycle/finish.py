@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shlex
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.saved_work import save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WAITS_KEY, WORKING_LABEL, show_cap, show_on_forge, waiting_place
+from orchestrator.bot.cycle.choice import WORKING_LABEL, tell_waiting, waiting_place
+from orchestrator.bot.cycle.claim import show_cap, show_on_forge
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
-    RestoredWork,
     files_to_keep,
-    fingerprints,
     pages_of,
     trimmed_events,
 )
-from orchestrator.bot.cycle.parts import ACCESS_ERRORS, TASK_ERRORS, Outcome, outcome_of
+from orchestrator.bot.cycle.parts import (
+    ACCESS_ERRORS,
+    OVERTAKEN,
+    OVERTAKEN_KEY,
+    TASK_ERRORS,
+    Outcome,
+    outcome_of,
+)
 from orchestrator.bot.cycle.task_state import ERROR, WAITS, words_digest
-from orchestrator.bot.cycle.tasks import CHOICE, RETRY_LABEL, asked_at
+from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
@@ -48,222 +52,28 @@ from orchestrator.core.errors import (
     PeoplesCommitsError,
     PushRefusedError,
     PushRejectedError,
-    SandboxMissingError,
-    ToolError,
     WithdrawnError,
     WorkspaceError,
 )
 from orchestrator.core.event_loop import in_thread
-from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.files import sync_folder
-from orchestrator.core.prompts import fenced, one_line, render
+from orchestrator.core.prompts import one_line, render
 from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.claim import Choice
-    from orchestrator.bot.cycle.parts import Attempt, CycleParts, CycleResult
-    from orchestrator.bot.cycle.propose import Proposer
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.choice import Choice
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.base import Snapshot
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Emit, Event
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-
-
-_MOST_COMMITS = 50
-_MOST_BYTES = 60_000
-_MESSAGE_CHARACTERS = 2_000
-_MOST_CHARACTERS = 8_000
-"""Most characters of all messages together."""
-_TIMEOUT_MS = 10_000
-# This git runs where the model's commands run. Without a sandbox, it could run programs that they configured.
-# These settings switch off all such programs that are known.
-_VARIABLES = {
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-}
-_SETTINGS = (
-    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "i18n.logOutputEncoding=UTF-8"),
-    *("log.showSignature=false", "safe.bareRepository=explicit"),
-)
-_OPTIONS = ("-z", "--no-merges", "--no-patch", f"--max-count={_MOST_COMMITS}", "--format=%H%n%B")
-
-
-@dataclass(slots=True)
-class ModelCommits:
-    """Messages of the model's own commits that no commit of the host contains yet.
-
-    Attributes:
-        base: the commit that was cloned; commits on top of it are the model's.
-        earlier: messages of an unfinished cycle on the task, oldest first.
-    """
-
-    environment: ExecutionEnvironment
-    base: str
-    holds_secret: Callable[[str], bool]
-    emit: Emit
-    earlier: Sequence[str] = ()
-    _found: dict[str, str] = field(default_factory=dict)
-    _committed: set[str] = field(default_factory=set)
-    _reported: set[str] = field(default_factory=set)
-
-    @property
-    def messages(self) -> list[str]:
-        """The messages without duplicates, oldest first, except those that seem to contain a secret."""
-        own = [message for commit, message in self._found.items() if commit not in self._committed]
-        return [text for text in dict.fromkeys((*self.earlier, *own)) if not self._is_secret(text)]
-
-    async def look(self) -> None:
-        """Read the messages from git. If git fails, they stay as they were."""
-        root = self.environment.working_directory()
-        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-        git = ["git", "-C", root, "--no-pager", *settings, "log", *_OPTIONS, f"{self.base}..HEAD", "--"]
-        # Started in `/`, so that a relative entry of PATH finds no program of the clone.
-        command = f"cd / && {shlex.join(git)} 2>/dev/null | head -c {_MOST_BYTES}"
-        variables = {**_VARIABLES, "GIT_CEILING_DIRECTORIES": dirname(root)}
-        try:
-            result = await self.environment.exec_command(command, timeout_ms=_TIMEOUT_MS, env=variables)
-        except (ToolError, SandboxMissingError):
-            return
-        # Newest first. Each record ends with a NUL, so what follows the last NUL is incomplete.
-        records = [record.partition("\n") for record in reversed(result.stdout.split("\0")[:-1])]
-        self._found = {commit: message.strip() for commit, _, message in records if message.strip()}
-
-    def as_list(self, title: str) -> str:
-        """Return the messages as a list, in GitHub's format for squashed commits; empty if there are none.
-
-        Args:
-            title: of the host's commit; messages that begin with it leave it out.
-        """
-        items: list[str] = []
-        room = _MOST_CHARACTERS
-        messages = [text for message in self.messages if (text := _without_title(message, title))]
-        for message in messages:
-            item = f"* {message}"[:_MESSAGE_CHARACTERS].rstrip()
-            room -= len(item)
-            if room < 0:
-                items.append(f"* {len(messages) - len(items)} more")
-                break
-            items.append(item)
-        return "\n\n".join(items)
-
-    def mark_committed(self) -> None:
-        """Record that a commit of the host now contains the messages."""
-        self._committed |= self._found.keys()
-        self.earlier = ()
-
-    def _is_secret(self, message: str) -> bool:
-        if not self.holds_secret(message):
-            return False
-        if message not in self._reported:
-            self._reported.add(message)
-            self.emit(
-                Guarded(Defence.SECRETS, "a commit's message is left out: it holds what looks like a secret")
-            )
-        return True
-
-
-def _without_title(message: str, title: str) -> str:
-    subject, _, rest = message.partition("\n")
-    return rest.strip() if subject.strip().casefold() == title.casefold() else message
-
-
-class PendingChanges:
-    """The changes in the clone that are not proposed, and the objections to ending the session with them.
-
-    Args:
-        is_last: returns whether this is the last turn that the session can have.
-
-    Attributes:
-        restored: the work restored onto the clone before the session began.
-    """
-
-    def __init__(self, attempt: Attempt, proposer: Proposer, is_last: Callable[[], bool]) -> None:
-        self._attempt, self._proposer, self._is_last = attempt, proposer, is_last
-        self.restored = RestoredWork()
-        self._is_closed = self._was_reminded = self._finish_refused = False
-        self._left: tuple[set[str], bytes] | None = None
-
-    def close(self) -> None:
-        """Declare that files no longer change, so that `left` computes its result only once."""
-        self._is_closed = True
-
-    def paths(self) -> set[str]:
-        """Return the paths of changes that are not committed."""
-        return self._own(self._look())
-
-    def _look(self) -> set[str]:
-        """Return the clone's changed paths; without commands only those that tools touched."""
-        ledger = self._attempt.ledger
-        return self._attempt.clone.changed_paths(None if ledger.shell_used else ledger.touched)
-
-    def _own(self, changed: set[str]) -> set[str]:
-        """Return the changed files of our tools, without those that were left out or are proposed already."""
-        before = self.restored.fingerprints
-        own = changed - self._proposer.left_out
-        now = fingerprints(self._attempt.clone.tree, own & before.keys())
-        return {path for path in own if path not in now or now[path] != before[path]}
-
-    def left(self) -> tuple[set[str], bytes]:
-        """Return the changes that are not proposed: their paths, and a patch.
-
-        The patch includes changes that wait for a person. In a dry run it contains only what would not be
-        proposed.
-
-        Raises:
-            WorkspaceError: the files cannot be read.
-        """
-        if self._left is not None:
-            return self._left
-        attempt, proposer = self._attempt, self._proposer
-        changed = self._look()
-        paths = self._own(changed)
-        is_proposed = self.restored.is_proposed and not proposer.is_committed
-        patch = b""
-        if paths or not (attempt.parts.options.dry_run or is_proposed):
-            patch = attempt.clone.pending_patch(
-                set(attempt.ledger.touched),
-                include_commands=attempt.ledger.shell_used,
-                pushed=proposer.has_pull_request,
-                changed=changed if attempt.ledger.shell_used else None,
-            )
-        if self._is_closed:
-            self._left = paths, patch
-        return paths, patch
-
-    async def may_end(self, _text: str) -> str | None:
-        """Return the reminder for a reply without tool calls: nobody reads it. None accepts the reply.
-
-        The model is reminded once, unless all changes are proposed.
-        """
-        paths = await asyncio.to_thread(self.paths)
-        if self._was_reminded or (self._attempt.result.pull_request and not paths):
-            return None
-        self._was_reminded = True
-        return render("cycle/nobody_reads", paths=self._attempt.sanitizer.paths(paths))
-
-    async def is_done(self) -> bool:
-        """Return whether the pull request is open and contains all changes, so that the session can end."""
-        return self._attempt.result.pull_request is not None and not await asyncio.to_thread(self.paths)
-
-    async def may_finish(self, _reason: str) -> str | None:
-        """Return why the first `finish` is refused if it would leave changes unproposed; None accepts it."""
-        paths = await asyncio.to_thread(self.paths)
-        if not paths or self._finish_refused or self._is_last():
-            return None
-        self._finish_refused = True
-        return render("agent/finish_refused", paths=self._attempt.sanitizer.paths(paths))
 
 
 _LAST_WORDS_CHARACTERS = 300
@@ -420,11 +230,6 @@ _GIT_FOLDER = "git"
 
 
 _COMPLETED = frozenset({Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED, Outcome.SUPERSEDED})
-OVERTAKEN_KEY = "overtaken"
-"""Section of our comment on an issue that says why nothing was proposed."""
-
-OVERTAKEN = frozenset({Outcome.WITHDRAWN, Outcome.SUPERSEDED, Outcome.CONFLICT})
-"""Outcomes of a cycle whose change was not proposed because others acted meanwhile."""
 
 
 async def tell_overtaken(parts: CycleParts, result: CycleResult) -> None:
@@ -670,21 +475,6 @@ _OUTCOME_WORDS = {
 }
 
 _SHORT_COMMIT = 10
-
-
-def tell_waiting(forge: Forge, place: int | None, why: str, run: str, retry: str) -> None:
-    """Tell people on the page of a task that it waits for one of them, and why. It blocks.
-
-    Args:
-        place: the number of its issue or pull request; None if it has neither.
-        retry: the command for another try.
-
-    Raises:
-        ForgeError: the forge failed.
-    """
-    if place is not None:
-        body = render("cycle/waits", why=fenced(why), run=run, command=retry, label=RETRY_LABEL)
-        forge.ensure_comment(place, WAITS_KEY, body)
 
 
 def _why_waiting(result: CycleResult, choice: Choice) -> str:

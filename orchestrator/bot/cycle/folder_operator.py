@@ -13,8 +13,7 @@ from orchestrator.engine.session.loop import EndKind, SessionEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.parts import ProposeChange
+    from orchestrator.bot.cycle.act import CycleSession, ProposeChange
     from orchestrator.bot.git.work import FolderChange
     from orchestrator.core.events import Event
     from orchestrator.core.messages import Spent

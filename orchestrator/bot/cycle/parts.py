@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.core.cycle_events import Proof
+from orchestrator.core.cycle_events import (
+    Proof,
+    Verified,
+)
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -38,49 +42,27 @@ from orchestrator.core.errors import (
     ToolError,
     WithdrawnError,
 )
-from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded
 from orchestrator.core.messages import Spent, Usage
 from orchestrator.core.prompts import shown_path
+from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
-    from pathlib import Path
 
-    from orchestrator.bot.coordination.budget import Caps, CycleBudget
-    from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.briefing import Download, SkillOptions
-    from orchestrator.bot.cycle.claim import TaskSource
-    from orchestrator.bot.cycle.claimer import Claimer
-    from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.tasks import Task, TaskKind
-    from orchestrator.bot.cycle.verify import RecordedTests
-    from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
-    from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.bot.journal.reader import DeadRuns
+    from orchestrator.bot.forge.base import AttachmentPlace, PullRequest, RequestQuota
     from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.policy.wording import Wording
-    from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.changes import DiffStat, FileChange
-    from orchestrator.core.clock import Clock
-    from orchestrator.core.cycle_events import CycleStarted
-    from orchestrator.core.events import Emit
-    from orchestrator.engine.contracts.base import Contract
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.mcp.base import ForeignTools
-    from orchestrator.engine.models.base import Model
+    from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
-    from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
-    from orchestrator.engine.session.loop import SessionEnd, Worker
-    from orchestrator.engine.tools.base import Ledger, Tool
-    from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
+    from orchestrator.engine.skills import SkillFiles
+    from orchestrator.engine.tools.base import Tool
 
 
 class Outcome(StrEnum):
@@ -389,7 +371,6 @@ class Sanitizer:
         self._emit(Guarded(Defence.HIDDEN_TEXT, message, details))
 
 
-MakeForeignTools: TypeAlias = Callable[["Path", Callable[[str, str], str], "Emit"], "ForeignTools"]
 SAVING_SECONDS = 6.0
 """How long an immediate stop waits for a remote that takes saved work. Then the work is saved on this machine, in
 the rest of the grace after which the watchdog kills the process (`orchestrator.core.watchdog.GRACE_SECONDS`)."""
@@ -509,175 +490,59 @@ class CycleOptions:
     subagent_timeout_seconds: float | None = None
 
 
+Trailer = Literal["none", "assisted-by", "co-authored-by"]
+
+
+Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]
+"""Returns the status and at most so many bytes at a place, using a credential (empty for none). It may raise `ToolError`.
+"""
+
+
 @dataclass(frozen=True, slots=True)
-class CycleParts:
-    """The objects that one cycle works with.
+class SkillOptions:
+    """Options for the skills of a cycle. `chosen` are those that the model receives at the start."""
 
-    Attributes:
-        run: the run's id; `folder` is its folder, with the journal and saved work.
-        repository: its name in messages and journals.
-        open_clone: clones into a new folder below the given one.
-        environment: creates the environment of tools, for a working tree and its submodules.
-        profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
-            (the last is None if no tests are run), and the tools of MCP servers.
-        price: the cost of a reply in USD, or None if the model's price is unknown.
-        reply_tokens: the longest possible reply of the model.
-        records: the hidden refs of the remote; None in a dry run.
-        kept: unfinished work of the repository that only this machine has; None in a dry run.
-        claimer: claims tasks; None in a dry run.
-        recover: saves what killed runs of this machine left, and returns the runs whose claims are free;
-            raises `WorkspaceError`. None in a dry run.
-        budget: what may be spent; no cycle starts with less than `least`, the cost of its smallest request.
-        verifier: runs the tests of a clone; None without a test command.
-        recorded_tests: the test results of the run that is replayed, in which nothing is run.
-        memory: learned facts about the repository; None without memory.
-        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
-            listener; None without such servers.
-        download: downloads files attached to a task; None downloads nothing.
-        operator: a person who works in place of the model's loop; None if nobody does.
-        worker: works in place of the model's loop, in the same session; None lets the loop work.
-        statements: the file with the model's answers about statements of repositories; None keeps none.
-    """
-
-    run: str
-    folder: Path
-    repository: str
-    forge: Forge
-    model: Model
-    contract: Contract
-    open_clone: Callable[[Path], Clone]
-    environment: Callable[[Path, list[str]], ExecutionEnvironment]
-    profile: Callable[[Propose, MayFinish, RunTests | None, tuple[Tool, ...]], Profile]
-    guards: Guards
-    profile_name: str
-    limits: Limits
-    price: Callable[[Usage], float | None]
-    reply_tokens: int
-    options: CycleOptions
-    records: Records | None
-    kept: KeptWork | None
-    clock: Clock
-    emit: Emit
-    stop: Stop
-    tasks: TaskSource
-    claimer: Claimer | None
-    recover: Callable[[], DeadRuns] | None
-    budget: CycleBudget
-    least: Caps
-    verifier: Callable[[Clone], Verifier | None] | None = None
-    recorded_tests: RecordedTests | None = None
-    memory: CycleMemory | None = None
-    foreign_tools: MakeForeignTools | None = None
-    download: Download | None = None
-    skills: SkillOptions | None = None
-    operator: Operator | None = None
-    worker: Worker | None = None
-    statements: Path | None = None
+    user: tuple[SkillFiles, ...] = ()
+    chosen: tuple[str, ...] = ()
+    most_bytes: int | None = None
 
 
-class ProposeChange(Protocol):
-    """Verifies and proposes the changes in a clone, and returns the result as text."""
+class RecordedTests:
+    """The test results of a run that is replayed, in order."""
 
-    def __call__(self, title: str, body: str, *, ignore_doubts: bool = False) -> Awaitable[str]:
-        """Verify and propose the changes.
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
+        self._answers = deque(
+            event for event in events if isinstance(event, ToolCallEnded) and event.name == RUN_TESTS
+        )
+        self.has_any = bool(self._refusals or self._answers)
 
-        Args:
-            ignore_doubts: whether objections that are made only once are left out: to files that can no
-                longer be parsed, and to tests that pass only because they were changed. Either they were
-                made in an earlier cycle, or nobody can answer them.
-
-        Raises:
-            ToolError: the change or its tests must not be proposed.
-            WorkspaceError: git failed.
-            ForgeError: the forge failed.
-        """
-
-
-class Operator(Protocol):
-    """A person who works on a task in place of the model's loop."""
+    def refusal(self) -> str:
+        """Return why the next change went back to the model; empty if it did not, or if nothing was recorded."""
+        return self._refusals.popleft() if self._refusals else ""
 
     @property
-    def prepared_work(self) -> Earlier | None:
-        """Work that is proposed unchanged, without a model. A copy of it stays where it was made.
+    def is_over(self) -> bool:
+        """Whether no further change was verified in the recorded run."""
+        return not self._refusals
 
-        None continues an earlier unfinished cycle.
-        """
-
-    @property
-    def spent(self) -> Spent:
-        """The cost of the work in `prepared_work`."""
-
-    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
-        """Work until the person is done, and return how the session ended.
+    def answer(self) -> str:
+        """Return the model's answer from the recorded test run.
 
         Raises:
-            PullwrightError: the error that ended the work.
+            ToolError: the recorded answer was an error, or there are no more records.
         """
+        if not self._answers:
+            raise ToolError("The recorded run has no more runs of the tests.")
+        ended = self._answers.popleft()
+        if ended.status is not CallStatus.OK:
+            raise ToolError(ended.output)
+        return ended.output
 
 
-class CycleMemory(Protocol):
-    """The memory of a repository, as used by one cycle."""
-
-    async def learn(self) -> None:
-        """Read the known facts, and store what pull requests have taught since. It does not raise."""
-
-    async def recall(
-        self, message: str, files: Collection[str], blobs: Callable[[Sequence[str]], Mapping[str, str]]
-    ) -> str:
-        """Return the memories that are relevant to a message, as Markdown; empty if there are none.
-
-        Args:
-            files: the files that the task is about.
-            blobs: returns the blobs of existing files on the base.
-
-        Raises:
-            MemoryStoreError: the memory file of this machine cannot be used.
-            ModelError: a new fact could not be embedded.
-        """
-
-    async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
-        """Store notes of a model that its pull request shows. They count once it is merged. It does not raise.
-
-        Args:
-            cited: files that the notes may be about, each with its blob in the pull request.
-        """
+OVERTAKEN_KEY = "overtaken"
+"""Section of our comment on an issue that says why nothing was proposed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CycleStart:
-    """What is needed to start a cycle, before the repository is read.
-
-    Attributes:
-        parts: opens the hidden refs and builds the cycle's parts, given the text of the repository's rules
-            file. It returns them with notes on that file.
-        minutes: the user's time limit; None without one. The session ends at its own limit. This one, with
-            `OVERTIME_SECONDS` added, ends the cycle whatever it does.
-    """
-
-    run: str
-    forge: Forge
-    emit: Emit
-    stop: Stop
-    event: CycleStarted
-    rules_file: RulesFile
-    parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
-    assignment: Assignment = Assignment()
-    minutes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """The values shared by all parts of one cycle on its task.
-
-    Attributes:
-        ledger: which files tools have touched, and which the model has seen.
-        result: the cycle's result, filled in step by step.
-    """
-
-    parts: CycleParts
-    task: Task
-    clone: Clone
-    ledger: Ledger
-    sanitizer: Sanitizer
-    result: CycleResult
-    emit: Emit
+OVERTAKEN = frozenset({Outcome.WITHDRAWN, Outcome.SUPERSEDED, Outcome.CONFLICT})
+"""Outcomes of a cycle whose change was not proposed because others acted meanwhile."""

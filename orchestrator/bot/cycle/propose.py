@@ -9,10 +9,16 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.earlier import BegunProposal
-from orchestrator.bot.cycle.finish import OVERTAKEN, OVERTAKEN_KEY
-from orchestrator.bot.cycle.parts import PullRequestResult, Withheld
+from orchestrator.bot.cycle.attempt import Attempt
+from orchestrator.bot.cycle.earlier import (
+    BegunProposal,
+    RestoredWork,
+    fingerprints,
+)
+from orchestrator.bot.cycle.model_commits import ModelCommits
+from orchestrator.bot.cycle.parts import OVERTAKEN, OVERTAKEN_KEY, PullRequestResult, Withheld
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
+from orchestrator.bot.cycle.verify import PreparedChange, Verification
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.staging import A_SUBMODULE, IN_SUBMODULE
@@ -20,7 +26,12 @@ from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import find_block
 from orchestrator.core.changes import diff_stat
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
+from orchestrator.core.cycle_events import (
+    Phase,
+    PhaseEntered,
+    Proposed,
+    Proposing,
+)
 from orchestrator.core.errors import (
     BaseConflictError,
     ForgeError,
@@ -32,24 +43,35 @@ from orchestrator.core.errors import (
     WithdrawnError,
     WorkspaceError,
 )
-from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    Guarded,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
 from orchestrator.core.prompts import fenced, one_line, render, shown_path
 from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
+from orchestrator.engine.tools.base import is_mcp_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.act import SessionEvidence
-    from orchestrator.bot.cycle.finish import ModelCommits
-    from orchestrator.bot.cycle.parts import Attempt, Guards
+    from orchestrator.bot.cycle.attempt import Attempt
+    from orchestrator.bot.cycle.model_commits import ModelCommits
+    from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.bot.policy.wording import Wording
     from orchestrator.core.changes import FileChange
+    from orchestrator.core.events import Event
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.policy.file_syntax import Unreadable
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -81,21 +103,6 @@ _STASH_HINT = (
 
 class UnfitTextError(ToolError):
     """The title or body must not be published; the change itself was not checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedChange:
-    """A staged change that is about to be verified and proposed.
-
-    Attributes:
-        title, body: the text as it will be published.
-        model_body: the body as the model wrote it.
-    """
-
-    title: str
-    body: str
-    model_body: str
-    staged: Staged
 
 
 @dataclass(slots=True)
@@ -749,3 +756,146 @@ def quoted_patch(text: str) -> str:
     All characters that some program treats as a line break count.
     """
     return "\n".join(f"> {line}" for line in fenced(text).splitlines())
+
+
+_COMMAND_CHARACTERS = 200
+
+
+_MOST_READ_CHARACTERS = 20_000
+"""The longest part of a command that is searched for secrets, so that the search takes little time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCommand:
+    """A command that a tool ran, on one line, and whether it exited with status 0."""
+
+    text: str
+    passed: bool
+
+    @property
+    def status(self) -> str:
+        """How the command ended, in one word."""
+        return "passed" if self.passed else "failed"
+
+
+@dataclass(slots=True)
+class SessionEvidence:
+    """Collects facts for the pull request from the events of a session.
+
+    Attributes:
+        redact: removes secrets from a command before it is cut.
+        notes: new facts that the model wants to remember.
+    """
+
+    redact: Callable[[str], str] = str
+    commands: list[CycleCommand] = field(default_factory=list)
+    todos: tuple[TodoItem, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    _running: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        """Record an event."""
+        match event:
+            case ToolCallStarted(call_id, name, {"command": command}) if not is_mcp_tool(name):
+                line = " ".join(str(command)[:_MOST_READ_CHARACTERS].split())
+                shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
+                self._running[call_id] = shown or "(nothing)"
+            case ToolCallEnded(call_id, status=status) if call_id in self._running:
+                text = self._running.pop(call_id)
+                if status in {CallStatus.OK, CallStatus.FAILED}:
+                    self.commands.append(CycleCommand(text, status is CallStatus.OK))
+            case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
+                from orchestrator.engine.tools.memory import new_memory
+
+                self.notes += new_memory(output)
+            case TodosChanged(items):
+                self.todos = items
+            case _:
+                pass
+
+
+class PendingChanges:
+    """The changes in the clone that are not proposed, and the objections to ending the session with them.
+
+    Args:
+        is_last: returns whether this is the last turn that the session can have.
+
+    Attributes:
+        restored: the work restored onto the clone before the session began.
+    """
+
+    def __init__(self, attempt: Attempt, proposer: Proposer, is_last: Callable[[], bool]) -> None:
+        self._attempt, self._proposer, self._is_last = attempt, proposer, is_last
+        self.restored = RestoredWork()
+        self._is_closed = self._was_reminded = self._finish_refused = False
+        self._left: tuple[set[str], bytes] | None = None
+
+    def close(self) -> None:
+        """Declare that files no longer change, so that `left` computes its result only once."""
+        self._is_closed = True
+
+    def paths(self) -> set[str]:
+        """Return the paths of changes that are not committed."""
+        return self._own(self._look())
+
+    def _look(self) -> set[str]:
+        """Return the clone's changed paths; without commands only those that tools touched."""
+        ledger = self._attempt.ledger
+        return self._attempt.clone.changed_paths(None if ledger.shell_used else ledger.touched)
+
+    def _own(self, changed: set[str]) -> set[str]:
+        """Return the changed files of our tools, without those that were left out or are proposed already."""
+        before = self.restored.fingerprints
+        own = changed - self._proposer.left_out
+        now = fingerprints(self._attempt.clone.tree, own & before.keys())
+        return {path for path in own if path not in now or now[path] != before[path]}
+
+    def left(self) -> tuple[set[str], bytes]:
+        """Return the changes that are not proposed: their paths, and a patch.
+
+        The patch includes changes that wait for a person. In a dry run it contains only what would not be
+        proposed.
+
+        Raises:
+            WorkspaceError: the files cannot be read.
+        """
+        if self._left is not None:
+            return self._left
+        attempt, proposer = self._attempt, self._proposer
+        changed = self._look()
+        paths = self._own(changed)
+        is_proposed = self.restored.is_proposed and not proposer.is_committed
+        patch = b""
+        if paths or not (attempt.parts.options.dry_run or is_proposed):
+            patch = attempt.clone.pending_patch(
+                set(attempt.ledger.touched),
+                include_commands=attempt.ledger.shell_used,
+                pushed=proposer.has_pull_request,
+                changed=changed if attempt.ledger.shell_used else None,
+            )
+        if self._is_closed:
+            self._left = paths, patch
+        return paths, patch
+
+    async def may_end(self, _text: str) -> str | None:
+        """Return the reminder for a reply without tool calls: nobody reads it. None accepts the reply.
+
+        The model is reminded once, unless all changes are proposed.
+        """
+        paths = await asyncio.to_thread(self.paths)
+        if self._was_reminded or (self._attempt.result.pull_request and not paths):
+            return None
+        self._was_reminded = True
+        return render("cycle/nobody_reads", paths=self._attempt.sanitizer.paths(paths))
+
+    async def is_done(self) -> bool:
+        """Return whether the pull request is open and contains all changes, so that the session can end."""
+        return self._attempt.result.pull_request is not None and not await asyncio.to_thread(self.paths)
+
+    async def may_finish(self, _reason: str) -> str | None:
+        """Return why the first `finish` is refused if it would leave changes unproposed; None accepts it."""
+        paths = await asyncio.to_thread(self.paths)
+        if not paths or self._finish_refused or self._is_last():
+            return None
+        self._finish_refused = True
+        return render("agent/finish_refused", paths=self._attempt.sanitizer.paths(paths))

@@ -17,7 +17,7 @@ from orchestrator.engine.tools.textfile import UnknownEncodingError, decode_text
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.bot.cycle.parts import CycleOptions
+    from orchestrator.bot.cycle.parts import CycleOptions, Trailer
     from orchestrator.bot.forge.base import Forge
 
 
@@ -32,7 +32,6 @@ _NAMES = (
 )
 _DCO_FILES = frozenset({"dco", "dco.txt", ".github/dco.yml"})
 
-Trailer = Literal["none", "assisted-by", "co-authored-by"]
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n(?:[^\S\n]*\n)+|\n(?=[^\S\n]*(?:[-*+#>]|\d+[.)])\s)")
 _MACHINE = r"(?:AI|A\.I\.|LLMs?|(?:large )?language models?|generative (?:AI|models?)|Copilot|ChatGPT|Claude|coding agents?)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -17,21 +16,31 @@ from orchestrator.bot.verification.page import (
     warning_about_tests,
 )
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proof, TestRunEnded, TestRunStarted, Verified
-from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded, Warned
+from orchestrator.core.cycle_events import (
+    Phase,
+    PhaseEntered,
+    Proof,
+    TestRunEnded,
+    TestRunStarted,
+)
+from orchestrator.core.errors import (
+    PullwrightError,
+    ToolError,
+    WorkspaceError,
+)
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import fenced, one_line, render
-from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.bot.cycle.parts import Attempt
-    from orchestrator.bot.cycle.propose import PreparedChange
+    from orchestrator.bot.cycle.attempt import Attempt
+    from orchestrator.bot.cycle.parts import RecordedTests
+    from orchestrator.bot.git.base import Staged
     from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
     from orchestrator.bot.verification.verdict import ChangeVerdict
     from orchestrator.core.changes import FileChange
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit
 
 _ENOUGH = {Proof.PASSED, Proof.AS_BEFORE}
 """What has to be proven where tests are required."""
@@ -67,39 +76,6 @@ def _ended(run: RunResult) -> TestRunEnded:
         run.cached,
         run.counted,
     )
-
-
-class RecordedTests:
-    """The test results of a run that is replayed, in order."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
-        self._answers = deque(
-            event for event in events if isinstance(event, ToolCallEnded) and event.name == RUN_TESTS
-        )
-        self.has_any = bool(self._refusals or self._answers)
-
-    def refusal(self) -> str:
-        """Return why the next change went back to the model; empty if it did not, or if nothing was recorded."""
-        return self._refusals.popleft() if self._refusals else ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no further change was verified in the recorded run."""
-        return not self._refusals
-
-    def answer(self) -> str:
-        """Return the model's answer from the recorded test run.
-
-        Raises:
-            ToolError: the recorded answer was an error, or there are no more records.
-        """
-        if not self._answers:
-            raise ToolError("The recorded run has no more runs of the tests.")
-        ended = self._answers.popleft()
-        if ended.status is not CallStatus.OK:
-            raise ToolError(ended.output)
-        return ended.output
 
 
 def _shown(message: str, *, brief: bool) -> str:
@@ -387,3 +363,18 @@ class Verification:
     def report(self, head: str) -> str:
         """Return the pull request's section on the tests of its head commit, as Markdown; empty if none are run."""
         return report(self.verdict, head) if self.verdict else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedChange:
+    """A staged change that is about to be verified and proposed.
+
+    Attributes:
+        title, body: the text as it will be published.
+        model_body: the body as the model wrote it.
+    """
+
+    title: str
+    body: str
+    model_body: str
+    staged: Staged

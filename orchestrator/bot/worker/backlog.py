@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.claim import Candidate, Choice
+from orchestrator.bot.cycle.choice import Candidate, Choice
 from orchestrator.bot.cycle.task_state import task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.claim import Unwanted
+    from orchestrator.bot.cycle.choice import Unwanted
     from orchestrator.bot.forge.base import Forge, Issue, PullRequest
     from orchestrator.bot.journal.folders import RefusedIssues
     from orchestrator.bot.worker.task_rules import CommentsPolicy

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.claim import WORKING_LABEL, Candidate, Unwanted
+from orchestrator.bot.cycle.choice import WORKING_LABEL, Candidate, Unwanted
 from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.saved_work import drop_wip, load_wip, save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.choice import WORKING_LABEL, tell_waiting
 from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
@@ -22,7 +22,7 @@ from orchestrator.bot.cycle.earlier import (
     read_saved,
     trimmed_events,
 )
-from orchestrator.bot.cycle.finish import tell_waiting, write_private
+from orchestrator.bot.cycle.finish import write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.task_state import CRASHED, WAITS
 from orchestrator.bot.cycle.tasks import issue_of, key_of

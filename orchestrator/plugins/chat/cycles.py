@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.cycle_parts import Safeguards
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk, Site
-    from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.parts import CycleResult, Operator
+    from orchestrator.bot.cycle.act import CycleSession, Operator
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.work import FolderChange
     from orchestrator.bot.journal.folders import Home

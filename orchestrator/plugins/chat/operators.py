@@ -18,8 +18,8 @@ from orchestrator.engine.session.loop import EndKind, SessionEnd
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.parts import CycleResult, ProposeChange
+    from orchestrator.bot.cycle.act import CycleSession, ProposeChange
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.events import Event
     from orchestrator.engine.session.session import Session
     from orchestrator.plugins.chat.conversation import Conversation

@@ -83,7 +83,8 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
+    from orchestrator.bot.cycle.attempt import MakeForeignTools
+    from orchestrator.bot.cycle.parts import CycleResult, Guards
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message

@@ -72,7 +72,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
-    from orchestrator.bot.cycle.parts import CycleParts, Guards
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.parts import Guards
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.memory.memory import LongTermMemory

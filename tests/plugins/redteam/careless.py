@@ -77,7 +77,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.bot.cycle.parts import CycleParts, Guards
+    from orchestrator.bot.cycle.attempt import CycleParts
+    from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.forge.base import Feedback
     from orchestrator.bot.verification.base import Change, Verifier
     from orchestrator.core.events import Emit

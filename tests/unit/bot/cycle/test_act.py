@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.cycle.act import ProposalRequest
-from orchestrator.bot.cycle.finish import ModelCommits
+from orchestrator.bot.cycle.model_commits import ModelCommits
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.unit.bot.git.plants import STATUS, Field

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.cycle.claim import Candidate, claim_task
+from orchestrator.bot.cycle.choice import Candidate
+from orchestrator.bot.cycle.claim import claim_task
 from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import from_text
 from tests.unit.bot.worker.choosing import FakeClaimer

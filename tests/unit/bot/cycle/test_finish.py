@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.finish import PendingChanges, save_unfinished
+from orchestrator.bot.cycle.finish import save_unfinished
 from orchestrator.bot.cycle.parts import CycleResult, Stop
+from orchestrator.bot.cycle.propose import PendingChanges
 from orchestrator.core.events import Event, Warned
 from orchestrator.engine.tools.base import Ledger
 

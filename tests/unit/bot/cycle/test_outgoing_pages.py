@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.act import CycleCommand
-from orchestrator.bot.cycle.propose import notes_in, quoted_patch, todo_line
+from orchestrator.bot.cycle.propose import CycleCommand, notes_in, quoted_patch, todo_line
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section

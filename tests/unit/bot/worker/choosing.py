@@ -12,7 +12,7 @@ from orchestrator.bot.worker import backlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.choice import Choice
     from orchestrator.bot.cycle.task_state import KnownTask
     from orchestrator.bot.cycle.tasks import Task
 

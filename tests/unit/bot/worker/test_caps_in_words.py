@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused, ScopeCaps
 from orchestrator.bot.coordination.claim_record import ClaimRecord
-from orchestrator.bot.cycle.claim import Choice, show_cap
+from orchestrator.bot.cycle.choice import Choice
+from orchestrator.bot.cycle.claim import show_cap
 from orchestrator.bot.cycle.task_state import KnownTask, TaskStatus, task_state
 from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.journal.folders import Home

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord
-from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.choice import WORKING_LABEL
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge

@@ -27,7 +27,7 @@ from tests.unit.bot.worker.choosing import Backlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.cycle.claim import Candidate
+    from orchestrator.bot.cycle.choice import Candidate
     from tests.doubles.github.state import Pull
     from tests.unit.bot.conftest import World
 
