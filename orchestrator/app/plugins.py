@@ -28,6 +28,7 @@ _PACKAGE = "orchestrator.plugins"
 
 HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "acp": ("acp",),
         "agents": ("--agent",),
         "backtest": ("backtest",),
         "chat": ("ask", "chat"),
@@ -72,7 +73,7 @@ class SlashCommand(NamedTuple):
         name: with its `/`.
         arguments: what may follow, for the help.
         text: the description in one line.
-        run: runs the command. It takes the conversation, `orchestrator.plugins.chat.command.Chat`, and what follows
+        run: runs the command. It takes the conversation, `orchestrator.plugins.chat.slash.Chat`, and what follows
             the name. It may raise each `PullwrightError`, whose text the person sees.
     """
 

@@ -98,10 +98,13 @@ def print_fixed(text: str) -> None:
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
     """Print a value as JSON on standard output, at once."""
+    standard_output().write_json(value, indent)
+
+
+def standard_output() -> RedactedOutput:
+    """Return standard output, redacted, also for who writes there while `sys.stdout` is something else."""
     out = sys.stdout
-    if not isinstance(out, RedactedOutput):
-        out = RedactedOutput(out, _Known(os.environ))
-    out.write_json(value, indent)
+    return out if isinstance(out, RedactedOutput) else RedactedOutput(out, _Known(os.environ))
 
 
 class RedactedOutput:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GROUPS = {
-    "start": ("init", "doctor", "run", "worker", "chat", "ask"),
+    "start": ("init", "doctor", "run", "worker", "chat", "ask", "acp"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
     "steer": ("fleet", "claims", "accept", "retry", "close", "forget", "runs", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "plugins", "help", "completion"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
 from orchestrator.core import event_loop
-from orchestrator.core.errors import PullwrightError, ToolError
+from orchestrator.core.errors import PullwrightError
 from orchestrator.core.event_loop import in_abandoned_thread, on_ending_signals
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.watchdog import interrupts_handled
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
 _PROMPT, _MORE, _PASTE = "> ", ". ", "| "
 _PASTING, _SUBMIT, _CANCEL = "/paste", "/submit", "/cancel"
 _LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
-_COMMAND = re.compile(r"/[^\s/]*(?:\s|\Z)")
+COMMAND = re.compile(r"/[^\s/]*(?:\s|\Z)")
 """The beginning of a command. It does not match paths such as `/etc/hosts`, which have a second slash."""
 _MENTION = re.compile(r"(?<!\S)@(?P<path>[^\s@][^\s]*)")
-_MOST_FILE_BYTES = 60_000
 _MOST_NAMES = 200
 _HISTORY = "chat_history"
 _PRIVATE = 0o600
@@ -62,10 +61,7 @@ def chat(options: argparse.Namespace) -> int:
         UsageError: a flag is not valid for a conversation.
         PullwrightError: the configuration is wrong, or the conversation to resume does not exist.
     """
-    if getattr(options, "contract", None) in {"json-plan", "whole-file"}:
-        raise UsageError(
-            f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
-        )
+    refuse_contract(options)
     talk = TerminalChat(options)
     try:
         return event_loop.run(talk.run())
@@ -73,6 +69,23 @@ def chat(options: argparse.Namespace) -> int:
         return INTERRUPTED
     finally:
         talk.close_observers()
+
+
+def refuse_contract(options: argparse.Namespace) -> None:
+    """Refuse a contract that is for tasks.
+
+    Raises:
+        UsageError: one is given.
+    """
+    if getattr(options, "contract", None) in {"json-plan", "whole-file"}:
+        raise UsageError(
+            f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
+        )
+
+
+def mentions_in(text: str) -> list[str]:
+    """Return the paths that a message mentions by `@`."""
+    return [match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)]
 
 
 class TerminalChat:
@@ -93,7 +106,7 @@ class TerminalChat:
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
         self._working: asyncio.Task[Any] | None = None
-        self._typed = _StandardInput()
+        self._typed = StandardInput()
         self._is_terminal = not options.plain and sys.stdin.isatty() and sys.stdout.isatty()
 
     @property
@@ -174,7 +187,7 @@ class TerminalChat:
             return
         if text.strip() in _LEAVING:
             raise _LeaveError
-        if _COMMAND.match(text):
+        if COMMAND.match(text):
             await self.interruptible(run_slash_command(self, text))
         else:
             await self.interruptible(self.say(text))
@@ -189,15 +202,7 @@ class TerminalChat:
             )
             await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
-        blocks = []
-        for path in dict.fromkeys(match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)):
-            environment = conversation.parts.environment
-            try:
-                data = await environment.read_file(path, max_bytes=_MOST_FILE_BYTES)
-            except ToolError as error:
-                self.view.say(f"@{path} is not shown to the model: {error}")
-                continue
-            blocks.append(conversation.mentioned(path, data))
+        blocks = await conversation.mentioned_files(mentions_in(text), self.view.say)
         end = await program.say("\n\n".join((text, *blocks)))
         if end.limit:
             self.view.say("The reply ended there. Your next message starts a new reply.")
@@ -421,7 +426,7 @@ class TerminalChat:
                 self.view.say(line)
 
 
-class _StandardInput:
+class StandardInput:
     """Reads lines of standard input without `sys.stdin`, whose lock would hold up the end of the process."""
 
     def __init__(self) -> None:

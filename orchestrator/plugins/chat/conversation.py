@@ -13,7 +13,13 @@ from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcom
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.core.cycle_events import Resumed
-from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
+from orchestrator.core.errors import (
+    BadReplyError,
+    ConfigurationError,
+    JournalError,
+    ToolError,
+    WorkspaceError,
+)
 from orchestrator.core.events import (
     CallDecided,
     Decision,
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
 
 _SECONDS_A_MINUTE = 60.0
 _MOST_RUNS_READ = 200
+_MOST_FILE_BYTES = 60_000
 _MOST_DIFF_CHARS = 20_000
 _TITLE_PREFIX = re.compile(
     r"(?:(?<!#)#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE
@@ -314,6 +321,22 @@ class Conversation:
         if changed:
             self.tell(render("plugins/chat/files_changed", paths=changed))
 
+    async def mentioned_files(self, paths: Iterable[str], tell: Callable[[str], object]) -> list[str]:
+        """Read files that the person mentioned, and return their texts for the model.
+
+        Args:
+            tell: shows the person why a file is left out.
+        """
+        blocks = []
+        for path in dict.fromkeys(paths):
+            try:
+                data = await self.parts.environment.read_file(path, max_bytes=_MOST_FILE_BYTES)
+            except ToolError as error:
+                tell(f"@{path} is not shown to the model: {error}")
+                continue
+            blocks.append(self.mentioned(path, data))
+        return blocks
+
     def mentioned(self, path: str, data: bytes) -> str:
         """Return a file that the person mentioned as the text for the model. It counts as read."""
         self.ledger.shown.add(path)
@@ -432,6 +455,19 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     if not turns:
         raise JournalError(f"run {names[0]} cannot be continued: it has no message")
     return EarlierConversation(tuple(names), turns, todos_of(events), spent, tuple(events))
+
+
+def continued_last(home: Home, label: str, run: str) -> EarlierConversation:
+    """Read the conversation of a run with those that continued it since, for who keeps the id of its beginning.
+
+    Raises:
+        JournalError: there is no such run, or it has no message.
+    """
+    for one in conversations(home, label, _MOST_CONTINUED):
+        with suppress(JournalError):
+            if run in (begun := begun_in(home, one.id)).runs:
+                return begun
+    return begun_in(home, run)
 
 
 def _has_message(folder: Path) -> bool:

@@ -119,6 +119,7 @@ class ChatProgram:
         last_end: the end of the last reply; None before the first.
         submits: whether only a call of `submit` ends a reply.
         other_memory: a repository's memory that the person may allow for this folder; None if there is none.
+        next_run: the id of the next conversation's run; empty for a new one.
     """
 
     context: BuildContext
@@ -146,6 +147,7 @@ class ChatProgram:
     last_end: SessionEnd | None = None
     submits: bool = False
     other_memory: FolderMemory | None = None
+    next_run: str = ""
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
     _proposals: FolderProposals | None = None
@@ -280,7 +282,8 @@ class ChatProgram:
         if self.task is not None:
             self.conversation = await self.task.begin()
         if self.conversation is None:
-            run = new_run_id(self.context.clock.now(), random.SystemRandom())
+            run = self.next_run or new_run_id(self.context.clock.now(), random.SystemRandom())
+            self.next_run = ""
             folder = create_run_folder(self.context.home, run)
             with ExitStack() as stack:
                 stack.enter_context(self.context.recording(self.bus, folder))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.plugins.chat.conversation import Conversation
     from orchestrator.plugins.chat.cycles import PullDraft
     from orchestrator.plugins.chat.program import ChatProgram
-    from orchestrator.plugins.chat.view import ChatView
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
@@ -37,20 +36,36 @@ _KEYS = [
 ]
 
 
+class Page(Protocol):
+    """Shows a person what a command prints."""
+
+    def say(self, text: str, /) -> object:
+        """Print lines."""
+
+    def rows(self, rows: Sequence[tuple[str, str]], /) -> object:
+        """Print two columns."""
+
+    def code(self, diff: str, /) -> object:
+        """Print a diff."""
+
+
 class Chat(Protocol):
-    """What the commands use of a conversation at a terminal. `orchestrator.plugins.chat.command.TerminalChat` is one."""
+    """What the commands use of a conversation, at a terminal (`orchestrator.plugins.chat.command.TerminalChat`) or in an editor.
+
+    Attributes:
+        debug: whether the state of the session is shown after each turn.
+    """
 
     debug: bool
-    """Whether the state of the session is shown after each turn."""
 
     @property
-    def view(self) -> ChatView:
-        """The view for all output."""
+    def view(self) -> Page:
+        """What shows the output."""
 
     async def program(self) -> ChatProgram:
-        """Return the program, when it is built."""
+        """Return the program of the conversation."""
 
-    async def confirm(self, question: str) -> bool:
+    async def confirm(self, question: str, /) -> bool:
         """Ask the person yes or no."""
 
 

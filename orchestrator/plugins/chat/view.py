@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.events import Event
     from orchestrator.engine.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
-    from orchestrator.engine.policy.secrets import RedactedStream
+    from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 
 _WRITTEN_CALL = re.compile(
     r"\s*(?:[{\[]|<tool|<function|<invoke|<\||\[TOOL_CALLS|```(?:json|xml|tool)?\s*[{\[<])"
@@ -75,6 +75,67 @@ class MarkdownBlocks:
         return [block] if block.strip() else []
 
 
+class ReplyText:
+    """The text of each reply as it arrives, redacted. What may be a tool call is held back until that is known.
+
+    Attributes:
+        came: whether a piece of this reply came.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what came, for another reply."""
+        from orchestrator.engine.policy.secrets import RedactedStream
+
+        self.came = False
+        self._text = RedactedStream(self._redactor)
+        self._held = ""
+        self._may_be_call: bool | None = None
+
+    def of(self, event: Event) -> str:
+        """Return the text that may be shown after an event."""
+        match event:
+            case TurnStarted() | TextStarted():
+                self.begin()
+            case TextDelta(text):
+                self.came = True
+                return self._add(text)
+            case ReplyReceived(message=message) if not self.came:
+                return self._add(message.text)
+            case PlanAccepted(plan=plan):
+                return self.end(is_call=not plan.strip())
+            case ProcessingEnded():
+                return self.end()
+            case _:
+                pass
+        return ""
+
+    def end(self, *, is_call: bool = False) -> str:
+        """Return the rest of the text; nothing if it is a call written as text."""
+        rest = self._held + self._text.end()
+        if self._may_be_call is None:
+            self._may_be_call = _WRITTEN_CALL.match(rest) is not None
+        shown = "" if is_call and self._may_be_call else rest
+        self.begin()
+        return shown
+
+    def _add(self, piece: str) -> str:
+        text = self._text.add(clean(piece))
+        if self._may_be_call is None and text:
+            self._held += text
+            if _WRITTEN_CALL.match(self._held):
+                self._may_be_call = True
+            elif not _MAY_BECOME_ONE.match(self._held):
+                self._may_be_call = False
+                text, self._held = self._held, ""
+        elif self._may_be_call:
+            self._held += text
+        return text if self._may_be_call is False else ""
+
+
 class ChatView:
     """An `Emit` that shows messages and actions. Without a terminal, complete answers go to standard output.
 
@@ -89,9 +150,7 @@ class ChatView:
             self.live = LiveView.on_stderr(plain=True, answers=True)
         else:
             self.live = LiveView(console, answers=True, stream=self._new_stream, phase="at work")
-        self._text = self._new_stream()
-        self._blocks = MarkdownBlocks()
-        self._begin()
+        self._text, self._blocks = ReplyText(self._redactor), MarkdownBlocks()
 
     @classmethod
     def make(cls, *, plain: bool) -> ChatView:
@@ -108,20 +167,13 @@ class ChatView:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        match event:
-            case TurnStarted() | TextStarted():
-                self._begin()
-            case TextDelta(text):
-                self._came = True
-                self._add(self._text.add(clean(text)))
-            case ReplyReceived(message=message) if not self._came:
-                self._add(self._text.add(clean(message.text)))
-            case PlanAccepted(plan=plan):
-                self._finish(is_call=not plan.strip())
-            case ProcessingEnded():
-                self._finish(is_call=False)
-            case _:
-                pass
+        shown = self._blocks.add(self._text.of(event))
+        if isinstance(event, TurnStarted | TextStarted):
+            self._blocks = MarkdownBlocks()
+        elif isinstance(event, PlanAccepted | ProcessingEnded):
+            shown += self._blocks.end()
+        for block in shown:
+            self._show(block)
         self.live(event)
 
     def say(self, text: str, *, to_copy: bool = False) -> None:
@@ -176,40 +228,10 @@ class ChatView:
             Syntax(text, "diff", theme=_CODE_THEME, background_color="default", word_wrap=True)
         )
 
-    def _begin(self) -> None:
-        self._came = False
-        self._held = ""
-        self._may_be_call: bool | None = None
-        self._text, self._blocks = self._new_stream(), MarkdownBlocks()
-
     def _new_stream(self) -> RedactedStream:
         from orchestrator.engine.policy.secrets import RedactedStream
 
         return RedactedStream(self._redactor)
-
-    def _add(self, text: str) -> None:
-        """Show the completed blocks. Text that may be a tool call is held back until that is known."""
-        if self._may_be_call is None and text:
-            self._held += text
-            if _WRITTEN_CALL.match(self._held):
-                self._may_be_call = True
-            elif not _MAY_BECOME_ONE.match(self._held):
-                self._may_be_call = False
-                text, self._held = self._held, ""
-        elif self._may_be_call:
-            self._held += text
-        if self._may_be_call is False:
-            for block in self._blocks.add(text):
-                self._show(block)
-
-    def _finish(self, *, is_call: bool) -> None:
-        rest = self._held + self._text.end()
-        if self._may_be_call is None:
-            self._may_be_call = _WRITTEN_CALL.match(rest) is not None
-        if not (is_call and self._may_be_call):
-            for block in (*self._blocks.add(rest), *self._blocks.end()):
-                self._show(block)
-        self._begin()
 
     def _show(self, block: str) -> None:
         if self._console is None:

@@ -1,0 +1,1 @@
+"""Optional: the conversation of `chat` as an agent for editors."""

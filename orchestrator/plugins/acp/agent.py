@@ -1,0 +1,338 @@
+"""What an editor may ask for: sessions, each a conversation of `chat`. The official library calls the methods by name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from acp import PROTOCOL_VERSION, RequestError, helpers, schema
+
+from orchestrator.app.cli.arguments import given_settings
+from orchestrator.bot.journal.folders import new_run_id
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.events import Decision, Warned
+from orchestrator.core.prompts import fenced
+from orchestrator.plugins.acp.updates import Updates
+from orchestrator.plugins.chat.command import COMMAND, mentions_in
+from orchestrator.plugins.chat.conversation import Answer, continued_last
+from orchestrator.plugins.chat.program import build_chat
+from orchestrator.plugins.chat.slash import LEAVING, run_slash_command, slash_commands
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from orchestrator.app.wiring import Observers
+    from orchestrator.core.events import Event
+    from orchestrator.plugins.chat.conversation import Conversation
+    from orchestrator.plugins.chat.program import ChatProgram
+
+_TERMINAL_ONLY = frozenset({*LEAVING, "/new", "/clear", "/resume", "/paste", "/debug", "/save"})
+"""Commands whose place an editor takes: it has sessions, files and several lines of its own."""
+_ANSWERS = {
+    "allow_once": Answer(Decision.ONCE),
+    "allow_always": Answer(Decision.ALWAYS),
+    "reject_once": Answer(Decision.NO),
+}
+_MOST_EMBEDDED_BYTES = 60_000
+_FAILED, _REFUSED = -32_603, -32_602
+
+
+class EditorAgent:
+    """Serves one editor, which may have several sessions.
+
+    Attributes:
+        is_stopped: whether a signal ended it.
+    """
+
+    def __init__(self, options: argparse.Namespace, observers: Observers) -> None:
+        self.is_stopped = False
+        self._options, self._observers = options, observers
+        self._editor: Any = None
+        self._sessions: dict[str, EditorSession] = {}
+
+    def on_connect(self, conn: Any) -> None:
+        """Take the connection to the editor."""
+        self._editor = conn
+
+    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+        """Say what we offer. An editor that does not speak our version leaves."""
+        del protocol_version
+        attached = schema.PromptCapabilities(embedded_context=True)
+        return schema.InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(load_session=True, prompt_capabilities=attached),
+            agent_info=schema.Implementation(name="pullwright", version="1"),
+        )
+
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> schema.NewSessionResponse:
+        """Begin a conversation in a folder. Its id is that of its run."""
+        name = new_run_id(SystemClock().now(), random.SystemRandom())
+        await self._open(name, cwd, mcp_servers, is_new=True)
+        return schema.NewSessionResponse(session_id=name)
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any
+    ) -> schema.LoadSessionResponse:
+        """Continue a conversation, and show it from its beginning."""
+        if session_id in self._sessions:
+            await self._sessions.pop(session_id).close()
+        await self._open(session_id, cwd, mcp_servers, is_new=False)
+        return schema.LoadSessionResponse()
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
+        """Answer a message, or run a command that begins with `/`."""
+        if session_id not in self._sessions:
+            raise RequestError(_REFUSED, "there is no such session: open it first")
+        try:
+            return schema.PromptResponse(stop_reason=await self._sessions[session_id].answer(prompt))  # type: ignore[arg-type]
+        except PullwrightError as error:
+            raise RequestError(_FAILED, str(error)) from error
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        """Stop the answer that is being given, if any."""
+        if session_id in self._sessions:
+            self._sessions[session_id].cancel()
+
+    def stop(self) -> None:
+        """End everything at once, because of a signal."""
+        self.is_stopped = True
+        for session in self._sessions.values():
+            session.chat.context.stop.at_once()
+            session.cancel()
+
+    async def close(self) -> list[str]:
+        """End all sessions, and return lines for the person."""
+        return [line for session in self._sessions.values() for line in await session.close()]
+
+    async def _open(self, name: str, cwd: str, servers: object, *, is_new: bool) -> None:
+        if not await asyncio.to_thread(lambda: os.path.isabs(cwd) and os.path.isdir(cwd)):  # noqa: PTH112, PTH117  one call
+            raise RequestError(_REFUSED, "cwd is no absolute path of a folder")
+        session = EditorSession(name, Path(cwd), self._editor)
+        try:
+            await asyncio.to_thread(session.build, self._options, self._observers, is_new=is_new)
+        except PullwrightError as error:
+            raise RequestError(_FAILED, str(error)) from error
+        self._sessions[name] = session
+        await session.begin(has_servers=bool(servers))
+
+
+class EditorSession:
+    """A conversation whose person sits at an editor. It is the `Chat` where they type commands.
+
+    Args:
+        name: the editor's name for it.
+    """
+
+    debug = False
+    chat: ChatProgram
+
+    def __init__(self, name: str, folder: Path, editor: Any) -> None:
+        self._name, self._folder, self._editor = name, folder, editor
+        self._working: asyncio.Task[str] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._updates = Updates(folder)
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def build(self, options: argparse.Namespace, observers: Observers, *, is_new: bool) -> None:
+        """Build the conversation, in a thread: a new one, or one that the run of this name began.
+
+        Raises:
+            PullwrightError: the configuration is wrong, or there is no such run.
+        """
+        self.chat = build_chat(
+            "chat",
+            options.repo,
+            given_settings(options),
+            os.environ,
+            self._folder,
+            self._emit,
+            ask=self.ask,
+            dry_run=options.dry_run,
+            observers=observers,
+        )
+        if is_new:
+            self.chat.next_run = self._name
+        else:
+            self.chat.begun = continued_last(self.chat.context.home, self.chat.label, self._name)
+
+    async def begin(self, *, has_servers: bool) -> None:
+        """Show what was said before, and then, after the answer to the editor's request, the commands."""
+        self._send(self._updates.past(self.chat.begun.turns if self.chat.begun else ()))
+        await self._sent()
+        if has_servers:
+            self._emit(Warned("the editor's MCP servers are not used: name them in Pullwright's settings"))
+        self._send([helpers.update_available_commands(_commands())])
+
+    async def answer(self, blocks: Sequence[Any]) -> str:
+        """Answer a message, and return why the answer ended, in the protocol's words.
+
+        Raises:
+            PullwrightError: the model or the host failed.
+        """
+        if self._working is not None:
+            raise RequestError(_REFUSED, "the last message is not answered yet")
+        task = self._working = asyncio.ensure_future(self._answer(blocks))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) and current.cancelling():
+                raise
+            return "cancelled"
+        finally:
+            self._working = None
+            self._send(self._updates.end())
+            await self._sent()
+
+    def cancel(self) -> None:
+        """Stop the answer."""
+        if self._working is not None:
+            self._working.cancel()
+
+    async def close(self) -> list[str]:
+        """End the conversation, and return lines for the person."""
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.wait([self._working])
+        return await self.chat.close()
+
+    async def _answer(self, blocks: Sequence[Any]) -> str:
+        text = _written("\n".join(block.text for block in blocks if block.type == "text"))
+        if COMMAND.match(text):
+            try:
+                if text.split()[0] in _TERMINAL_ONLY:
+                    raise ConfigurationError("that command is for a terminal: the editor has its own")
+                await run_slash_command(self, text)
+            except PullwrightError as error:
+                self.say(f"pullwright: {error}")
+            return "end_turn"
+        conversation = await self.chat.opened()
+        embedded, paths = self._attached(conversation, blocks)
+        files = await conversation.mentioned_files((*mentions_in(text), *paths), self.say)
+        end = await self.chat.say("\n\n".join((text, *embedded, *files)))
+        if end.limit:
+            self.say("The reply ended there. Your next message starts a new reply.")
+        return "max_turn_requests" if end.limit else "end_turn"
+
+    def _attached(self, conversation: Conversation, blocks: Sequence[Any]) -> tuple[list[str], list[str]]:
+        """Return the texts that the editor attached, for the model, and the paths that it named."""
+        texts, paths = [], []
+        for block in blocks:
+            if block.type == "resource_link":
+                paths.append(self._path(block.uri))
+            elif block.type == "resource" and isinstance(block.resource, schema.TextResourceContents):
+                data = _written(block.resource.text).encode()[:_MOST_EMBEDDED_BYTES]
+                texts.append(conversation.mentioned(self._path(block.resource.uri), data))
+            elif block.type != "text":
+                self.say(f"what is attached as {block.type} is not shown to the model: only text is")
+        return texts, paths
+
+    def _path(self, uri: str) -> str:
+        """Return the path of an attached file as the model's tools name it."""
+        parts = urlsplit(_written(uri))
+        path = unquote(parts.path) if parts.scheme == "file" else _written(uri)
+        return path.removeprefix(f"{self._folder}/")
+
+    # -- what the person sees, and is asked ----------------------------------------------------------------------
+
+    @property
+    def view(self) -> EditorSession:
+        """What shows the output of commands."""
+        return self
+
+    async def program(self) -> ChatProgram:
+        """Return the conversation."""
+        return self.chat
+
+    def say(self, text: str) -> None:
+        """Show lines of the program itself."""
+        self._send(self._updates.words(f"{text}\n\n"))
+
+    def rows(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show two columns."""
+        width = max(len(left) for left, _ in rows)
+        self.say(fenced("\n".join(f"{left:<{width}}  {right}".rstrip() for left, right in rows)))
+
+    def code(self, diff: str) -> None:
+        """Show a diff."""
+        self.say(fenced(diff, "diff"))
+
+    async def ask(self, tool: str, scope: str, why: str) -> Answer:
+        """Ask the person whether a call above the permission level may run."""
+        call = self._updates.asked_about(tool, scope)
+        call.content = [helpers.tool_content(helpers.text_block(f"{fenced(scope)}\n{why}"))]
+        names = {
+            "allow_once": "Run it",
+            "allow_always": "Always in this session",
+            "reject_once": "Do not run it",
+        }
+        return _ANSWERS[await self._chosen(call, names)]
+
+    async def confirm(self, question: str) -> bool:
+        """Ask the person yes or no."""
+        call = schema.ToolCallUpdate(tool_call_id=self._updates.new_id(), title=question, kind="other")
+        is_agreed = await self._chosen(call, {"allow_once": "Yes", "reject_once": "No"}) == "allow_once"
+        self._send(
+            [helpers.update_tool_call(call.tool_call_id, status="completed" if is_agreed else "failed")]
+        )
+        return is_agreed
+
+    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[Any, str]) -> str:
+        """Have the editor ask, and return the kind of the answer: a refusal if it is gone, or gives no such answer."""
+        options = [
+            schema.PermissionOption(option_id=kind, name=name, kind=kind) for kind, name in names.items()
+        ]
+        await self._sent()
+        with suppress(ConnectionError, RequestError, ValueError):
+            answer = await self._editor.request_permission(
+                session_id=self._name, tool_call=call, options=options
+            )
+            if isinstance(answer.outcome, schema.AllowedOutcome) and answer.outcome.option_id in names:
+                return answer.outcome.option_id
+        return "reject_once"
+
+    def _emit(self, event: Event) -> None:
+        """Show an event, in the order in which they come, also from another thread."""
+        if threading.get_ident() == self._thread:
+            self._send(self._updates.of(event))
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._emit, event)
+
+    def _send(self, updates: Iterable[Any]) -> None:
+        for update in updates:
+            task = asyncio.ensure_future(_delivered(self._editor.session_update(self._name, update)))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _sent(self) -> None:
+        """Wait until the editor has what was sent."""
+        await asyncio.gather(*self._sending)
+
+
+async def _delivered(sending: Coroutine[Any, Any, None]) -> None:
+    with suppress(ConnectionError):  # the editor is gone, and the work is saved as always
+        await sending
+
+
+def _commands() -> list[schema.AvailableCommand]:
+    def arguments(hint: str) -> schema.AvailableCommandInput | None:
+        return schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=hint)) if hint else None
+
+    return [
+        schema.AvailableCommand(name=name[1:], description=one.text, input=arguments(one.arguments))
+        for name, one in slash_commands().items()
+        if name not in _TERMINAL_ONLY
+    ]
+
+
+def _written(text: str) -> str:
+    """Return a text without what no encoding has: an editor can send halves of characters as JSON."""
+    return text.encode("utf-8", "replace").decode()
