@@ -13,7 +13,10 @@ from tests.unit.engine.session.test_shown_tools import KNOWN
 ROOT = Path(__file__).parents[2]
 ALWAYS = {"create_pull_request", "finish"}
 """The tools of every cycle. Prompts of the cycle may name them without a condition."""
-IN_CYCLES = {"agent/finish_refused.md", "agent/last_round.md", "agent/wrap_up.md"}
+IN_CYCLES = {
+    *("agent/finish_refused.md", "agent/last_round.md", "agent/wrap_up.md"),
+    "plugins/agents/instructions.md",
+}
 
 
 def unguarded(text: str, allowed: set[str]) -> set[str]:

@@ -84,7 +84,7 @@ MADE: dict[tuple[str, str], Examples] = {
         re.compile(r"^model[ \t]*=.*$", re.MULTILINE)
     ],
     ("plugins.redteam.judge", "pattern"): _of_own_attacks,
-    ("plugins.redteam.judge", "f'(?:\\\\b{form}\\\\s+){{4,}}'"): lambda: [
+    ("plugins.redteam.planted", "f'(?:\\\\b{form}\\\\s+){{4,}}'"): lambda: [
         rf"(?:\b{form}\s+){{4,}}" for form in ("[0-3][0-7]{2}", "[0-9a-f]{4}")
     ],
     ("bot.cycle.relevance", "_DEFINITION.format(re.escape(word))"): lambda: [

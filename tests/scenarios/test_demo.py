@@ -30,8 +30,9 @@ def test_the_demo_opens_a_real_pull_request_without_key_or_server(stage: Stage, 
 def test_the_demo_says_where_to_look(stage: Stage) -> None:
     out = stage.command("run", "--demo").out
     (look,) = [line.partition("look")[2].strip() for line in out.splitlines() if " look " in line]
-    shown = subprocess.run(look.split(), capture_output=True, text=True, check=True)
-    assert "+    return a + b" in shown.stdout
+    assert look.startswith("pullwright ")
+    shown = stage.command(*look.split()[1:]).out
+    assert "+    return a + b" in shown
 
 
 def test_the_demo_can_be_run_as_often_as_one_likes(stage: Stage) -> None:

@@ -44,7 +44,7 @@ class RefusedRequestError(Exception):
 _LOGINS = (
     (re.compile(r"sk-ant-(?!api|admin)"), "a login of Claude"),
     (re.compile(r"ya29\.|1//0|GOCSPX-"), "a login of Google"),
-    (re.compile(r"eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\."), "a login (JWT)"),
+    (re.compile(r"\AeyJ[A-Za-z0-9_=-]++\.[A-Za-z0-9_=-]++\."), "a login (JWT)"),
     (re.compile(r"sess-"), "a login of OpenAI"),
     (re.compile(r"gh[ou]_"), "a login of GitHub"),
 )

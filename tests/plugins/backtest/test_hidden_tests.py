@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.objects import Trees
     from orchestrator.plugins.backtest.cases import OpenRuns
 
-DATA = tomllib.loads((Path(__file__).parents[3] / "evaluation" / "weakenings.toml").read_text("utf-8"))
+DATA = tomllib.loads((Path(__file__).parents[2] / "evaluation" / "weakenings.toml").read_text("utf-8"))
 RED = {
     entry["name"]
     for kind in ("weakening", "honest")

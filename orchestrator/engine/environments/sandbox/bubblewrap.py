@@ -332,9 +332,9 @@ class _BubblewrapLaunch(WatchedLaunch):
         loop.add_reader(self._channel.fileno(), self._receive)
         await self._begun.wait()
         if self._listeners and self._watch is not None:
-            listeners, self._listeners = self._listeners, []
-            for listener in listeners:
+            for listener in tuple(self._listeners):
                 await self._doors.serve(listener)
+                self._listeners.remove(listener)  # until then it is closed here if this is cancelled
             self._watching = loop.create_task(self._watch.run(self.kill))
 
     def _receive(self) -> None:
