@@ -19,7 +19,7 @@ from orchestrator.app.cli.arguments import USAGE
 from orchestrator.core import event_loop
 from tests.doubles.forked import Forked
 from tests.doubles.model_server import MODEL, Step, calls, fail, reply
-from tests.scenarios.stage import CALC, FIXED, Stage, git
+from tests.scenarios.stage import CALC, FIXED, Stage, git, program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -327,9 +327,11 @@ def test_rubbish_is_answered_and_a_secret_never_leaves(stage: Stage, repository:
         session = await talk.begin(repository)
         assert await talk.say(session, "Tell me") == "end_turn"
         assert await talk.say(session, "And now?") == "end_turn"
-        everything = repr(talk.editor.updates)
+        thought = "".join(one.content.text for one in talk.editor.of("agent_thought_chunk"))
+        everything = talk.editor.said + thought + repr(talk.editor.updates)
         assert "is it" in everything
-        assert SECRET not in everything
+        assert SECRET[:9] not in everything
+        assert SECRET[-9:] not in everything
 
     play(stage, work)
 
@@ -351,6 +353,11 @@ def test_the_end_of_the_input_ends_a_running_answer(stage: Stage, repository: Pa
     finally:
         gate.set()
     assert stage.events()[-1]["type"] == "CycleEnded"
+
+
+def test_an_editor_that_says_nothing_gets_nothing(stage: Stage) -> None:
+    done = program("acp", "--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_without_the_library_one_line_names_the_extra() -> None:
