@@ -214,6 +214,7 @@ class EditorSession:
                 self.say(f"pullwright: {error}")
             return "end_turn"
         conversation = await self.chat.opened()
+        self._updates.folder = self.chat.folder or self._folder  # with --repo it is a clone
         embedded, paths = self._attached(conversation, blocks)
         files = await conversation.mentioned_files((*mentions_in(text), *paths), self.say)
         end = await self.chat.say("\n\n".join((text, *embedded, *files)))

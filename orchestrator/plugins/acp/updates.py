@@ -38,12 +38,12 @@ _MOST_OUTPUT_CHARS = 20_000
 class Updates:
     """Makes the updates of one session. Ids of calls are our own, because a model may give one twice.
 
-    Args:
+    Attributes:
         folder: where relative paths begin.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, redactor = folder, known_secrets(os.environ)
+        self.folder, redactor = folder, known_secrets(os.environ)
         self._number = 0
         self._running: dict[str, schema.ToolCallStart] = {}
         self._text, self._thoughts = ReplyText(redactor), RedactedStream(redactor)
@@ -113,7 +113,7 @@ class Updates:
     def _call(self, tool: str, arguments: Mapping[str, Any], status: Any) -> schema.ToolCallStart:
         """Return the beginning of a call, with its file, and with the change where the arguments have it as text."""
         named, old, new = (_text_of(arguments, keys) for keys in (_PATHS, _OLD, _NEW))
-        path = str(self._folder / named) if named else ""
+        path = str(self.folder / named) if named else ""
         return helpers.start_tool_call(
             self.new_id(),
             f"{short_line(tool, 40)} {telling_argument(arguments)}".rstrip(),

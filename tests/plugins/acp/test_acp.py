@@ -355,6 +355,20 @@ def test_the_end_of_the_input_ends_a_running_answer(stage: Stage, repository: Pa
     assert stage.events()[-1]["type"] == "CycleEnded"
 
 
+def test_a_change_in_a_clone_is_shown_where_it_is(stage: Stage, repository: Path) -> None:
+    stage.script(FIX, reply("Done."))
+
+    async def work(talk: Talk) -> None:
+        session = await talk.begin(repository)
+        await talk.say(session, "Mend add()")
+        (call,) = talk.editor.of("tool_call")
+        assert Path(call.locations[0].path).read_text() == FIXED
+        assert call.content[0].path == call.locations[0].path
+
+    play(stage, work, "--repo", str(repository))
+    assert (repository / "calc.py").read_text() == CALC
+
+
 def test_an_editor_that_says_nothing_gets_nothing(stage: Stage) -> None:
     done = program("acp", "--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
