@@ -370,7 +370,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
         only=request.only,
         refused=memory.refused,
-        **backlog_rules(shared.site, settings, guards.redactor.redact),
+        **backlog_rules(shared.site, settings, (guards.words, guards.names), guards.redactor.redact),
         commands=request.commands,
         clock=shared.context.clock,
         **claimed,

@@ -50,7 +50,7 @@ from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
@@ -58,10 +58,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
+    from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
     from orchestrator.core.clock import Clock
     from orchestrator.core.redaction import Credential
     from orchestrator.engine.policy.secrets import Redactor
+
+    Clean: TypeAlias = Callable[[str], Cleaned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,16 +526,21 @@ def scope_caps(settings: Settings) -> ScopeCaps:
     return ScopeCaps(caps(""), caps("_per_task"), caps("_per_day"), caps("_per_repo"))
 
 
-def backlog_rules(site: Site, settings: Settings, redact: Callable[[str], str]) -> dict[str, Any]:
-    """Return how a site's backlog is read: the fields of a `Backlog` that are the same for every look at it."""
-    from orchestrator.bot.policy.incoming import clean_name, clean_words
+def backlog_rules(
+    site: Site, settings: Settings, clean: tuple[Clean, Clean], redact: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return how a site's backlog is read: the fields of a `Backlog` that are the same for every look at it.
+
+    Args:
+        clean: the checks of what people wrote: of texts, and of names.
+    """
     from orchestrator.bot.worker.task_rules import ReviewLimits, as_lines
 
     return {
         "allow_actors": settings.allow_actor,
         "comments_policy": settings.comments,
-        "clean": as_lines(clean_words, redact),
-        "clean_name": as_lines(clean_name, redact),
+        "clean": as_lines(clean[0], redact),
+        "clean_name": as_lines(clean[1], redact),
         "limits": ReviewLimits(
             settings.max_open_prs,
             settings.max_prs_per_day,
@@ -547,12 +555,13 @@ def backlog_rules(site: Site, settings: Settings, redact: Callable[[str], str]) 
 def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Create the object by which a person sees a site's tasks and decides about them."""
     from orchestrator.bot.coordination.saved_work import list_wip
+    from orchestrator.bot.policy.incoming import clean_name, clean_words
     from orchestrator.bot.worker.backlog import Backlog, TaskSelection
     from orchestrator.bot.worker.task_decisions import TaskDecisions
 
     settings, commands = context.settings, commands_for(site, context.loaded)
     kept = kept_work(context.home, records)
-    rules = backlog_rules(site, settings, context.redactor.redact)
+    rules = backlog_rules(site, settings, (clean_words, clean_name), context.redactor.redact)
     backlog = Backlog(
         site.forge,
         TaskSelection(),
