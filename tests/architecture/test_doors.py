@@ -145,7 +145,7 @@ DOORS = (
     Door(
         "what a sandbox itself shows",
         "these programs run inside, and reach no more than a command does",
-        {"plugins/redteam/tool_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
+        {"engine/mcp/scripted_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
     ),
     Door(
         "the worlds that redteam makes",

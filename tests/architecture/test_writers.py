@@ -188,7 +188,7 @@ CHANNELS = (
         {
             "plugins/redteam/forge.py": 1,
             "plugins/redteam/stage.py": 1,
-            "plugins/redteam/tool_server.py": 2,
+            "engine/mcp/scripted_server.py": 2,
             "plugins/redteam/world.py": 4,
         },
     ),
@@ -196,7 +196,7 @@ CHANNELS = (
         NETWORK,
         "the servers of an attack of `redteam`",
         "on this machine, with planted values only",
-        {"plugins/redteam/servers.py": 1, "plugins/redteam/tool_server.py": 1, "plugins/redteam/world.py": 1},
+        {"plugins/redteam/servers.py": 1, "engine/mcp/scripted_server.py": 1, "plugins/redteam/world.py": 1},
     ),
 )
 

@@ -40,6 +40,7 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
+from orchestrator.engine.mcp import scripted_server
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.memory.embedding import OfflineEmbedder
@@ -92,7 +93,7 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
 _SERVER = "tickets"
 _TALK = "20261123-150000-0000000"
 """The id of the conversation's run."""
-_TOOL_SERVER = Path(__file__).with_name("tool_server.py")
+_TOOL_SERVER = Path(scripted_server.__file__)
 _FEW_ROUNDS = 8
 """With fewer rounds, a model with one order per round would not reach its last one."""
 _LEVELS = ("read-only", "safe", "dangerous")

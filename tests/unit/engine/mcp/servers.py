@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.mcp import scripted_server
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.transports import ProgramStart, ServerReport, stdio_transport
-from orchestrator.plugins.redteam import tool_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.base import Sandbox
 
-SCRIPT = Path(tool_server.__file__)
+SCRIPT = Path(scripted_server.__file__)
 PYTHON = os.path.realpath(sys.executable)
 
 

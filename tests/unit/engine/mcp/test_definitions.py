@@ -20,7 +20,6 @@ from orchestrator.engine.mcp.definitions import (
 )
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext
 from orchestrator.engine.tools.registry import argument_problems, check_tool
-from orchestrator.plugins.redteam.model import instructions_in, outside_fences
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -160,9 +159,10 @@ HOSTILE = [
 
 @table("definition", HOSTILE)
 def test_a_servers_words_stand_between_markers_wherever_they_are(definition: McpDefinition) -> None:
+    model = pytest.importorskip("orchestrator.plugins.redteam.model")
     tool = shown(definition)
     read = [JsonPlan().describe((tool,)), tool.description, str(narrowed_schema([tool]))]
-    assert [list(instructions_in(outside_fences(text))) for text in read] == [[], [], []]
+    assert [list(model.instructions_in(model.outside_fences(text))) for text in read] == [[], [], []]
 
 
 @table(

@@ -1,4 +1,4 @@
-"""A small MCP server for attacks, whose behaviour is a JSON argument: `python -I tool_server.py JSON`.
+"""A small MCP server for tests and attacks, whose behaviour is a JSON argument: `python -I scripted_server.py JSON`.
 
 It needs only the standard library and this file, so that it runs in any sandbox. The argument is an object:
 `tools` is a list of tools as in `tools/list`, each with `does`, the effect of its call (see `answer`);
