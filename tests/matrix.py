@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SLICE = (
     "tests/scenarios/test_local.py::test_a_task_becomes_a_branch_and_a_pull_request",
     "tests/scenarios/test_local.py::test_the_work_tree_that_was_named_is_not_touched",
-    "tests/unit/app/config/test_keys.py",
+    "tests/unit/engine/models/test_keys.py",
     "tests/unit/app/config/test_settings.py",
     "tests/unit/bot/git/test_clone.py",
     "tests/unit/bot/git/test_commit.py",
