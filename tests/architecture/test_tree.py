@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.matrix import SLICE
+
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("orchestrator", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -145,3 +147,7 @@ def _requires(package: str) -> list[str]:
 def _applies(needed: Requirement, extras: set[str]) -> bool:
     assert needed.marker is not None
     return any(needed.marker.evaluate({"extra": extra}) for extra in {"", *extras})
+
+
+def test_what_the_matrix_plays_is_there() -> None:
+    assert [name for name in SLICE if not (ROOT / name.partition("::")[0]).is_file()] == []
