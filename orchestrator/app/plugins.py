@@ -185,15 +185,10 @@ def added(point: Point) -> Iterator[Any]:
             yield one.load(one.plugin.adds[point])
 
 
-def home_of(name: str) -> str:
-    """Return the program's own plug-in that has a command or option of this name; empty if none has."""
-    return next((home for home, names in HOMES.items() if name in names), "")
-
-
 def absence_of(name: str) -> str:
     """Return what to say about a command or option of a plug-in that is not there; empty if it is no plug-in's."""
-    home = home_of(name)
-    if not home or home in own_names():
+    home = next((home for home, names in HOMES.items() if name in names), None)
+    if home is None or home in own_names():
         return ""
     return f"{name} belongs to the plug-in {home}, whose folder orchestrator/plugins/{home} is not there"
 
@@ -209,7 +204,8 @@ def add(places: Collection[str], named_by: Path) -> None:
         named_by: the file that names them, for messages.
 
     Raises:
-        ConfigurationError: one cannot be loaded, or has the name, a command or an option of another.
+        ConfigurationError: one cannot be loaded, needs another that is not there, or has the name or a command of
+            another plug-in.
     """
     for place in places:
         try:

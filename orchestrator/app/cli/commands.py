@@ -22,7 +22,7 @@ from orchestrator.app.cli.flags import (
     seconds,
     text_value,
 )
-from orchestrator.app.plugins import HOMES, Command, installed
+from orchestrator.app.plugins import Command, installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -403,14 +403,9 @@ def commands() -> dict[str, Command]:
             for name, command in one.plugin.commands.items()
         }
     order = [name for names in GROUPS.values() for name in names]
-    return {name: found[name] for name in (*order, *(set(found) - set(order))) if name in found}
+    return {name: found[name] for name in dict.fromkeys((*order, *found)) if name in found}
 
 
 def command(name: str) -> Command | None:
-    """Return one command, without loading the plug-ins that do not have it; None if there is none."""
+    """Return one command; None if there is none. For one of the program's own no plug-in is loaded."""
     return _OWN.get(name) or commands().get(name)
-
-
-def names() -> list[str]:
-    """Return the names of all commands, those of the program's absent plug-ins too."""
-    return [*commands(), *(name for names in HOMES.values() for name in names if not name.startswith("-"))]

@@ -20,7 +20,7 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.model_commits import ModelCommits
 from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.cycle.propose import (
-    _COMMAND_CHARACTERS,
+    COMMAND_CHARACTERS,
     PendingChanges,
     Proposer,
     SessionEvidence,
@@ -216,7 +216,7 @@ class CycleSession:
         shown = [one._replace(sentence=self._sanitizer.text(one.path, one.sentence)) for one in doubtful]
         found = await self._statements.refusing(shown)
         if found is None:
-            named = "; ".join(one_line(str(one), limit=_COMMAND_CHARACTERS) for one in doubtful)
+            named = "; ".join(one_line(str(one), limit=COMMAND_CHARACTERS) for one in doubtful)
             self._emit(Warned(f"what was read as no refusal of machine-made work: {named}"))
         return "" if found is None else str(found)
 

@@ -48,7 +48,7 @@ from orchestrator.core.prompts import shown_path
 from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from orchestrator.bot.cycle.tasks import Task, TaskKind
@@ -285,6 +285,10 @@ _OVERTAKEN = {
     SupersededError: Outcome.SUPERSEDED,
     BaseConflictError: Outcome.CONFLICT,
 }
+OVERTAKEN = frozenset(_OVERTAKEN.values())
+"""Outcomes of a cycle whose change was not proposed because others acted meanwhile."""
+OVERTAKEN_KEY = "overtaken"
+"""Section of our comment on an issue that says why nothing was proposed."""
 ACCESS_ERRORS = (
     AuthenticationError,
     PermissionDeniedError,
@@ -538,11 +542,3 @@ class RecordedTests:
         if ended.status is not CallStatus.OK:
             raise ToolError(ended.output)
         return ended.output
-
-
-OVERTAKEN_KEY = "overtaken"
-"""Section of our comment on an issue that says why nothing was proposed."""
-
-
-OVERTAKEN = frozenset({Outcome.WITHDRAWN, Outcome.SUPERSEDED, Outcome.CONFLICT})
-"""Outcomes of a cycle whose change was not proposed because others acted meanwhile."""

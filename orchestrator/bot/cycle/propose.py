@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.attempt import Attempt
 from orchestrator.bot.cycle.earlier import (
     BegunProposal,
     RestoredWork,
     fingerprints,
 )
-from orchestrator.bot.cycle.model_commits import ModelCommits
 from orchestrator.bot.cycle.parts import OVERTAKEN, OVERTAKEN_KEY, PullRequestResult, Withheld
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, fill_template
 from orchestrator.bot.cycle.verify import PreparedChange, Verification
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.model_commits import ModelCommits
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.bot.policy.wording import Wording
@@ -758,7 +755,7 @@ def quoted_patch(text: str) -> str:
     return "\n".join(f"> {line}" for line in fenced(text).splitlines())
 
 
-_COMMAND_CHARACTERS = 200
+COMMAND_CHARACTERS = 200
 
 
 _MOST_READ_CHARACTERS = 20_000
@@ -798,7 +795,7 @@ class SessionEvidence:
         match event:
             case ToolCallStarted(call_id, name, {"command": command}) if not is_mcp_tool(name):
                 line = " ".join(str(command)[:_MOST_READ_CHARACTERS].split())
-                shown = one_line(self.redact(line), limit=_COMMAND_CHARACTERS)
+                shown = one_line(self.redact(line), limit=COMMAND_CHARACTERS)
                 self._running[call_id] = shown or "(nothing)"
             case ToolCallEnded(call_id, status=status) if call_id in self._running:
                 text = self._running.pop(call_id)

@@ -297,6 +297,7 @@ class LocalRepository:
 
 
 _MERGE_SECONDS = 600.0
+_SAID_LINES = 3
 
 
 class _OwnGit:
@@ -312,15 +313,18 @@ class _OwnGit:
         """Run git and return its output.
 
         Raises:
-            WorkspaceError: git failed. The message has its first line.
+            WorkspaceError: git failed. The message has its first lines.
         """
         done = self.attempt(*arguments)
         if done.returncode != 0:
-            said = (
-                done.stderr.strip() or done.stdout.strip() or f"git ended with status {done.returncode}"
-            ).splitlines()
-            raise WorkspaceError(f"{self._doing}: {printable_line(said[0])}")
+            raise self.refusal(done)
         return done.stdout.strip()
+
+    def refusal(self, done: subprocess.CompletedProcess[str]) -> WorkspaceError:
+        """Return the error for a git that failed, with the first lines of what it said."""
+        said = done.stderr.strip() or done.stdout.strip() or f"git ended with status {done.returncode}"
+        lines = [line.strip() for line in said.splitlines()[:_SAID_LINES]]
+        return WorkspaceError(f"{self._doing}: {printable_line(' '.join(lines))}")
 
     def attempt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run git, whatever status it ends with.
@@ -383,8 +387,7 @@ def merge_branch(repository: Path, branch: str, *, commit: str, base: str, messa
             if there.attempt("rev-parse", "--verify", "--quiet", "MERGE_HEAD").returncode == 0:
                 there.attempt("merge", "--abort")
                 raise WorkspaceError(f"{doing}: they conflict. By hand: git merge {branch}")
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["git refused"]
-            raise WorkspaceError(f"{doing}: {printable_line(' '.join(line.strip() for line in said[:3]))}")
+            raise there.refusal(done)
         merged = there.run("rev-parse", "HEAD")
     else:
         tree = git.attempt("merge-tree", "--write-tree", "--name-only", old, commit)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
 
 LONGEST_TTL_SECONDS = 100 * 366 * 86_400

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.plugins.dashboard.actions import FleetActions, TaskActions
-    from orchestrator.plugins.dashboard.overview import DayCap, Look, Overview, RunStore
+    from orchestrator.plugins.dashboard.overview import DayCap, Overview, RunStore
 
 FIRST_PAINT_SECONDS = 0.15
 """Time for reading journals before a page is first shown. The stream sends the rest."""
