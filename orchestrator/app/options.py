@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Word,
         Zone,
     )
-    from orchestrator.app.plugins import Installed
+    from orchestrator.app.plugins import InstalledPlugin
 
 MOST_ITEMS = 1_000
 """Maximum items of an option that is a list."""
@@ -535,7 +535,7 @@ def all_options() -> Mapping[str, Option]:
     return MappingProxyType(found)
 
 
-def options_of(plugin: Installed) -> dict[str, Option]:
+def options_of(plugin: InstalledPlugin) -> dict[str, Option]:
     """Return the options of a plug-in by key."""
     return _definitions(plugin.load(plugin.plugin.options)) if plugin.plugin.options else {}
 

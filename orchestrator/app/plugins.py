@@ -83,7 +83,7 @@ class SlashCommand(NamedTuple):
     run: Callable[[Any, str], Awaitable[None]]
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command of the program.
 
     Attributes:
@@ -121,7 +121,7 @@ class Plugin(NamedTuple):
 
     name: str
     text: str
-    commands: Mapping[str, Command] = MappingProxyType({})
+    commands: Mapping[str, CommandEntry] = MappingProxyType({})
     options: str = ""
     adds: Mapping[Point, str] = MappingProxyType({})
     needs: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Plugin(NamedTuple):
     extra: str = ""
 
 
-class Installed(NamedTuple):
+class InstalledPlugin(NamedTuple):
     """A plug-in with the package that it was found in."""
 
     plugin: Plugin
@@ -158,7 +158,7 @@ def load(reference: str) -> Any:
 
 
 @functools.cache
-def installed() -> dict[str, Installed]:
+def installed() -> dict[str, InstalledPlugin]:
     """Return the plug-ins by name: the program's own, then those that were added."""
     return {name: _own(name) for name in own_names()}
 
@@ -173,9 +173,9 @@ def own_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if os.access(f"{FOLDER}/{name}/plugin.py", os.R_OK)))
 
 
-def _own(name: str) -> Installed:
+def _own(name: str) -> InstalledPlugin:
     package = f"{_PACKAGE}.{name}"
-    return Installed(importlib.import_module(f"{package}.plugin").PLUGIN, package, f"{FOLDER}/{name}")
+    return InstalledPlugin(importlib.import_module(f"{package}.plugin").PLUGIN, package, f"{FOLDER}/{name}")
 
 
 def added(point: Point) -> Iterator[Any]:
@@ -196,7 +196,7 @@ def absence_of(name: str) -> str:
 # Plug-ins of other people.
 
 
-def add(places: Collection[str], named_by: Path) -> None:
+def add_plugins(places: Collection[str], named_by: Path) -> None:
     """Add plug-ins that are not the program's own, before the options are read.
 
     Args:
@@ -219,7 +219,7 @@ def add(places: Collection[str], named_by: Path) -> None:
         installed()[one.plugin.name] = one
 
 
-def _from_folder(place: str) -> Installed:
+def _from_folder(place: str) -> InstalledPlugin:
     """Load a plug-in from its folder, as a package of its own name."""
     import importlib.machinery
     import importlib.util
@@ -244,12 +244,12 @@ def _from_folder(place: str) -> Installed:
         sys.modules[package] = module
         if spec.loader is not None:
             spec.loader.exec_module(module)
-    return Installed(_checked(importlib.import_module(f"{package}.plugin")), package, str(folder))
+    return InstalledPlugin(_checked(importlib.import_module(f"{package}.plugin")), package, str(folder))
 
 
-def _from_package(package: str) -> Installed:
+def _from_package(package: str) -> InstalledPlugin:
     module = importlib.import_module(f"{package}.plugin")
-    return Installed(_checked(module), package, (module.__file__ or "").rpartition("/")[0])
+    return InstalledPlugin(_checked(module), package, (module.__file__ or "").rpartition("/")[0])
 
 
 def _checked(module: Any) -> Plugin:
@@ -258,7 +258,7 @@ def _checked(module: Any) -> Plugin:
     return module.PLUGIN
 
 
-def _check(new: Installed, place: str, named_by: Path) -> None:
+def _check(new: InstalledPlugin, place: str, named_by: Path) -> None:
     """Refuse a plug-in that takes a name which another has, or needs one that is not there."""
     for name, present in installed().items():
         if present.package == new.package:

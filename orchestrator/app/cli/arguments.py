@@ -17,7 +17,7 @@ from orchestrator.core.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from orchestrator.app.plugins import Command
+    from orchestrator.app.plugins import CommandEntry
 
 DONE = 0
 FAILED = 1
@@ -201,7 +201,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def _shape_of(name: str, known: Command) -> dict[str, Any]:
+def _shape_of(name: str, known: CommandEntry) -> dict[str, Any]:
     """Return the arguments of a command's parser."""
     examples = "".join(f"  {PROGRAM} {example}\n" for example in known.examples)
     return {

@@ -22,7 +22,7 @@ from orchestrator.app.cli.flags import (
     seconds,
     text_value,
 )
-from orchestrator.app.plugins import Command, installed
+from orchestrator.app.plugins import CommandEntry, installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -295,95 +295,95 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 
 _IN = "orchestrator.app.cli"
-_OWN: Mapping[str, Command] = {
-    "doctor": Command(
+_OWN: Mapping[str, CommandEntry] = {
+    "doctor": CommandEntry(
         "test what a run needs, and say how to fix what is missing",
         "start",
         _add_doctor,
         f"{_IN}.doctor:doctor",
         has_many_flags=True,
     ),
-    "run": Command(
+    "run": CommandEntry(
         "take one task, change the repository, open a pull request",
         "start",
         _add_run,
         f"{_IN}.run:run",
         has_many_flags=True,
     ),
-    "show": Command("print what happened in a run", "watch", _add_show, f"{_IN}.show:show"),
-    "logs": Command(
+    "show": CommandEntry("print what happened in a run", "watch", _add_show, f"{_IN}.show:show"),
+    "logs": CommandEntry(
         "print what happened in the newest run, or in a named one", "watch", _add_logs, f"{_IN}.show:logs"
     ),
-    "pulls": Command(
+    "pulls": CommandEntry(
         "list the pull requests and questions of local repositories, or show one",
         "watch",
         _add_pulls,
         f"{_IN}.tasks:pulls",
     ),
-    "claims": Command(
+    "claims": CommandEntry(
         "list who works on which task, or release a task", "steer", _add_claims, f"{_IN}.tasks:claims"
     ),
-    "accept": Command(
+    "accept": CommandEntry(
         "merge a pull request of a local repository, and remove its branch",
         "steer",
         _add_accept,
         f"{_IN}.tasks:accept",
         examples=("accept 1", "accept 1 --repo ../shop"),
     ),
-    "retry": Command(
+    "retry": CommandEntry(
         "let the next cycle take a task again",
         "steer",
         _add_retry,
         f"{_IN}.tasks:retry",
         examples=("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
     ),
-    "close": Command(
+    "close": CommandEntry(
         "close a pull request of Pullwright, so that its task is not taken again",
         "steer",
         _add_close,
         f"{_IN}.tasks:close",
         examples=("close 7 --repo owner/name", "close 1 --repo ."),
     ),
-    "forget": Command(
+    "forget": CommandEntry(
         "delete what is stored about a task: unfinished work, conversation, failures",
         "steer",
         _add_forget,
         f"{_IN}.tasks:forget",
         examples=("forget issue-12 --repo owner/name", "forget item-c3238589 --repo . --yes"),
     ),
-    "runs": Command(
+    "runs": CommandEntry(
         "remove the folders of old runs", "steer", _add_runs, f"{_IN}.show:runs", lists_actions=True
     ),
-    "memory": Command(
+    "memory": CommandEntry(
         "add, show, change, export or import what is remembered for later sessions",
         "steer",
         _add_memory,
         f"{_IN}.memory:memory",
         lists_actions=True,
     ),
-    "mcp": Command(
+    "mcp": CommandEntry(
         "list the MCP servers, test one, approve its tools",
         "steer",
         _add_mcp,
         f"{_IN}.mcp:mcp",
         lists_actions=True,
     ),
-    "config": Command(
+    "config": CommandEntry(
         "print the effective configuration, or write your own config.toml",
         "check",
         _add_config,
         f"{_IN}.config:config",
     ),
-    "plugins": Command(
+    "plugins": CommandEntry(
         "list the plug-ins: what each adds, and how many lines it has",
         "check",
         _add_plugins,
         f"{_IN}.plugins:plugins",
     ),
-    "help": Command(
+    "help": CommandEntry(
         "print this page, the help of a command, or the manual page", "check", _add_help, f"{_IN}.help:help"
     ),
-    "completion": Command(
+    "completion": CommandEntry(
         "print a script for the completion of commands and flags in a shell",
         "check",
         _add_completion,
@@ -394,7 +394,7 @@ _OWN: Mapping[str, Command] = {
 
 
 @functools.cache
-def commands() -> dict[str, Command]:
+def commands() -> dict[str, CommandEntry]:
     """Return all commands by name, in the order of the help page."""
     found = dict(_OWN)
     for one in installed().values():
@@ -406,6 +406,6 @@ def commands() -> dict[str, Command]:
     return {name: found[name] for name in dict.fromkeys((*order, *found)) if name in found}
 
 
-def command(name: str) -> Command | None:
+def command(name: str) -> CommandEntry | None:
     """Return one command; None if there is none. For one of the program's own no plug-in is loaded."""
     return _OWN.get(name) or commands().get(name)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from orchestrator.app.plugins import Installed
+    from orchestrator.app.plugins import InstalledPlugin
 
 _INDENT = "    "
 
@@ -32,7 +32,7 @@ def plugins(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _description(one: Installed) -> dict[str, Any]:
+def _description(one: InstalledPlugin) -> dict[str, Any]:
     plugin = one.plugin
     return {
         "name": plugin.name,

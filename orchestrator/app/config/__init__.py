@@ -68,7 +68,7 @@ def add_named_plugins(environ: Mapping[str, str]) -> None:
         return
     import tomllib
 
-    from orchestrator.app import plugins
+    from orchestrator.app.plugins import add_plugins
     from orchestrator.core.errors import ConfigurationError
 
     named_by = user_file(environ)
@@ -80,4 +80,4 @@ def add_named_plugins(environ: Mapping[str, str]) -> None:
         raise ConfigurationError(
             f'{PLUGINS} in {named_by} must be a list of folders, such as "/home/me/weather", or names of packages'
         )
-    plugins.add(places, named_by)
+    add_plugins(places, named_by)

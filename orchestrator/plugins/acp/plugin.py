@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +24,7 @@ PLUGIN = Plugin(
     name="acp",
     text="talk with the model in an editor, over the Agent Client Protocol",
     commands={
-        "acp": Command(
+        "acp": CommandEntry(
             "talk with the model in an editor that speaks the Agent Client Protocol",
             "start",
             _add_acp,

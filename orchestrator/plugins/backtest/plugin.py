@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -60,5 +60,5 @@ _TEXT = "try models and settings on past changes of a repository"
 PLUGIN = Plugin(
     name="backtest",
     text=_TEXT,
-    commands={"backtest": Command(_TEXT, "check", _add_flags, ".command:backtest", has_many_flags=True)},
+    commands={"backtest": CommandEntry(_TEXT, "check", _add_flags, ".command:backtest", has_many_flags=True)},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -50,14 +50,14 @@ PLUGIN = Plugin(
     name="chat",
     text="talk with the model about a folder, a repository or a task",
     commands={
-        "chat": Command(
+        "chat": CommandEntry(
             "talk with the model about this folder, or about a clone of a repository",
             "start",
             _add_chat,
             ".command:chat",
             has_many_flags=True,
         ),
-        "ask": Command(
+        "ask": CommandEntry(
             "ask the model one question about this folder, and print its answer",
             "start",
             _add_ask,

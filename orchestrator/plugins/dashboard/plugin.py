@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin, Point
+from orchestrator.app.plugins import CommandEntry, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +28,9 @@ _TEXT = "show the runs of this machine as a page in a browser"
 PLUGIN = Plugin(
     name="dashboard",
     text=_TEXT,
-    commands={"dashboard": Command(_TEXT, "watch", _add_flags, ".command:dashboard", has_many_flags=True)},
+    commands={
+        "dashboard": CommandEntry(_TEXT, "watch", _add_flags, ".command:dashboard", has_many_flags=True)
+    },
     adds={Point.ATTACKS: ".attacks:FOLDER"},
     uses=("fleet",),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -27,5 +27,5 @@ _TEXT = "report what was done, what was not done and why, and the cost"
 PLUGIN = Plugin(
     name="digest",
     text=_TEXT,
-    commands={"digest": Command(_TEXT, "watch", _add_flags, ".command:digest")},
+    commands={"digest": CommandEntry(_TEXT, "watch", _add_flags, ".command:digest")},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.plugins import Command, Plugin, Point
+from orchestrator.app.plugins import CommandEntry, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +80,7 @@ PLUGIN = Plugin(
     name="fleet",
     text=_TEXT,
     commands={
-        "worker": Command(
+        "worker": CommandEntry(
             "work on several repositories, as a fleet's file says",
             "start",
             _add_worker,
@@ -88,7 +88,7 @@ PLUGIN = Plugin(
             has_many_flags=True,
             lists_actions=True,
         ),
-        "fleet": Command(_TEXT, "steer", _add_fleet, ".command:fleet", lists_actions=True),
+        "fleet": CommandEntry(_TEXT, "steer", _add_fleet, ".command:fleet", lists_actions=True),
     },
     adds={Point.ATTACKS: ".attacks:FOLDER", Point.PROBES: ".probes:probes"},
     extra="fleet",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -34,5 +34,5 @@ _TEXT = "set a repository up: its rules, a label, a workflow, or one pull reques
 PLUGIN = Plugin(
     name="onboarding",
     text=_TEXT,
-    commands={"init": Command(_TEXT, "start", _add_flags, ".command:init", has_many_flags=True)},
+    commands={"init": CommandEntry(_TEXT, "start", _add_flags, ".command:init", has_many_flags=True)},
 )

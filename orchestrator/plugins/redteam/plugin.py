@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin
+from orchestrator.app.plugins import CommandEntry, Plugin
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +22,6 @@ _TEXT = "try known attacks on this configuration, offline"
 PLUGIN = Plugin(
     name="redteam",
     text=_TEXT,
-    commands={"redteam": Command(_TEXT, "check", _add_flags, ".command:redteam", has_many_flags=True)},
+    commands={"redteam": CommandEntry(_TEXT, "check", _add_flags, ".command:redteam", has_many_flags=True)},
     uses=("dashboard", "fleet", "verify_pr"),
 )

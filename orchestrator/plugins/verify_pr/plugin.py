@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.plugins import Command, Plugin, Point
+from orchestrator.app.plugins import CommandEntry, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +35,7 @@ PLUGIN = Plugin(
     name="verify_pr",
     text=_TEXT,
     commands={
-        "verify-pr": Command(
+        "verify-pr": CommandEntry(
             _TEXT,
             "check",
             _add_flags,
