@@ -264,11 +264,12 @@ def define(
     *,
     prompt: str | None = None,
 ) -> ToolDefinition:
-    """Build a definition whose texts come from a file in `prompts/tools/`.
+    """Build a definition whose texts come from a file in `prompts/tools/`, or in the folder of a plug-in.
 
     Args:
         properties: JSON Schema of each parameter, without `description`.
-        prompt: the prompt file, without folder and `.md`; None means `name`.
+        prompt: the prompt file below `prompts/tools/`, without `.md`, or below `prompts/` if it begins with
+            `plugins/`; None means `name`.
     """
     description, parameters = _read_prompt(prompt or name)
     described = {key: {**schema, "description": parameters[key]} for key, schema in properties.items()}
@@ -284,7 +285,8 @@ def define(
 @functools.cache
 def _read_prompt(name: str) -> tuple[str, dict[str, str]]:
     """Read a tool's description, and the texts of its parameters, each below a heading `## parameter`."""
-    description, *sections = f"\n{render(f'tools/{name}')}".split("\n## ")
+    path = name if name.startswith("plugins/") else f"tools/{name}"
+    description, *sections = f"\n{render(path)}".split("\n## ")
     parameters = {}
     for section in sections:
         parameter, _, text = section.partition("\n")
