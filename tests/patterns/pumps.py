@@ -6,7 +6,8 @@ many turns, and an end with which the pattern fails.
     python -m tests.patterns.pumps SHARE [PATTERN ...]
 
 pumps every SHAREth pattern of the program, or the given ones, and prints each before it begins. A pattern that takes too
-much time of the processor ends the process by SIGVTALRM.
+much time of the processor ends the process by SIGVTALRM. Given ones read shorter texts, so that one that takes quadratic
+time is told long before that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
+from tests.fuzz.growth import SMALL_CHARS as GIVEN_SMALL_CHARS
 from tests.fuzz.growth import grows, repeated
 from tests.patterns.automaton import Automaton
 from tests.patterns.backtracking import SEARCH
@@ -142,7 +144,7 @@ def pump(pattern: Pattern, uses: set[str], small_chars: int) -> int:
 def main(share: int, given: list[str]) -> None:
     """Pump, and print what is pumped, what is slow, and at the end how much was pumped."""
     chosen: list[tuple[str, Pattern, set[str], int]] = [
-        (x, re.compile(x), {SEARCH}, SMALL_CHARS) for x in given
+        (x, re.compile(x), {SEARCH}, GIVEN_SMALL_CHARS) for x in given
     ]
     if not given:
         different: dict[tuple[str | bytes, int], ProgramPattern] = {}
