@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -34,6 +34,7 @@ class CycleStarted:
         origin: for a repository on disk, the remote that it was cloned from.
         door: `chat` or `ask` if a person talks with the model, `verify-pr` if a pull request is verified;
             empty for a cycle on a task.
+        typed: the options that the person typed as flags, by key. A run that answers this one's question uses them.
     """
 
     run: str
@@ -44,6 +45,7 @@ class CycleStarted:
     profile: str = ""
     origin: str = ""
     door: str = ""
+    typed: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

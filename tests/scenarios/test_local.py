@@ -197,6 +197,24 @@ def test_exactly_what_tools_touched_is_committed(stage: Stage, repository: Path)
     assert done.result["outcome"] == "proposed"
 
 
+def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_asked(
+    stage: Stage, repository: Path
+) -> None:
+    stage.script(do(FIX, ("ask_question", {"question_text": "Only ints?"})))
+    typed = ("--task", "Fix add()", "--repo", str(repository), "--max-rounds", "7", "--max-cycles", "3")
+    asked = stage.run(*typed)
+    assert asked.result["outcome"] == "question", asked.err
+    key = asked.result["task"]["key"]
+    stage.script(do(PROPOSE, FINISH))
+    done = stage.command("run", "--repo", str(repository), "--task", key, "--answer", "Yes", "--json")
+    assert done.result["outcome"] == "proposed", done.err
+    begin = next(one for one in stage.events() if one["type"] == "CycleStarted")
+    typed_then = begin["typed"]
+    assert typed_then["max_rounds"] == 7
+    assert typed_then["api_url"] == stage.model.url
+    assert "max_cycles" not in typed_then
+
+
 def test_nothing_to_propose_is_an_answer_and_no_pull_request(stage: Stage, repository: Path) -> None:
     stage.script(do(PROPOSE, FINISH), do(("finish", {"reason": "Nothing needs to change."})))
     done = stage.run("--repo", str(repository), *TASK)

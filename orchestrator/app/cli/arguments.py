@@ -92,7 +92,6 @@ def for_error(error: BaseException) -> int:
 
 _NOT_SEARCHED_FOR_SECRETS = frozenset({"chat", "show", "logs", "help", "completion"})
 """The commands whose arguments are not searched here: `chat` does it later, and the others take names only."""
-_REPLAY = "replay:"
 
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
@@ -288,10 +287,6 @@ def _check_run(options: argparse.Namespace) -> None:
         for name in ("repo", "issue", "task", "answer"):
             if getattr(options, name) is not None:
                 raise UsageError(f"--demo brings its own repository and task: leave out --{name}")
-    elif options.repo is None and not getattr(options, "model", "").startswith(_REPLAY):
-        raise UsageError(
-            "no repository is named: pass --repo with owner/name, a URL or a path, or try --demo"
-        )
     if options.answer is not None and (options.continuous or options.dry_run):
         other = "--continuous" if options.continuous else "--dry-run"
         raise UsageError(f"--answer is for one cycle that goes on with its work: leave out {other}")

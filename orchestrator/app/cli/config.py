@@ -12,7 +12,9 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from orchestrator.app.config import user_file
 from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
 from orchestrator.app.config.settings import (
     MOST_FILE_BYTES,
+    REPOSITORIES,
     Origin,
     SourceKind,
     as_toml,
@@ -34,6 +37,7 @@ from orchestrator.app.config.settings import (
 from orchestrator.app.options import Reach, all_options, flag_of, kind
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.repository import label_of, repository_here
 from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.app.words import clean, counted
 from orchestrator.bot.journal.folders import Home
@@ -64,7 +68,10 @@ def config(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    loaded = load_settings({}, os.environ, Path.cwd())
+    loaded = load_settings({}, os.environ, cwd := Path.cwd())
+    with suppress(ConfigurationError):  # no repository, or one without options of its own
+        here = repository_here(loaded, cwd)
+        loaded = load_settings({}, os.environ, cwd, partial(label_of, here))
     home = Home.of(os.environ)
     if options.json:
         print_json(_as_json(loaded, home, os.environ), indent=2)
@@ -101,9 +108,9 @@ def template() -> str:
     return "\n".join(lines)
 
 
-def _own_file() -> Path:
+def _own_file(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the person's own file. A link to it stays one."""
-    return Path(os.path.realpath(user_file(os.environ)))
+    return Path(os.path.realpath(user_file(environ)))
 
 
 def _set(options: argparse.Namespace) -> int:
@@ -285,9 +292,7 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
     Raises:
         ConfigurationError: the file cannot be read or written, or is not a regular file.
     """
-    path = Path(os.path.realpath(user_file(environ)))
-    if path.exists() and not path.is_file():
-        raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
+    path = _own_file(environ)
     present = read_toml(path) or {}
     added = {key: value for key, value in values.items() if key not in present}
     kept = tuple(key for key, value in values.items() if key in present and present[key] != value)
@@ -296,31 +301,118 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
     return Added(path, added, kept)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnChange:
+    """A change of the person's own file that is not written yet.
+
+    Attributes:
+        old: the present text; None if there is no file.
+    """
+
+    path: Path
+    old: str | None
+    new: str
+
+    def write(self) -> None:
+        """Write the file.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        _replace(self.path, self.new)
+
+
+def own_change(
+    values: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any] | None],
+    remarks: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> OwnChange:
+    """Return the person's own file with these options set. Everything else in it stays as it is.
+
+    Args:
+        values: options for all repositories.
+        tables: options for single repositories, which are added to what is there; None removes a repository.
+        remarks: a comment for each of these options, where it is new.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or not be changed without losing something.
+    """
+    return _changed(_own_file(environ), values, tables, remarks)
+
+
 def _change(path: Path, values: Mapping[str, Any]) -> None:
     """Set options in a file, or remove those whose value is None. Everything else in it stays as it is.
 
     Raises:
         ConfigurationError: the file cannot be read or written, or not be changed without losing something.
     """
+    _changed(path, values, {}, {}).write()
+
+
+def _changed(
+    path: Path,
+    values: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any] | None],
+    remarks: Mapping[str, str],
+) -> OwnChange:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
     present = read_toml(path) or {}
     wanted = {key: value for key, value in {**present, **values}.items() if value is not None}
+    if tables:
+        before = present.get(REPOSITORIES, {})
+        after = {
+            name: None if new is None else {**before.get(name, {}), **new} for name, new in tables.items()
+        }
+        kept = {name: table for name, table in {**before, **after}.items() if table is not None}
+        wanted = {key: value for key, value in wanted.items() if key != REPOSITORIES}
+        wanted |= {REPOSITORIES: kept} if kept else {}
     try:
-        old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else ""
-        document = tomlkit.parse("\n".join(_uncommented(line, values) for line in old.split("\n")))
-        for key, value in values.items():
-            if value is None:
-                document.pop(key, None)
-            else:
-                document[key] = value
+        old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else None
+        document = tomlkit.parse("\n".join(_uncommented(line, values) for line in (old or "").split("\n")))
+        _set_in(document, values, remarks)
+        for name, table in tables.items():
+            _set_table(document, name, table, remarks)
         text = tomlkit.dumps(document)
     except TOMLKitError as error:
         raise ConfigurationError(f"{path} cannot be changed: {error}") from None
     if tomllib.loads(text) != wanted:
         raise ConfigurationError(f"{path} cannot be changed without changing its content: edit it by hand")
-    _replace(path, text)
+    return OwnChange(path, old, text)
+
+
+def _set_in(table: Any, values: Mapping[str, Any], remarks: Mapping[str, str]) -> None:
+    """Set options in a table of tomlkit, or remove those whose value is None."""
+    for key, value in values.items():
+        if value is None:
+            table.pop(key, None)
+            continue
+        is_new = key not in table
+        table[key] = value
+        if is_new and key in remarks:
+            table[key].comment(remarks[key])
+
+
+def _set_table(
+    document: Any, name: str, values: Mapping[str, Any] | None, remarks: Mapping[str, str]
+) -> None:
+    """Set the options of one repository in a document of tomlkit; None removes its table."""
+    import tomlkit
+
+    all_of_them = document.get(REPOSITORIES)
+    if all_of_them is None:
+        all_of_them = tomlkit.table(is_super_table=True)
+        document[REPOSITORIES] = all_of_them
+    if values is None:
+        all_of_them.pop(name, None)
+        return
+    if name not in all_of_them:
+        all_of_them[name] = tomlkit.table()
+    _set_in(all_of_them[name], values, remarks)
 
 
 def _uncommented(line: str, values: Mapping[str, Any]) -> str:

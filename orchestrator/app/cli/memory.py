@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.repository import choose_site, new_nonce, open_hidden_refs
+from orchestrator.app.wiring.repository import choose_site, label_of, new_nonce, open_hidden_refs
 from orchestrator.app.wiring.session_parts import memory_file, open_memory
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
@@ -49,7 +49,8 @@ def memory(options: argparse.Namespace) -> int:
         ModelError: the embeddings server failed.
         WorkspaceError: the repository's memory could not be changed.
     """
-    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    named = partial(label_of, options.repo) if options.repo else None
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd(), named=named)
     if not options.repo:
         return event_loop.run(_run(options, context, "", None))
     site = choose_site(options.repo, context, writes=options.action in _CHANGES)

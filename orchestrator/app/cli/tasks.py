@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.output import table_lines
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
-from orchestrator.app.wiring.repository import local_forges, open_tasks, states_on_disk
+from orchestrator.app.wiring.repository import local_forges, open_tasks, repository_here, states_on_disk
 from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.propose import left_out_in
@@ -75,9 +76,9 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextManager[OpenTasks]:
-    if not options.repo:
-        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
-    return open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes)
+    flags, cwd = given_settings(options), Path.cwd()
+    repository = options.repo or repository_here(load_settings(flags, os.environ, cwd), cwd)
+    return open_tasks(repository, flags, os.environ, cwd, writes=writes)
 
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
@@ -40,7 +40,7 @@ from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.models.keys import VARIABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 PREFIX = "PULLWRIGHT_"
@@ -63,6 +63,8 @@ _NAMES = frozenset({*all_options(), *RENAMED, LIMITS})
 _SERVERS = "mcp"
 """The table of MCP servers in the user's own file."""
 _PERSONS = "your own config.toml"
+REPOSITORIES = "repository"
+"""The tables of the user's own file with the options for one repository: `[repository."owner/name"]`."""
 
 _SWITCH_VALUES = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
@@ -88,6 +90,14 @@ _SERVER_VARIABLE = "GITHUB_SERVER_URL"
 _RUN_LIMITS = frozenset({"max_cycles"})
 """The limits that count for a whole run, so that a repository's file cannot set them for a cycle."""
 _MAY_BE_FOREIGN = ", because that file may come from a repository; "
+
+_PERSONAL = {
+    _SERVERS: ("configures servers", ", or pass --mcp-config FILE"),
+    PLUGINS: ("adds plug-ins", ""),
+    REPOSITORIES: ("sets options for one repository", ""),
+}
+"""What only the user's own file may have beside options: what a person does with it, and another way to do that.
+`orchestrator.app.config.mcp`, `add_named_plugins` and `_repository_tables` read it."""
 
 if TYPE_CHECKING:
 
@@ -158,12 +168,11 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     unused = [key for key in values if key in all_options() and all_options()[key].reach is Reach.PROPOSE]
     if unused and settings.test_command != AUTO:
         notes.append(f"{', '.join(unused)} in {place}: used only with --test-command {AUTO}")
-    if _SERVERS in values:
-        notes.append(
-            f"[{_SERVERS}] in {place} has no effect: only the person who runs this configures servers"
-        )
-    if PLUGINS in values:
-        notes.append(f"{PLUGINS} in {place} has no effect: only the person who runs this adds plug-ins")
+    notes += [
+        f"{_as_written(table)} in {place} has no effect: only the person who runs this {does}"
+        for table, (does, _) in _PERSONAL.items()
+        if table in values
+    ]
     for key in [key for key in all_options() if key in values]:
         match all_options()[key].reach:
             case Reach.TIGHTEN if key in _RUN_LIMITS:
@@ -234,35 +243,66 @@ class Loaded:
     Attributes:
         has_servers: whether the user's own file configures MCP servers, which `orchestrator.app.config.mcp`
             reads.
+        repositories: the repositories for which the user's own file has options, as journals name them.
     """
 
     settings: Settings
     origin: Mapping[str, Origin]
     notices: tuple[str, ...] = ()
     has_servers: bool = False
+    repositories: frozenset[str] = frozenset()
+
+    @property
+    def typed(self) -> dict[str, Any]:
+        """The options that the person typed as flags."""
+        kinds = {key: origin.kind for key, origin in self.origin.items()}
+        return {key: getattr(self.settings, key) for key, kind in kinds.items() if kind is SourceKind.FLAG}
 
 
-def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+def load_settings(
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    named: Callable[[str], str] | None = None,
+) -> Loaded:
     """Load the settings: flags over environment over `./pullwright.toml` over the user's file.
 
     Args:
         flags: the flags that were given, by key. Text is converted as in the environment.
         environ: the environment. An empty variable counts as not set.
+        named: returns the name of the run's repository in journals, given the address of the GitHub server. The
+            table of the user's file for it has precedence over the rest of that file.
 
     Raises:
         ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
     """
+    users, local = user_file(environ), cwd / LOCAL_FILE
+    tables = _repository_tables(users)
+    notices: list[str] = []
+    own = _with_new_names(
+        _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))), notices
+    )
+    folders = {} if _is_same_file(cwd, users) else _from_file(SourceKind.LOCAL_FILE, local)
+    others = (folders, _from_environment(environ), _from_flags(flags))
+    if named is not None and tables:
+        sources = (_from_server(environ), dict(own), *map(dict, others))
+        table = tables.get(named(_merged(sources, []).settings.github_url), {})
+        if "model" in table:  # it is at the table's address, or at its vendor's
+            own.pop("api_url", None)
+        own |= table
+    loaded = _merged((_from_server(environ), own, *others), notices)
+    return replace(
+        loaded,
+        notices=tuple(notices),
+        has_servers=_SERVERS in (read_toml(users) or {}),
+        repositories=frozenset(tables),
+    )
+
+
+def _merged(sources: Iterable[_Source], notices: list[str]) -> Loaded:
+    """Merge sources, the one with the highest precedence last, and add lines for the person to `notices`."""
     values: dict[str, Any] = {}
     origin = dict.fromkeys(all_options(), Origin(SourceKind.DEFAULT, ""))
-    users, local = user_file(environ), cwd / LOCAL_FILE
-    sources = [
-        _from_server(environ),
-        _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
-    ]
-    if not _is_same_file(cwd, users):
-        sources.append(_from_file(SourceKind.LOCAL_FILE, local))
-    sources += [_from_environment(environ), _from_flags(flags)]
-    notices: list[str] = []
     proposed: dict[str, list[str]] = {}
     for source in sources:
         for key, (value, place) in _with_new_names(source, notices).items():
@@ -278,7 +318,31 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
             f"{', '.join(keys)} in {file}: used only with --test-command {AUTO}, and as it is on the default branch"
             for file, keys in proposed.items()
         ]
-    return Loaded(Settings(**values), origin, tuple(notices), _SERVERS in (read_toml(users) or {}))
+    return Loaded(Settings(**values), origin)
+
+
+def _repository_tables(users: Path) -> dict[str, _Source]:
+    """Read the tables of the user's file for single repositories, by the repository's name.
+
+    Raises:
+        ConfigurationError: one is no table, or has an unknown key or a value that is not allowed.
+    """
+    tables = (read_toml(users) or {}).get(REPOSITORIES, {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigurationError(
+            f'{REPOSITORIES} in {users} must have a table for each repository, such as [{REPOSITORIES}."owner/name"]'
+        )
+    found: dict[str, _Source] = {}
+    for name, table in tables.items():
+        place = Origin(SourceKind.USER_FILE, f"{users}, {REPOSITORIES} {name}")
+        for key in table:
+            if key not in _NAMES:
+                raise ConfigurationError(unknown_key(key, place.place))
+        source = _with_new_names({key: (value, place) for key, value in table.items()}, [])
+        for key, (value, _) in source.items():
+            check_value(key, value, place)
+        found[name] = source
+    return found
 
 
 def _is_same_file(folder: Path, users: Path) -> bool:
@@ -506,25 +570,22 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
         if required:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
         return {}
-    if _SERVERS in values:
-        if kind is not SourceKind.USER_FILE:
+    for table, (_, more) in _PERSONAL.items():
+        if values.pop(table, None) is not None and kind is not SourceKind.USER_FILE:
             raise ConfigurationError(
-                f"[{_SERVERS}] in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}, or pass --mcp-config FILE"
+                f"{_as_written(table)} in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}{more}"
             )
-        del values[_SERVERS]  # see `orchestrator.app.config.mcp`
-    if PLUGINS in values:
-        if kind is not SourceKind.USER_FILE:
-            raise ConfigurationError(
-                f"{PLUGINS} in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}"
-            )
-        del values[PLUGINS]  # see `add_named_plugins`
     for key in values:
         if key not in _NAMES:
             raise ConfigurationError(unknown_key(key, path))
     return {key: (value, Origin(kind, str(path))) for key, value in values.items()}
 
 
-def unknown_key(key: str, path: Path) -> str:
+def _as_written(table: str) -> str:
+    return table if table == PLUGINS else f"[{table}]"
+
+
+def unknown_key(key: str, path: Path | str) -> str:
     """Return a message for an unknown key in a file: the nearest option, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     if absent := absence_of(flag_of(plain)):

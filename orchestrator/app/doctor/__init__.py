@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from shlex import quote
@@ -21,7 +22,14 @@ from orchestrator.app.doctor.findings import (
 from orchestrator.app.doctor.machine import commands, earlier_runs, machine, mcp_servers, models
 from orchestrator.app.plugins import Point, added
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_for, label_of, parse_place
+from orchestrator.app.wiring.repository import (
+    OnDisk,
+    choose_site,
+    credential_for,
+    label_of,
+    parse_place,
+    repository_here,
+)
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.errors import ConfigurationError, PullwrightError
@@ -54,7 +62,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     """Run all probes, one after another. Each result is yielded at once.
 
     Args:
-        repository: value of `--repo`; None to skip the repository's probes.
+        repository: value of `--repo`; None for that of `cwd` if `init` set it up. Without any its probes are skipped.
         writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
             and one short request to each model.
         runs: whether to run the tests of the repository's default branch once.
@@ -63,7 +71,13 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     stop = Impatient()
     groups: Iterable[Group]
     try:
-        context = BuildContext.of(flags, environ, cwd, stop=stop, clock=clock)
+        read = partial(BuildContext.of, flags, environ, cwd, stop=stop, clock=clock)
+        context = read()
+        if repository is None:
+            with suppress(ConfigurationError):  # the folder is not set up
+                repository = repository_here(context.loaded, cwd)
+        if repository is not None:
+            context = read(named=partial(label_of, repository))
     except ConfigurationError as error:
         # Without options no server is known, so no token may be sent.
         rest = skipped("not tried: it depends on the options")

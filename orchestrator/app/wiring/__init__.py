@@ -123,16 +123,19 @@ class BuildContext:
         clock: Clock | None = None,
         observers: Observers = NO_OBSERVERS,
         redactor: Redactor | None = None,
+        named: Callable[[str], str] | None = None,
     ) -> BuildContext:
         """Read the configuration. Without `stop`, nothing requests an early end.
 
         Args:
+            named: see `load_settings`.
             redactor: None for the one that knows the secrets of this environment.
 
         Raises:
             ConfigurationError: an option or a key is wrong.
         """
-        loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
+        loaded = load_settings(flags, environ, cwd, named)
+        keys, home = ApiKeys.of(environ), Home.of(environ)
         known = redactor or known_secrets(environ)
         return cls(
             loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), known, environ, observers

@@ -209,6 +209,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         _profile_name(settings, chosen, worker),
         site.origin,
         shared.door,
+        shared.context.loaded.typed,
     )
 
 

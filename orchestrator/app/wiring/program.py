@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.options import all_options
 from orchestrator.app.plugins import Point, added
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
@@ -30,7 +31,13 @@ from orchestrator.app.wiring.guards import (
     open_rules,
     refuse_tracing,
 )
-from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
+from orchestrator.app.wiring.repository import (
+    choose_site,
+    commands_for,
+    label_of,
+    open_hidden_refs,
+    repository_here,
+)
 from orchestrator.app.wiring.session_parts import no_tools, open_added_tools
 from orchestrator.bot.cycle.attempt import CycleStart
 from orchestrator.bot.cycle.cycle import run_cycle
@@ -41,7 +48,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.index import find_task, keep_look
+from orchestrator.bot.journal.index import find_task, keep_look, typed_for
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
@@ -243,9 +250,17 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
-    context = BuildContext.of(
-        flags, environ, cwd, emit=bus, stop=stop, clock=clock, observers=observers, redactor=redactor
+    read = partial(
+        BuildContext.of,
+        environ=environ,
+        cwd=cwd,
+        emit=bus,
+        stop=stop or Stop(),
+        clock=clock,
+        observers=observers,
+        redactor=redactor,
     )
+    context = read(flags)
     if request.demo:
         repository, chosen = make_demo(context)
         request = RunRequest(repository, dry_run=request.dry_run, demo=True)
@@ -254,6 +269,12 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         from orchestrator.app.wiring.model import choose_model
 
         request = _as_recorded(request, context)
+        repository = request.repository or repository_here(context.loaded, cwd)
+        request = replace(request, repository=repository)
+        read = partial(read, named=partial(label_of, repository))
+        context = read(flags)
+        if asked := _typed_before(request, context):
+            context = read({**asked, **flags})
         chosen = choose_model(context)
     # A replayed run and the demo ask no server.
     return assemble(request, context, bus, chosen, is_alone=request.demo)
@@ -391,6 +412,20 @@ def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
             return TaskSelection(text=known.body or known.title)
         case _:
             return TaskSelection(request.issue, request.text)
+
+
+_NOT_AGAIN = frozenset({"every", "cron", "timezone", "max_cycles"})
+"""The options that say when and how often a run works, which an answer to its question does not repeat."""
+
+
+def _typed_before(request: RunRequest, context: BuildContext) -> dict[str, Any]:
+    """Return the options that were typed for the run whose question this one answers."""
+    key = f"issue-{request.issue}" if request.issue else (request.text or "").strip()
+    if request.answer is None or not request.repository or not TASK_KEY.fullmatch(key):
+        return {}
+    label = label_of(request.repository, context.settings.github_url)
+    typed = typed_for(context.home, label, key)
+    return {name: value for name, value in typed.items() if name in all_options() and name not in _NOT_AGAIN}
 
 
 def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -46,7 +47,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
-from orchestrator.core.suggestions import Commands
+from orchestrator.core.suggestions import PROGRAM, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -372,6 +373,26 @@ def label_of(text: str, github_url: str) -> str:
         return text
 
 
+def repository_here(loaded: Loaded, cwd: Path) -> str:
+    """Return the `--repo` value of a folder where none is typed.
+
+    `init` notes in the person's own file whether the folder's pull requests stay in it or go to the repository on GitHub
+    that it was cloned from. A folder that it did not set up means no repository, so that no work begins by mistake.
+
+    Raises:
+        ConfigurationError: the folder is not set up.
+    """
+    here = place_of(cwd)
+    if here.label in loaded.repositories:
+        return str(here.path)
+    origin = cloned_from(here, loaded.settings.github_url)
+    if origin in loaded.repositories:
+        return here.origin
+    raise ConfigurationError(
+        f"no repository is named: pass --repo with owner/name, a URL or a path, or set this folder up with {PROGRAM} init"
+    )
+
+
 def place_of(folder: Path) -> OnDisk:
     """Return the repository that contains a folder; the folder itself without a repository or without git."""
     try:
@@ -508,7 +529,7 @@ def open_tasks(
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: git does not accept the address.
     """
-    context = BuildContext.of(flags, environ, cwd)
+    context = BuildContext.of(flags, environ, cwd, named=partial(label_of, repository))
     site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, context.clock, context.stop) as records:
         made = make_decisions(site, records, context)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
+    from orchestrator.core.messages import JsonObject
     from orchestrator.engine.policy.secrets import Redactor
 
 _Kind = TypeVar("_Kind")
@@ -71,7 +72,7 @@ MOST_RUNS_FOR_PAUSES = 1_000
 """Newest runs that are searched. Each look at a repository is a run: a fleet makes many in an hour."""
 MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
-_BEGINNING_BYTES = 16 * 1024
+_BEGINNING_BYTES = 1024 * 1024
 _SAID_CHARS = 300
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
@@ -513,6 +514,15 @@ def find_task(home: Home, repository: str, key: str) -> TaskTaken | None:
     """Return the task with this key in its latest form, however many newer runs there are; None if no run took it."""
     runs = _newest_runs(home, sys.maxsize, repository)
     return next((run.task for run in runs if run.task is not None and run.task.key == key), None)
+
+
+def typed_for(home: Home, repository: str, key: str) -> JsonObject:
+    """Return the options that a person typed for the newest run of a task; empty if no run took it."""
+    for run in _newest_runs(home, sys.maxsize, repository):
+        if run.task is not None and run.task.key == key:
+            begin = _beginning(home.runs / run.id / JOURNAL_FILE)
+            return begin.typed if begin is not None else {}
+    return {}
 
 
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:

@@ -23,7 +23,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import Program, RunRequest, assemble, choose_worker
-from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
+from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, label_of, parse_place
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import checklist
@@ -173,7 +173,8 @@ class Backtest:
                 "a folder has no pull requests: add --from-git for its commits, or name owner/name"
             )
         self.request, self._flags, self._environ, self._cwd, self.stop = request, flags, environ, cwd, stop
-        self.context = BuildContext.of(flags, environ, cwd, stop=stop)
+        self._named = partial(label_of, request.repository)
+        self.context = BuildContext.of(flags, environ, cwd, stop=stop, named=self._named)
         settings = self.context.settings
         _refuse(settings)
         self.place = parse_place(request.repository, settings.github_url)
@@ -330,7 +331,7 @@ class Backtest:
     def _contestant(self, model: str | None, contract: str | None, agent: str | None) -> Contestant:
         named = {"model": model, "contract": contract, "agent": None if agent == NO_AGENT else agent}
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
-        context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
+        context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop, named=self._named)
         settings = context.settings.model_copy(update=_OFF_IN_A_TRY)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
         if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:

@@ -30,7 +30,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of, scope_caps
+from orchestrator.app.wiring.repository import choose_site, cloned_from, label_of, place_of, scope_caps
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
     FolderMemory,
@@ -546,7 +546,10 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, observers=observers, redactor=redactor)
+    named = partial(label_of, repository or str(cwd))
+    context = BuildContext.of(
+        flags, environ, cwd, emit=bus, observers=observers, redactor=redactor, named=named
+    )
     settings, chosen = context.settings, choose_model(context)
     bus.observers = observers.follow(chosen.api_url)
     mcp = open_servers(context, person) if chosen.foreign is None else None

@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -316,9 +317,10 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
 def _post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
     """Create the digest's comment on an issue, or replace its text. Return its address."""
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.app.wiring.repository import choose_site
+    from orchestrator.app.wiring.repository import choose_site, label_of
 
-    context = BuildContext.of({}, os.environ, Path.cwd(), clock=clock)
+    named = partial(label_of, repository)
+    context = BuildContext.of({}, os.environ, Path.cwd(), clock=clock, named=named)
     return choose_site(repository, context, writes=True).forge.ensure_comment(number, _COMMENT, body)
 
 

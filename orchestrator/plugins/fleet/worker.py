@@ -12,6 +12,7 @@ import random
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -330,7 +331,7 @@ class Members:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
         flags = self._flags(repository)
-        settings = load_settings(flags, repository.environ, Path.cwd()).settings
+        settings = self._settings(repository, flags)
         self._only_once(repository.name, settings.github_url)
         left, last_run = self._earlier_pause(repository.name, settings)
         member = Member(
@@ -345,10 +346,14 @@ class Members:
         )
         return member
 
+    def _settings(self, repository: FleetRepository, flags: Mapping[str, object]) -> Settings:
+        named = partial(label_of, repository.name)
+        return load_settings(flags, repository.environ, Path.cwd(), named).settings
+
     def key(self, repository: FleetRepository) -> str:
         """Return the key by which all machines know a repository."""
         flags = self._flags(repository)
-        settings = load_settings(flags, repository.environ, Path.cwd()).settings
+        settings = self._settings(repository, flags)
         return repository_key(label_of(repository.name, settings.github_url))
 
     def _only_once(self, name: str, github_url: str) -> None:

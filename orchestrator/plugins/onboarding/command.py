@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
+from orchestrator.app.cli.config import OwnChange, own_change
+from orchestrator.app.config import user_file
 from orchestrator.app.config.settings import (
     LOCAL_FILE,
+    REPOSITORIES,
     Origin,
     SourceKind,
     check_value,
     read_local_text,
     read_local_toml,
+    read_toml,
 )
-from orchestrator.app.options import TEST_KEYS
+from orchestrator.app.options import AUTO, TEST_KEYS
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.guards import (
@@ -37,6 +41,7 @@ from orchestrator.app.wiring.repository import (
     credential_for,
     host_of_server,
     parse_place,
+    place_of,
 )
 from orchestrator.app.words import YES, clean, counted, short_line
 from orchestrator.bot.verification.base import hosts_of
@@ -45,6 +50,8 @@ from orchestrator.core.errors import ConfigurationError, PullwrightError, Sandbo
 from orchestrator.core.messages import Usage
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
+from orchestrator.engine.models.connect import KEY_OF
+from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
 from orchestrator.engine.models.listing import local_servers
 from orchestrator.plugins.onboarding.files import (
     WORKFLOW_FILE,
@@ -79,6 +86,8 @@ _VENDORS = (
 _NO = frozenset({"n", "no", "none", "0"})
 _LABEL_WORDS = "Pullwright may work on this issue"
 _MOST_SHOWN_LINES = 400
+_ONLY_HERE = "r"
+_DO_THIS = f"Do this? y, n, or {_ONLY_HERE} to save your own options for this repository only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class _Decided:
         values: options to add to the repository's file.
         has_tests: whether the file sets the test command.
         hosts: hosts that the tests' set-up needs.
+        is_priced: whether `max_usd` can be kept.
     """
 
     model: _Model | None
@@ -104,6 +114,7 @@ class _Decided:
     has_tests: bool
     hosts: tuple[str, ...]
     max_usd: float
+    is_priced: bool
     actions: bool
 
 
@@ -128,6 +139,7 @@ class _Setup:
     def __init__(self, options: argparse.Namespace, context: BuildContext) -> None:
         self._options, self._context = options, context
         self._typed = given_settings(options)
+        self._local = False
         self._asks = sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
         named = options.repo or "."
         place = parse_place(named, context.settings.github_url)
@@ -181,6 +193,7 @@ class _Setup:
         """Examine the repository and the machine, and ask for what they do not show."""
         model = self._model(present)
         test = self._tests(clone, proposals(clone), present)
+        self._local = self._is_local()
         actions = self._actions()
         usd = self._cap(model, present, actions=actions)
         values = self._caps(model, usd)
@@ -192,12 +205,13 @@ class _Setup:
             check_value(key, value, Origin(SourceKind.LOCAL_FILE, LOCAL_FILE))
         setup = str(values.get("setup_command", present.get("setup_command", "")))
         hosts = tuple(missing_hosts(self._context.settings, hosts_of(setup)))
-        return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
+        has_tests = "test_command" in {**present, **values}
+        return _Decided(model, values, has_tests, hosts, usd, _is_capped(model), actions)
 
     def _caps(self, model: _Model | None, usd: float) -> dict[str, Any]:
         """Return the options for the model and the limit. A file cannot name a model of a server of one's own."""
         if model is not None and not model.api_url:
-            cap = {"max_usd": usd} if _has_price(model.name) else {"max_minutes": _USUAL_MINUTES}
+            cap = {"max_usd": usd} if _is_capped(model) else {"max_minutes": _USUAL_MINUTES}
             return {"model": model.name, **cap}
         return {"max_usd": usd} if "max_usd" in self._typed else {"max_minutes": _USUAL_MINUTES}
 
@@ -229,7 +243,7 @@ class _Setup:
 
         settings = self._context.settings
         if settings.api_url:
-            return _Model(first_named(self._context).ref.name, settings.api_url)
+            return _Model(settings.model or first_named(self._context).ref.name, settings.api_url)
         return _Model(f"{parse_model(settings.model)}") if settings.model else None
 
     def _models(self) -> Iterator[_Model]:
@@ -290,10 +304,21 @@ class _Setup:
         self._say(f"  {one.command}: {run.problem or run_in_words(run)}")
         return one
 
+    def _is_local(self) -> bool:
+        """Return whether pull requests stay in the folder. For a clone of a repository on GitHub, the person decides."""
+        if self._github is None or self.folder is None or self._options.pull_request:
+            return self._github is None
+        if self._options.local is not None:
+            return bool(self._options.local)
+        has_token = credential_for(self._github.server, self._context).auth is not None
+        question = f"Pull requests on {self._github.name}, or in this folder? github or folder"
+        answer = self._ask(question, "github" if has_token else "folder", "--local or --no-local")
+        return not answer.lower().startswith("g")
+
     def _actions(self) -> bool:
         if self._options.actions is not None:
             return bool(self._options.actions)
-        if self._github is None:
+        if self._github is None or self._local:
             return False
         answer = self._ask("Work on GitHub Actions too, a task an hour? y or n", "n", "--actions")
         return answer.lower() in YES
@@ -350,22 +375,91 @@ class _Setup:
             decided, changes = self._changes(clone, top)
         changed = [file for file in changes if present_content(top, file.path) is not None]
         label = self._show_label()
-        if not changes and not label:
+        own = self._own(decided, only_here=False)
+        self._show_own(own)
+        if not changes and not label and (own is None or own.new == own.old):
             self._say("Everything exists already.")
-        elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in YES:
-            self._say("Nothing was written.")
-            return DONE
-        elif changed and not (self._asks or self._options.yes):
+        elif self._asks:
+            answer = self._ask(_DO_THIS, "y", "--yes").lower()
+            if answer not in {*YES, _ONLY_HERE}:
+                self._say("Nothing was written.")
+                return DONE
+            own = self._own(decided, only_here=answer == _ONLY_HERE)
+        elif changed and not self._options.yes:
             sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
             return USAGE
         for file in changes:
             write_action_file(top, file)
         if changes:
             self._say(f"Wrote {counted(len(changes), 'file')}.")
+        is_saved = self._save(own)
         if label:
             self._make_label(choose_site(self._github_address, self._context, writes=True))
-        self._say_next(decided)
+        self._say_next(decided, is_saved=is_saved)
         return DONE
+
+    # The person's own options.
+
+    def _name(self) -> str:
+        """Return the name by which the person's own file knows the repository."""
+        if self._local or self._github is None:
+            return self._site.label
+        return self._github.label
+
+    def _own(self, decided: _Decided, *, only_here: bool) -> OwnChange | None:
+        """Return the change that saves what was decided, so that later commands in this folder need no flag.
+
+        Return None if nothing can be saved, because `PULLWRIGHT_CONFIG` names no regular file.
+
+        What the file says already for all repositories stays: what differs is saved for this repository alone.
+        """
+        everywhere: dict[str, Any] = {}
+        if decided.model is not None:
+            everywhere = {"model": decided.model.name}
+            if decided.model.api_url:
+                everywhere["api_url"] = decided.model.api_url
+            everywhere |= (
+                {"max_usd": decided.max_usd} if decided.is_priced else {"max_minutes": _USUAL_MINUTES}
+            )
+        here: dict[str, Any] = {"test_command": AUTO} if decided.has_tests else {}
+        if here and decided.hosts:
+            here["allow_host"] = [*self._context.settings.allow_host, *decided.hosts]
+        path = user_file(os.environ)
+        if path.exists() and not path.is_file():
+            return None
+        present = read_toml(path) or {}
+        if only_here or any(present.get(key, value) != value for key, value in everywhere.items()):
+            here, everywhere = everywhere | here, {}
+        tables: dict[str, dict[str, Any] | None] = {self._name(): here}
+        if not self._local and self._site.label in present.get(REPOSITORIES, {}):
+            tables[self._site.label] = None
+        return own_change(everywhere, tables, self._remarks(decided.model), os.environ)
+
+    def _remarks(self, model: _Model | None) -> dict[str, str]:
+        """Return where the key of the model comes from, as a comment for the file. The file never has the key."""
+        if model is None:
+            return {}
+        keys, ref = self._context.keys, parse_model(model.name) if not model.api_url else None
+        if ref is None:
+            return {"api_url": f"its key: {OTHER_KEY}"} if keys.other else {}
+        found = key_for_server(keys, OFFICIAL_URLS.get(ref.provider, ""), (), KEY_OF[ref.provider])
+        return {"model": f"its key: {found.variable}"}
+
+    def _show_own(self, own: OwnChange | None) -> None:
+        if own is not None and own.new != own.old:
+            self._say(f"{'new' if own.old is None else 'change'}  {own.path} (your own options)")
+            self._show_lines((own.old or "").splitlines(), own.new.splitlines())
+
+    def _save(self, own: OwnChange | None) -> bool:
+        """Save the person's own options, and return whether they are saved."""
+        if own is None or own.new == own.old:
+            return own is not None
+        if own.old is not None and not (self._asks or self._options.yes):
+            self._say(f"{own.path} is not changed: pass --yes to save your own options there")
+            return False
+        own.write()
+        self._say(f"Saved your own options in {own.path}.")
+        return True
 
     def _show(self, top: Path, file: ActionFile) -> None:
         """Show a file: `pullwright.toml` whole, a diff of a changed file, otherwise only the size."""
@@ -380,6 +474,9 @@ class _Setup:
             self._say(f"new  {file.path} ({counted(len(new), 'line')})")
             return
         self._say(f"{'change' if old else 'new'}  {file.path}")
+        self._show_lines(old, new)
+
+    def _show_lines(self, old: list[str], new: list[str]) -> None:
         shown = (
             list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
             if old
@@ -433,35 +530,50 @@ class _Setup:
         self._say("Nothing is done before it is merged.")
         return DONE
 
-    def _say_next(self, decided: _Decided) -> None:
-        repo = shlex.quote(str(self._options.repo or "."))
-        model = ""
-        if decided.model is None:
-            model = " --model PROVIDER:NAME"
-        elif decided.model.api_url:  # a file cannot name it
-            model = f" --api-url {decided.model.api_url} --model {shlex.quote(decided.model.name)}"
-        tests = " --test-command auto" if decided.has_tests else ""
-        tests += "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts if tests)
+    def _say_next(self, decided: _Decided, *, is_saved: bool) -> None:
+        flags = self._repo_flag(is_saved=is_saved) + ("" if is_saved else _flags_for(decided))
         self._say("")
         self._say("Next:")
         written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
         self._say(
             f"  git add {written} && git commit -m 'Set up Pullwright'   # it takes effect on the default branch"
         )
-        self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
-        task = "--issue N" if self.folder is None else "--task 'What is to be done'"
-        self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
+        self._say(f"  pullwright doctor{flags}")
+        task = "--task 'What is to be done'" if self._local else "--issue N"
+        self._say(f"  pullwright run{flags} {task}")
         if decided.actions:
             self._say(f"The head of {WORKFLOW_FILE} says what is left to do on GitHub.")
+
+    def _repo_flag(self, *, is_saved: bool) -> str:
+        """Return `--repo`, where the person is in another folder or their own file does not know the repository."""
+        if is_saved and self.folder is not None and place_of(Path.cwd()).path == self.folder:
+            return ""
+        if self._local or self._github is None:
+            return f" --repo {shlex.quote(str(self._options.repo or '.'))}"
+        return f" --repo {shlex.quote(self._github.label)}"
+
+
+def _flags_for(decided: _Decided) -> str:
+    """Return the flags that name what was decided."""
+    model = ""
+    if decided.model is None:
+        model = " --model PROVIDER:NAME"
+    elif decided.model.api_url:  # the repository's file cannot name it
+        model = f" --api-url {decided.model.api_url} --model {shlex.quote(decided.model.name)}"
+    hosts = "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts)
+    return f"{model} --test-command {AUTO}{hosts}" if decided.has_tests else model
 
 
 def _as_typed(command: str, setup: str = "", report: str = "") -> SuggestedCommand:
     return SuggestedCommand(command, "", Confidence.NAMED, setup, report)
 
 
-def _has_price(model: str) -> bool:
+def _is_capped(model: _Model | None) -> bool:
+    """Return whether a limit in US dollars can be kept: the model has a list price."""
+    if model is None or model.api_url:
+        return False
     try:
-        ref = parse_model(model)
+        ref = parse_model(model.name)
     except PullwrightError:
         return False
     usage = Usage(input_tokens=1000, output_tokens=1000)

@@ -24,6 +24,11 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             flag, action=argparse.BooleanOptionalAction, help=f"{text} (without a terminal: no)"
         )
+    parser.add_argument(
+        "--local",
+        action=argparse.BooleanOptionalAction,
+        help="keep the pull requests in this folder, although it was cloned from GitHub",
+    )
     text = "write nothing here, but propose the files as one pull request; if it is open, update its text"
     add_switch(parser, "--pull-request", text)
     add_switch(parser, "--yes", "ask nothing, even if a file changes")

@@ -23,12 +23,12 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.program import tell_notices
-from orchestrator.app.wiring.repository import choose_site
+from orchestrator.app.wiring.repository import choose_site, label_of
 from orchestrator.bot.forge.local import places
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import ask_remote
 from orchestrator.bot.git.remote import parse_remote
-from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.verification.base import RunOptions
     from orchestrator.bot.verification.runs import HostRuns
     from orchestrator.core.events import Emit
@@ -247,8 +246,9 @@ def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, an
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, redactor=redactor)
-    named = named_pull(subject, repository, context.home)
+    named = named_pull(subject, repository, Home.of(environ))
+    in_journals = partial(label_of, named.repository)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, redactor=redactor, named=in_journals)
     if text is not None and named.number:
         raise ConfigurationError("--body is for a branch or a bundle: a pull request has its own text")
     tell_notices(context)

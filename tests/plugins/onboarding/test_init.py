@@ -111,11 +111,19 @@ def test_a_file_that_is_there_is_not_changed_before_its_change_was_shown(stage: 
     assert file.read_text() == f'# ours\nmax_usd = 3.0\nmodel = "{VENDOR}"\n'
 
 
-def test_a_local_model_is_offered_and_asked_for_at_most_five_things(folder: Path, own_state: Path) -> None:
+def test_what_was_decided_is_asked_once_saved_and_needs_no_flag_later(
+    folder: Path, own_state: Path, tmp_path: Path
+) -> None:
     git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
+    own = tmp_path / "config.toml"
+    own.write_text("# mine\nmax_rounds = 7\n")
     with ModelServer() as server:
         server.listed = ("qwen3:8b",)
-        environ = {"OLLAMA_HOST": server.url.removesuffix("/v1"), "PULLWRIGHT_HOME": str(own_state)}
+        environ = {
+            "OLLAMA_HOST": server.url.removesuffix("/v1"),
+            "PULLWRIGHT_HOME": str(own_state),
+            "PULLWRIGHT_CONFIG": str(own),
+        }
         terminal = Terminal("init", folder=folder, environ=environ)
         said = terminal.wait_for("none [")
         assert f"qwen3:8b at {server.url}" in said
@@ -123,13 +131,82 @@ def test_a_local_model_is_offered_and_asked_for_at_most_five_things(folder: Path
         terminal.type(number)
         terminal.wait_for("How are the tests run? A command, or none")
         terminal.type("make test")
-        terminal.wait_for("Work on GitHub Actions too, a task an hour? y or n [n]")
+        terminal.wait_for(f"Pull requests on {NAME}, or in this folder? github or folder [folder]")
         terminal.type("")
-        terminal.wait_for("Do this? y or n [y]")
+        shown = terminal.wait_for("Do this? y, n, or r to save your own options for this repository only [y]")
         terminal.type("")
         assert terminal.end() == 0
-    assert f"--api-url {server.url} --model qwen3:8b --test-command auto" in terminal.text
+    assert f"change  {own} (your own options)" in shown
+    assert '+model = "qwen3:8b"' in shown
+    assert "  pullwright doctor\n  pullwright run --task 'What is to be done'" in terminal.text.replace(
+        "\r", ""
+    )
     assert rules(folder) == {"test_command": "make test", "max_minutes": 60}
+    assert own.read_text().startswith("# mine\nmax_rounds = 7\n")
+    assert tomllib.loads(own.read_text()) == {
+        "max_rounds": 7,
+        "model": "qwen3:8b",
+        "api_url": server.url,
+        "max_minutes": 60,
+        "repository": {str(folder): {"test_command": "auto"}},
+    }
+
+
+def own_file(folder: Path) -> Path:
+    return folder.parent / "pullwright/config.toml"
+
+
+def set_up(stage: Stage, monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> Path:
+    """`init` in this folder with the scripted model, and no tests; the person's own file."""
+    own = own_file(folder)
+    monkeypatch.delenv("PULLWRIGHT_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder.parent))
+    monkeypatch.chdir(folder)
+    model = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    done = stage.command("init", *model, "--test-command", "none", *words)
+    assert done.code == 0, done.err
+    return own
+
+
+def test_after_init_a_run_needs_neither_a_repository_nor_a_model(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = set_up(stage, monkeypatch, folder)
+    assert tomllib.loads(own.read_text())["repository"] == {str(folder): {}}
+    stage.script(FIX_IT)
+    run = stage.command("run", "--json", "--task", "Fix add()")
+    assert run.result["outcome"] == "proposed", run.err
+    assert str(folder) in stage.command("doctor").out
+    assert stage.command("claims").code == 0
+    monkeypatch.chdir(folder.parent)
+    elsewhere = stage.command("run", "--task", "Fix add()")
+    assert (elsewhere.code, len(stage.model.requests)) == (2, 1)
+    assert "no repository is named: pass --repo" in elsewhere.err
+    assert "pullwright init" in elsewhere.err
+
+
+def test_an_own_file_that_is_there_is_changed_by_a_person_only_and_keeps_what_it_says_for_all(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = own_file(folder)
+    own.parent.mkdir()
+    own.write_text('model = "gemini:other"\n')
+    left = set_up(stage, monkeypatch, folder).read_text()
+    assert left == 'model = "gemini:other"\n'
+    set_up(stage, monkeypatch, folder, "--yes")
+    assert tomllib.loads(own.read_text()) == {
+        "model": "gemini:other",
+        "repository": {
+            str(folder): {
+                "model": "openai-chat:scripted-1",
+                "api_url": stage.model.url,
+                "max_minutes": 60,
+            }
+        },
+    }
+    before = own.read_text()
+    set_up(stage, monkeypatch, folder, "--yes")
+    assert own.read_text() == before
 
 
 @several_starts
@@ -139,7 +216,7 @@ def test_no_at_the_end_writes_nothing(folder: Path, own_state: Path) -> None:
         folder=folder,
         environ={"PULLWRIGHT_HOME": str(own_state)},
     )
-    terminal.wait_for("Do this? y or n [y]")
+    terminal.wait_for("Do this? y, n, or r")
     terminal.type("n")
     assert terminal.end() == 0
     assert "Nothing was written." in terminal.text
@@ -182,6 +259,27 @@ def repo(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Repo:
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
     stage.flags = ["--github-url", github.web_url, "--repo", NAME]
     return repo
+
+
+def test_a_clone_of_a_repository_on_github_means_that_repository_unless_its_owner_says_otherwise(
+    stage: Stage, repo: Repo, github: GitHub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(folder, "remote", "add", "origin", f"{github.web_url}/{NAME}.git")
+    monkeypatch.setenv("GITHUB_SERVER_URL", github.web_url)
+    own = set_up(stage, monkeypatch, folder)
+    assert list(tomllib.loads(own.read_text())["repository"]) == [f"{github.web_url}/{NAME}"]
+    stage.script(FIX_IT)
+    assert stage.command("run", "--json", "--issue", "1").result["outcome"] == "proposed"
+    assert len(repo.pulls) == 1
+
+    set_up(stage, monkeypatch, folder, "--local", "--yes")
+    stage.script(FIX_IT)
+    assert stage.command("run", "--json", "--task", "Fix add()").result["outcome"] == "proposed"
+    assert len(repo.pulls) == 1
+    assert "Make add() add" in stage.command("pulls").out
+
+    set_up(stage, monkeypatch, folder, "--no-local", "--yes")
+    assert list(tomllib.loads(own.read_text())["repository"]) == [f"{github.web_url}/{NAME}"]
 
 
 def propose(stage: Stage, *words: str) -> str:

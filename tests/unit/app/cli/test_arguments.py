@@ -137,10 +137,6 @@ def test_an_action_takes_the_repository_before_and_after() -> None:
     [
         (["rum"], "there is no command 'rum'; did you mean run?"),
         (["zzz"], "there is no command 'zzz'"),
-        (
-            ["run"],
-            "no repository is named: pass --repo with owner/name, a URL or a path, or try --demo",
-        ),
         (["run", "--repo", ""], "--repo: must not be empty"),
         (["run", "--repo"], "--repo: expected one argument"),
         (["run", "--demo", "--max-round", "3"], "there is no flag --max-round; did you mean --max-rounds?"),

@@ -49,6 +49,57 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def for_repository(place: Place, name: str, flags: dict[str, Any] | None = None) -> Any:
+    return load_settings(flags or {}, place.environ, place.cwd, lambda _server: name)
+
+
+def test_the_users_file_has_options_for_one_repository(place: Place) -> None:
+    place.user.write_text(
+        'model = "qwen3:8b"\napi_url = "http://127.0.0.1:1/v1"\nmax = "2usd, 9rounds"\n'
+        '[repository."octo/calc"]\nmodel = "anthropic:claude"\nmax_usd = 7\n'
+        '[repository."/home/ada/shop"]\ntest_command = "auto"\n'
+    )
+    calc, shop = for_repository(place, "octo/calc"), for_repository(place, "/home/ada/shop")
+    other, none = for_repository(place, "octo/other").settings, place.load()
+    assert (calc.settings.model, calc.settings.api_url) == ("anthropic:claude", None)
+    assert (calc.settings.max_usd, calc.settings.max_rounds) == (7, 9)
+    assert calc.origin["max_usd"].names("max_usd") == f"max_usd in {place.user}, repository octo/calc"
+    assert (shop.settings.model, shop.settings.api_url) == ("qwen3:8b", "http://127.0.0.1:1/v1")
+    assert (shop.settings.test_command, shop.settings.max_usd) == ("auto", 2)
+    assert other == none.settings
+    assert none.repositories == {"octo/calc", "/home/ada/shop"}
+    assert for_repository(place, "octo/calc", {"max_usd": "3"}).settings.max_usd == 3
+    place.local.write_text("max_usd = 1\n")
+    assert for_repository(place, "octo/calc").settings.max_usd == 1
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ('[repository."octo/calc"]\nmodle = "x"\n', "holds the unknown key 'modle'; the nearest known one is 'model'"),
+        ('[repository."octo/calc"]\nmax_usd = "many"\n', "repository octo/calc = 'many': must be"),
+        ("[repository]\nmodel = 3\n", "must have a table for each repository"),
+        ('repository = "octo/calc"\n', "must have a table for each repository"),
+        ('[repository."octo/calc"]\nsandbox = "off"\n', "type --sandbox"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_the_table_of_a_repository(place: Place, toml: str, message: str) -> None:
+    place.user.write_text(toml)
+    with pytest.raises(ConfigurationError, match=r"\A[^\n]*\Z") as refused:
+        for_repository(place, "octo/calc")
+    assert message in str(refused.value)
+
+
+def test_only_the_users_own_file_has_options_for_repositories(place: Place) -> None:
+    place.local.write_text('[repository."octo/calc"]\nmax_usd = 9\n')
+    with pytest.raises(ConfigurationError, match=r"\[repository\] in .* has no effect there"):
+        place.load()
+    _, notes = tightened(Settings(), '[repository."octo/calc"]\nmax_usd = 9\n', "its file")
+    assert notes == [
+        "[repository] in its file has no effect: only the person who runs this sets options for one repository"
+    ]
+
+
 def test_without_any_source_the_defaults_hold(place: Place) -> None:
     loaded = place.load()
     assert loaded.settings == Settings()
