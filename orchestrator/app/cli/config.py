@@ -109,8 +109,15 @@ def template() -> str:
 
 
 def _own_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the person's own file. A link to it stays one."""
-    return Path(os.path.realpath(user_file(environ)))
+    """Return the person's own file, which need not exist. A link to it stays one.
+
+    Raises:
+        ConfigurationError: it is something else than a file.
+    """
+    path = Path(os.path.realpath(user_file(environ)))
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
+    return path
 
 
 def _set(options: argparse.Namespace) -> int:
@@ -359,8 +366,6 @@ def _changed(
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    if path.exists() and not path.is_file():
-        raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
     present = read_toml(path) or {}
     wanted = {key: value for key, value in {**present, **values}.items() if value is not None}
     if tables:
