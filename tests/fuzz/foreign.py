@@ -89,7 +89,13 @@ def _error_text(text: str) -> None:
 
 
 def _report(text: str) -> None:
-    for start in ("", "<testsuite>", '{"Action":"output","Package":"p","Output":"'):
+    starts = (
+        "",
+        "<testsuite>",
+        '{"Action":"output","Package":"p","Output":"',
+        '{"results":{"tests":[{"name":"',
+    )
+    for start in starts:
         with suppress(PullwrightError, ValueError):
             reports.read_report((start + text).encode("utf-8", "replace"))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.terminal import known_secrets
 from orchestrator.core.errors import ConfigurationError
@@ -13,7 +14,7 @@ from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import write_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -64,6 +65,19 @@ def write_page(place: str, page: str) -> None:
         write_named(Path(place).expanduser(), page)
     except OSError as error:
         raise ConfigurationError(f"--html {place} cannot be written: {error.strerror or error}") from error
+
+
+def write_json(flag: str, place: str, value: Mapping[str, Any]) -> None:
+    """Write an object, redacted, to the file that a flag names.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    text = json.dumps(known_secrets(os.environ).redact_value(value), indent=1)
+    try:
+        write_named(Path(place).expanduser(), f"{text}\n")
+    except OSError as error:
+        raise ConfigurationError(f"{flag} {place} cannot be written: {error.strerror or error}") from None
 
 
 def add_to_file(place: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -414,6 +415,10 @@ class Trees:
     def tree_of(self, commit: str) -> str:
         """Return the id of a commit's tree; for a tree, its own id."""
         return tree_of(self._git, commit)
+
+    def commit_sha256(self, commit: str) -> str:
+        """Return the SHA-256 of a commit's object, as `git cat-file commit` prints it, in hex."""
+        return hashlib.sha256(self._git.run("cat-file", "commit", commit, doing=_READING)).hexdigest()
 
     def entries(self, tree: str) -> Mapping[str, str]:
         """Return git's mode of each path in a tree: `100644`, `100755`, `120000` (link), `160000` (submodule)."""

@@ -30,7 +30,7 @@ FORMAT = 3
 files. Until version 2 there was no `proof`, and `result` was `PASSED` where nothing was proven. The number grows if an existing field changes its meaning; readers ignore unknown fields.
 """
 _STATEMENT = "https://in-toto.io/Statement/v1"
-_PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 
 _LIST_CHARS = 4_000
 """Most characters of test names in one list of the block. GitHub accepts 65,536 characters in the whole body."""
@@ -148,7 +148,7 @@ def report(verdict: ChangeVerdict, head: str) -> str:
         head: the commit that is proposed; its tree is the one that was tested.
     """
     runs = verdict.runs
-    block = json.dumps(_statement(verdict, head), indent=1, ensure_ascii=True).translate(_UNSAFE)
+    block = json.dumps(statement_of(verdict, head), indent=1, ensure_ascii=True).translate(_UNSAFE)
     return render(
         "verification/report",
         proof=sentence_of(verdict),
@@ -184,14 +184,14 @@ def find_block(body: str) -> BlockSearch:
     block, problem = _only_block(text[: end.start()] if end else text)
     if problem or not block:
         elsewhere = "a test report is not at the top of the text, or not a code block of its own"
-        return BlockSearch(problem=problem or (elsewhere if _PREDICATE in text else ""))
+        return BlockSearch(problem=problem or (elsewhere if PREDICATE in text else ""))
     try:
         statement = json.loads(block, object_pairs_hook=_unique_names)
         types = (statement["_type"], statement["predicateType"])
         commit = statement["subject"][0]["digest"]["gitCommit"]
     except (ValueError, RecursionError, TypeError, LookupError):
         return BlockSearch(problem="the block is damaged: it is not a statement in JSON")
-    if types != (_STATEMENT, _PREDICATE):
+    if types != (_STATEMENT, PREDICATE):
         return BlockSearch(problem="the block is a statement of another kind")
     if not isinstance(commit, str) or not is_commit_id(commit):
         return BlockSearch(problem="the block names no commit")
@@ -261,7 +261,13 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
     return {"name": name, "time": time, **shown}
 
 
-def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
+def statement_of(verdict: ChangeVerdict, head: str, sha256: str = "") -> dict[str, Any]:
+    """Return the in-toto statement about a verified change: what the block is, and what is signed.
+
+    Args:
+        head: the proposed commit.
+        sha256: hex digest of the commit's object, by which stores of attestations find it; empty to leave it out.
+    """
     runs = verdict.runs
     failed = [case.id for case in runs.after.failures] if runs.after else []
     commands = {
@@ -273,8 +279,17 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
     base = {"gitCommit": runs.base, **({"gitTree": runs.before.tree} if runs.before else {})}
     return {
         "_type": _STATEMENT,
-        "subject": [{"name": "head", "digest": {"gitCommit": head, "gitTree": runs.tree}}],
-        "predicateType": _PREDICATE,
+        "subject": [
+            {
+                "name": "head",
+                "digest": {
+                    "gitCommit": head,
+                    "gitTree": runs.tree,
+                    **({"sha256": sha256} if sha256 else {}),
+                },
+            }
+        ],
+        "predicateType": PREDICATE,
         "predicate": {
             "format": FORMAT,
             "result": result_of(verdict),

@@ -1,4 +1,4 @@
-"""Parses the results of a test run: exit code and reports (JUnit XML, `go test -json`, JSON of jest, vitest and RSpec)."""
+"""Parses the results of a test run: exit code and reports (JUnit XML, CTRF, `go test -json`, JSON of jest, vitest, RSpec)."""
 
 from __future__ import annotations
 
@@ -486,6 +486,8 @@ def _json(data: bytes) -> list[CaseResult]:
         return _jest(report)
     if isinstance(report, dict) and isinstance(report.get("examples"), list):
         return _rspec(report)
+    if isinstance(report, dict) and isinstance(report.get("results"), dict) and "tests" in report["results"]:
+        return _ctrf(report["results"])
     lines = text.split("\n")
     if any(line.startswith("{") and '"Action"' in line and _parse_json(line) for line in lines):
         return _Go().read(lines)
@@ -576,6 +578,43 @@ def _rspec(report: dict[str, Any]) -> list[CaseResult]:
     if isinstance(outside, int) and outside > 0:
         cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "\n".join(_as_texts(report.get("messages")))))
     return cases
+
+
+def _ctrf(results: dict[str, Any]) -> list[CaseResult]:
+    """Parse a report of the Common Test Report Format: https://github.com/ctrf-io/ctrf/blob/main/spec/ctrf.md."""
+    cases = [_ctrf_case(test) for test in _as_objects(results["tests"])]
+    summary = results.get("summary")
+    summary = summary if isinstance(summary, dict) else {}
+    _check_count(summary.get("tests"), len(cases), "tests")
+    failures = sum(case.failed for case in cases)
+    _check_count(summary.get("failed"), failures, "failures")
+    return cases
+
+
+_CTRF_ERRORS = frozenset({CaseStatus.ERROR.value, "setup_failed", "teardown_failed"})
+"""What this program and pytest-json-ctrf write as `rawStatus` of a test whose file or fixture failed."""
+
+
+def _ctrf_case(test: dict[str, Any]) -> CaseResult:
+    """Return a test, named by its file, suite and name as far as the name does not have them already.
+
+    The status `other` says of a test neither that it passed nor that it was left out, so it counts as failed.
+    """
+    file, name = _as_text(test.get("filePath")), _as_text(test.get("name"))
+    if not (file and name.startswith(f"{file}::")):
+        suite = test.get("suite")
+        titles = suite.split(" > ") if isinstance(suite, str) else _as_texts(suite)
+        titles = titles[1:] if titles[:1] == [file] else titles
+        name = "::".join(filter(None, (file, " > ".join(filter(None, (*titles, name))))))
+    status = _STATUSES.get(_as_text(test.get("status")), CaseStatus.FAILED)
+    message, trace = _as_text(test.get("message")), _as_text(test.get("trace"))
+    shown = "\n".join(filter(None, (message if message not in trace else "", trace)))
+    if status is CaseStatus.FAILED and test.get("rawStatus") in _CTRF_ERRORS:
+        status = CaseStatus.ERROR
+    is_assertion = status is CaseStatus.FAILED and _is_assertion("", message or trace, trace, file)
+    if test.get("flaky") is True and status is CaseStatus.PASSED:
+        shown = f"passed when it was run again; before: {shown or 'it failed'}"
+    return CaseResult(name or _UNNAMED, status, shown, is_assertion, file)
 
 
 _GO_UNBUILT = re.compile(r"FAIL\t(\S+) \[(?:build|setup) failed\]")

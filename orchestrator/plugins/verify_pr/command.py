@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import add_to_file, open_console, print_line, text_columns, write_page
+from orchestrator.app.cli.output import (
+    add_to_file,
+    open_console,
+    print_line,
+    text_columns,
+    write_json,
+    write_page,
+)
 from orchestrator.app.event_lines import STANDINGS, Narrator, claim_in_words
 from orchestrator.app.terminal import print_json
 from orchestrator.app.words import clean, short_line
 from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.verification.base import RunKind
-from orchestrator.bot.verification.page import RUN_NAMES, to_json
+from orchestrator.bot.verification.page import RUN_NAMES, statement_of, to_json
 from orchestrator.core import event_loop
 from orchestrator.core.cycle_events import ClaimChecked
 from orchestrator.core.errors import ConfigurationError
@@ -105,9 +112,24 @@ def verify_pr(options: argparse.Namespace) -> int:
 
         page = evidence_page(found, program.site.label, program.context.clock.now())
         write_page(options.html, render_page(page, program.context.redactor.redact))
+    _write_results(found, program, options)
     if options.markdown:
         add_to_file(options.markdown, f"{evidence_in_markdown(found)}\n")
     return _OUTCOMES[found.outcome][0]
+
+
+def _write_results(found: PullRequestEvidence, program: VerifyProgram, options: argparse.Namespace) -> None:
+    """Write the results of the runs in the forms of other programs, if there were runs."""
+    from orchestrator.bot.verification.ctrf import ctrf_of_change
+
+    verdict, commits = found.verdict, found.commits
+    for flag, place in (("--ctrf", options.ctrf), ("--statement", options.statement)):
+        if place and (verdict is None or commits is None):
+            print(f"pullwright: {flag} {place} was not written, because no test was run", file=sys.stderr)
+        elif place and verdict and commits and flag == "--ctrf":
+            write_json(flag, place, ctrf_of_change(verdict, commits.head, program.context.clock.now()))
+        elif place and verdict and commits:
+            write_json(flag, place, statement_of(verdict, commits.head, found.sha256))
 
 
 def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:

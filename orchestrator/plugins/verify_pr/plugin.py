@@ -25,6 +25,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_switch(parser, "--check", text)
     add_text(parser, "--html", "FILE", "also write a page")
     add_text(parser, "--markdown", "FILE", "also add the report to a file, such as a job's summary")
+    add_text(parser, "--ctrf", "FILE", "also write the results of the tests, as other tools read them")
+    add_text(parser, "--statement", "FILE", "also write the in-toto statement about the runs, to be signed")
     add_json(parser, "print one JSON object")
     tests = {*TEST_KEYS, "test_minutes", "test_paths", "max_minutes", "sandbox", "sandbox_read", "allow_host"}
     add_settings(parser, tests | {"base", "github_url", "github_app_id", "mirror"})

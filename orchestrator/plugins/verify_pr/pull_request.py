@@ -119,6 +119,7 @@ class PullRequestEvidence:
         commits: None if they could not be read.
         verdict: the judgement of the runs that were made here; None if there were none.
         is_stale: whether the pull request changed during the verification.
+        sha256: digest of the head's object; empty if it could not be read.
     """
 
     change: ProposedChange
@@ -126,6 +127,7 @@ class PullRequestEvidence:
     commits: ProposedCommits | None = None
     verdict: ChangeVerdict | None = None
     is_stale: bool = False
+    sha256: str = ""
 
     @property
     def outcome(self) -> EvidenceOutcome:
@@ -212,6 +214,7 @@ class _PullRequestVerification:
     claims: ReportClaims | None = None
     commits: ProposedCommits | None = None
     verdict: ChangeVerdict | None = None
+    sha256: str = ""
     lines: list[EvidenceLine] = field(default_factory=list)
 
     def add(self, *facts: Any, **more: Any) -> None:
@@ -222,6 +225,7 @@ class _PullRequestVerification:
         self.parts.emit(PhaseEntered(Phase.CLONE))
         async with opened_clone(self.parts.open_clone, lambda text: self.parts.emit(Warned(text))) as clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
+            self.sha256 = await asyncio.to_thread(clone.trees.commit_sha256, commits.head)
             base = await asyncio.to_thread(clone.trees.tree_of, commits.start)
             head = await asyncio.to_thread(clone.trees.tree_of, commits.head)
             files = await asyncio.to_thread(clone.trees.changes, base, head)
@@ -329,7 +333,9 @@ class _PullRequestVerification:
         levels = list(EvidenceLevel)
         lines = sorted((*self.lines, line), key=lambda line: levels.index(line.level))
         self._report_refuted(lines)
-        return PullRequestEvidence(self.change, tuple(lines), self.commits, self.verdict, is_stale)
+        return PullRequestEvidence(
+            self.change, tuple(lines), self.commits, self.verdict, is_stale, self.sha256
+        )
 
     def _report_refuted(self, lines: Iterable[EvidenceLine]) -> None:
         refuted = [

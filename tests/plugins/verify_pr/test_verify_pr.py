@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.bot.verification.page import find_block
+from orchestrator.bot.verification.reports import read_report
 from tests.doubles.github import bare
 from tests.doubles.github_page import github_page
 from tests.scenarios.stage import (
@@ -180,6 +183,34 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
     assert "holds, $0.00" in listed
     assert "#1 Make add() add" in listed
     assert bench.verify(url, repo=False).code == 0
+
+
+def test_what_was_found_is_written_in_the_forms_of_other_programs(proposed: Bench, tmp_path: Path) -> None:
+    ctrf, statement = tmp_path / "ctrf.json", tmp_path / "statement.json"
+    files = ("--ctrf", str(ctrf), "--statement", str(statement))
+    assert proposed.verify("1", *COMMAND, *files).code == 0
+    (first, second) = read_report(ctrf.read_bytes())
+    assert (first.id, second.id) == ("cases.py::test_double", "cases.py::test_add")
+    report = json.loads(ctrf.read_text())
+    assert report["results"]["tests"][1]["labels"] == {"new": "failed"}
+    said = json.loads(statement.read_text())
+    head = report["results"]["environment"]["commit"]
+    (subject,) = said["subject"]
+    shown = subprocess.run(
+        ["git", "cat-file", "commit", head], cwd=proposed.repository, capture_output=True, check=True
+    ).stdout
+    assert subject["digest"]["gitCommit"] == head
+    assert subject["digest"]["sha256"] == hashlib.sha256(shown).hexdigest()
+    assert said["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
+    assert said["predicate"]["result"] == "PASSED"
+    # The block in the pull request is the same statement, apart from what differs from run to run.
+    block = find_block(json.loads(proposed.record.read_text())["body"]).statement
+    assert block is not None
+    assert said["predicate"]["newTests"] == block["predicate"]["newTests"]
+    ctrf.unlink()
+    done = proposed.verify("1", *NOTHING_RUN, *files[:2])
+    assert (done.code, ctrf.exists()) == (1, False)
+    assert f"--ctrf {ctrf} was not written, because no test was run" in " ".join(done.err.split())
 
 
 LIES: dict[str, tuple[Callable[[dict[str, Any]], None], str, str]] = {

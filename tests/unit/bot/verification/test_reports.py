@@ -41,6 +41,7 @@ COUNTS = {
     "vitest-4.1.12.json": (3, 8, 3),
     "vitest-4.1.12.xml": (3, 8, 3),
     "nextest-written.xml": (3, 2, 0),
+    "pytest-json-ctrf-0.6.1.json": (2, 4, 2),
 }
 
 # file, id, status, its own assertion
@@ -112,6 +113,12 @@ vitest-4.1.12.xml | v/load.test.mjs | error |
 nextest-written.xml | shop::cart::is_wrong | failed | own
 nextest-written.xml | shop::cart::unwraps | failed |
 nextest-written.xml | shop::cart::flaky | passed |
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::test_passes | passed |
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::test_assert | failed | own
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::test_error | failed |
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::test_fixture | error |
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::test_xfail | skipped |
+pytest-json-ctrf-0.6.1.json | tests/test_kinds.py::TestC::test_p[2] | failed | own
 """
 
 
@@ -202,6 +209,8 @@ def test_a_failure_keeps_what_the_runner_said() -> None:
             b'<testsuite><testcase name="a"><failure/><testcase name="b"/></testcase></testsuite>',
             "inside a test",
         ),
+        (b'{"results": {"tests": [], "summary": {"tests": 1}}}', "counts 1 tests and lists 0"),
+        (b'{"results": {"tests": [], "summary": {"failed": 1}}}', "counts 1 failures and lists 0"),
         (b'{"testResults": [], "numTotalTests": 1}', "counts 1 tests and lists 0"),
         (b'{"testResults": [], "numRuntimeErrorTestSuites": 1}', "counts 1 files"),
         (b'{"examples": [], "summary": {"example_count": 1}}', "counts 1 tests"),
@@ -213,6 +222,42 @@ def test_what_cannot_be_read_is_refused_in_one_line(data: bytes, complaint: str)
     with pytest.raises(ValueError, match=complaint) as caught:
         read_report(data)
     assert "\n" not in str(caught.value)
+
+
+def ctrf(**test: object) -> CaseResult:
+    (case,) = read_report(json.dumps({"results": {"tests": [test]}}).encode())
+    return case
+
+
+@table(
+    ("test", "name"),
+    [
+        ({"name": "adds"}, "adds"),
+        ({"name": "adds", "suite": ["Cart", "total"]}, "Cart > total > adds"),
+        ({"name": "adds", "suite": "Cart > total"}, "Cart > total > adds"),
+        ({"name": "adds", "suite": ["a.js", "Cart"], "filePath": "a.js"}, "a.js::Cart > adds"),
+        ({"name": "t.py::adds", "suite": ["t.py"], "filePath": "t.py"}, "t.py::adds"),
+        ({}, "(a test without a name)"),
+    ],
+)
+def test_a_test_of_ctrf_is_named_by_file_suite_and_name(test: dict[str, object], name: str) -> None:
+    assert ctrf(**test, status="passed").id == name
+
+
+@table(
+    ("status", "expected"),
+    [
+        *(("passed", "passed"), ("failed", "failed"), ("skipped", "skipped"), ("pending", "skipped")),
+        *(("other", "failed"), ("new", "failed"), (None, "failed")),
+    ],
+)
+def test_a_status_of_ctrf_that_is_no_good_one_counts_as_failed(status: object, expected: str) -> None:
+    assert ctrf(name="a", status=status).status == expected
+
+
+def test_a_test_of_ctrf_that_passed_in_a_later_attempt_says_so() -> None:
+    case = ctrf(name="a", status="passed", flaky=True, message="no")
+    assert (case.status, case.message) == (CaseStatus.PASSED, "passed when it was run again; before: no")
 
 
 FAILED = '<testcase classname="a" name="b"><failure type="AssertionError">no</failure></testcase>'
@@ -336,7 +381,8 @@ KEYS = st.sampled_from(
     re.findall(
         r"\w+",
         "testResults assertionResults status name title ancestorTitles failureMessages message failureDetails "
-        "examples summary exception class messages full_description file_path Action Package Test Output",
+        "examples summary exception class messages full_description file_path Action Package Test Output "
+        "results tests suite filePath trace rawStatus flaky",
     )
 )
 SHAPED = st.recursive(
@@ -350,6 +396,7 @@ SHAPED = st.recursive(
 @example({"testResults": [{"assertionResults": [{"ancestorTitles": 5, "failureMessages": 5}]}]})
 @example({"examples": [{"exception": 5}], "summary": [], "messages": 5})
 @example({"Action": ["pass"], "Package": 5})
+@example({"results": {"tests": [{"suite": 5, "name": [], "trace": {}}], "summary": 5}})
 def test_json_of_any_shape_is_read_or_refused(report: dict[str, object]) -> None:
     cases, complaint = attempt(json.dumps(report).encode())
     assert "\n" not in complaint
