@@ -61,7 +61,7 @@ DOORS = (
             "bot/coordination/records.py": 10,
             "plugins/backtest/cases.py": 4,
             "bot/forge/local.py": 3,
-            "bot/journal/digest.py": 2,
+            "bot/journal/notes.py": 2,
             "bot/journal/folders.py": 7,
             "bot/journal/index.py": 6,
             "bot/journal/reader.py": 7,

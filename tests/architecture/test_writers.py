@@ -79,13 +79,13 @@ CHANNELS = (
     ),
     Channel(
         FILE,
-        "the journal, the index of unfinished runs, counts of recoveries, refused issues, decisions, the local forge, memory, records of tries, approved definitions of servers",
+        "the journal, the index of unfinished runs, counts of recoveries, refused issues, decisions, answers, the local forge, memory, records of tries, approved definitions of servers",
         "each has one writer, which gets the redactor, or has names of runs only; definitions are kept as approved, "
         "to be compared",
         {
             "bot/journal/reader.py": 2,
             "bot/journal/records.py": 3,
-            "bot/journal/digest.py": 1,
+            "bot/journal/notes.py": 1,
             "bot/journal/folders.py": 2,
             "bot/cycle/statements.py": 1,  # digests and numbers
             "bot/forge/local.py": 1,

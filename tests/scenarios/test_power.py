@@ -68,7 +68,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from orchestrator.bot.cycle.finish import write_private
-from orchestrator.bot.journal.digest import PersonDecision, note_decision
+from orchestrator.bot.journal.notes import PersonDecision, note_decision
 from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder
 from orchestrator.bot.journal.records import JournalWriter, append_last
 from orchestrator.core.clock import ManualClock

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.folders import Home, run_names
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
 from tests.doubles.github import bare, people
 from tests.scenarios.hosted import BOT, BRANCH, Hosted
 from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, Stage, do, git
@@ -78,6 +82,19 @@ def test_a_question_has_numbered_choices_and_a_marker_and_ends_the_run(hosted: H
     assert hosted.repo.pulls == {}
     assert "pullwright:working" not in hosted.repo.issues[1].labels
     assert hosted.asked == 1
+
+
+def test_an_answer_that_was_kept_on_this_machine_goes_on_with_the_task(hosted: Hosted) -> None:
+    ask(hosted)
+    home = Home(hosted.stage.home)
+    (run,) = [one for name in run_names(home) if (one := summarise(home.runs / name)).question]
+    now = datetime.now(UTC)
+    keep_answer(home, PersonAnswer(now, run.repository, "issue-1", "another-run", "1"))
+    assert "waits for an answer" in hosted.left_alone()
+    keep_answer(home, PersonAnswer(now, run.repository, "issue-1", run.id, "2"))
+    hosted.stage.script(GO_ON)
+    assert hosted.stage.run().result["outcome"] == "proposed"
+    assert "2. Floats too" in hosted.stage.told(1)
 
 
 @slow

@@ -35,6 +35,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.journal.folders import RefusedIssues
+from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.task_rules import TaskAuthorization, as_lines, filter_answers
@@ -445,6 +446,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         tell=emit,
         commands=request.commands,
         answer=request.answer,
+        kept_answer=partial(kept_answer, shared.context.home, shared.site.label),
         base=settings.base,
         author_email=settings.author_email,
         attended=shared.operator is not None,

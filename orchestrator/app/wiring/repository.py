@@ -31,6 +31,7 @@ from orchestrator.bot.forge.github.address import (
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
+from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.journal.reader import DeadRuns, close_run, lock_run, open_runs
 from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.cycle_events import TaskTaken
@@ -493,7 +494,7 @@ class OpenTasks:
         Raises:
             JournalError: the decision cannot be written.
         """
-        from orchestrator.bot.journal.digest import PersonDecision, note_decision
+        from orchestrator.bot.journal.notes import PersonDecision, note_decision
 
         after = decided.after
         saved = after.wip is not None
@@ -607,6 +608,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
         kept,
         backlog,
         lambda spent: nothing_left(caps, spent, Caps(), "a task"),
+        partial(kept_answer, context.home, site.label),
     )
 
 

@@ -73,6 +73,8 @@ class Claimer:
         warn: shows the user a message.
         tell: records an event.
         answer: the user's own answer to the open question; then no other task is taken.
+        kept_answer: returns the answer that a person gave on this machine to the question of a run on a task, by the
+            task's key and the run; empty if there is none.
         attended: whether a person works on the task, who can answer its question.
         base: the branch to start from, if the user named one.
         author_email: the author of our commits.
@@ -96,6 +98,7 @@ class Claimer:
     tell: Callable[[Event], None] = lambda _event: None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     answer: str | None = None
+    kept_answer: Callable[[str, str], str] = lambda _key, _run: ""
     base: str | None = None
     author_email: str = ""
     attended: bool = False
@@ -399,6 +402,8 @@ class Claimer:
     def _find_answer(self, task: Task, found: Earlier) -> Remark | None:
         if self.answer is not None:
             return Remark("", with_choice(self.answer, found.state.question), trusted=True)
+        if kept := self.kept_answer(task.key, found.state.run):
+            return Remark("", with_choice(kept, found.state.question), trusted=True)
         if (number := asked_at(task)) is None:
             return None
         comments = self.forge.comments(number)

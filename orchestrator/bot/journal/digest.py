@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import RunSummary, last_looks, summarise
-from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.core.files import is_full, make_folder, sync_folder
+from orchestrator.bot.journal.notes import decisions
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key, same_repository
 
@@ -23,73 +20,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.journal.index import Pause
-
-
-DECISIONS_FILE = "decisions.jsonl"
-_PRIVATE = 0o600
-_MOST_BYTES = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class PersonDecision:
-    """A person's decision about a task, by `retry`, `close` or `forget`.
-
-    Attributes:
-        state: the task's new state, as named by `cycle.task_state`.
-        saved: the hidden ref of its unfinished work; empty if there is none.
-    """
-
-    at: datetime
-    repository: str
-    task: str
-    state: str
-    saved: str = ""
-
-
-def note_decision(home: Home, decision: PersonDecision) -> None:
-    """Store a decision, so that the digest shows it instead of the outcome of earlier runs.
-
-    Raises:
-        JournalError: it cannot be written.
-        DiskFullError: no space is left.
-    """
-    path = home.root / DECISIONS_FILE
-    line = json.dumps(asdict(decision), default=datetime.isoformat)
-    try:
-        make_folder(home.root)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
-        try:
-            # One write to a file that is open for appending: lines of two processes do not mix.
-            os.write(file, f"{line}\n".encode("ascii"))
-            os.fsync(file)
-        finally:
-            os.close(file)
-        sync_folder(home.root)
-    except OSError as error:
-        kind = DiskFullError if is_full(error) else JournalError
-        raise kind(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def decisions(home: Home) -> dict[tuple[str, str], PersonDecision]:
-    """Return the last decision about each task, by repository key and task key. Unreadable ones are left out."""
-    try:
-        with (home.root / DECISIONS_FILE).open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _MOST_BYTES, 0))
-            lines = file.read(_MOST_BYTES).split(b"\n")
-    except OSError:
-        return {}
-    found = {}
-    for line in lines:
-        try:
-            data = json.loads(line)
-            texts = [data[name] for name in ("repository", "task", "state", "saved")]
-            at = datetime.fromisoformat(str(data["at"]))
-        except (KeyError, TypeError, ValueError, RecursionError):
-            continue
-        if all(isinstance(text, str) for text in texts) and at.tzinfo is not None:
-            one = PersonDecision(at, *map(str, texts))
-            found[repository_key(one.repository), one.task] = one
-    return found
+    from orchestrator.bot.journal.notes import PersonDecision
 
 
 _LONGEST_RUN = timedelta(days=1)  # a run that began this long before still counts if it ended within the time

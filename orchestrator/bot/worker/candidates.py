@@ -490,7 +490,7 @@ class TaskSearch:
                 why = f"{', '.join(BACKLOG_FILES)} do not list it as open any more"
                 known = replace(known, task=task, closed="" if task is not None else why)
                 known = self.with_blockers(known, None)
-        if number is None or known.left is None or not known.left.waits_for_answer:
+        if number is None or known.left is None or not known.left.waits_for_answer or known.has_answer:
             return known
         asked = known.left.question, known.left.question_url
         may, clean = self.authorization.may_cause_work, lambda text, _author: self.texts.clean(text).text

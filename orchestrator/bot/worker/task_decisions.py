@@ -72,6 +72,8 @@ class TaskDecisions:
         kept: unfinished work that only this machine has.
         backlog: asks the forge what people want now, as the next cycle would.
         why_over_budget: returns why a task that has cost this much is not continued, or None.
+        kept_answer: returns the answer that was kept on this machine for the question of a run on a task; empty if
+            there is none.
     """
 
     records: Records
@@ -85,6 +87,7 @@ class TaskDecisions:
     kept: KeptWork
     backlog: Backlog
     why_over_budget: Callable[[Spent], str | None] = lambda _spent: None
+    kept_answer: Callable[[str, str], str] = lambda _key, _run: ""
 
     def states(self, *, with_pulls: bool = True) -> list[TaskState]:
         """Return every known task, sorted by key.
@@ -142,8 +145,9 @@ class TaskDecisions:
         is_open = pull is not None and pull.state is PullRequestState.OPEN
         tip = pull.commit if pull is not None and is_open else branches[min(branches)] if branches else ""
         if kept is not None and is_newest_kept(kept, wip.commit if wip is not None else None, tip):
-            return replace(known, left=kept[0].state, is_here=True)
-        return known
+            known = replace(known, left=kept[0].state, is_here=True)
+        left = known.left
+        return known if left is None else replace(known, has_answer=bool(self.kept_answer(key, left.run)))
 
     def is_held(self, claim: ClaimRecord) -> bool:
         """Return whether a worker that is not known to be dead holds the task."""

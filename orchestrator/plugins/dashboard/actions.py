@@ -23,6 +23,7 @@ from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
+from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
 from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
 from orchestrator.bot.worker.candidates import upkeep_in_words
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
@@ -119,36 +120,44 @@ class TaskActions:
             return f"nobody holds {task}"
         return f"released {task}, held by {released.owner}; its next push is refused"
 
-    def answer_command(self, repository: str, task: str, answer: str) -> list[str]:
-        """Return the command that answers a task's question."""
-        typed = [PROGRAM, "run", f"--repo={repository}", f"--task={task}", f"--answer={answer}"]
-        return [*typed, *_as_flags(self.flags)]
+    def answer_command(self, repository: str, task: str, answer: str = "") -> list[str]:
+        """Return the command that goes on with a task, with the answer to its question unless that is kept."""
+        typed = [PROGRAM, "run", f"--repo={repository}", f"--task={task}"]
+        return [*typed, *([f"--answer={answer}"] if answer else []), *_as_flags(self.flags)]
 
-    def _answer(self, repository: str, task: str, answer: str) -> str:
-        """Start a run that continues with the answer, in a process that may outlive this one.
+    def _answer(self, repository: str, task: str, run: str, answer: str) -> str:
+        """Keep the answer, then start a run that continues with it, in a process that may outlive this one.
 
         Raises:
-            ConfigurationError: the run cannot start, or failed at once.
+            ConfigurationError: the answer is empty, or the run cannot start or failed at once.
+            JournalError: the answer cannot be kept.
         """
         if not answer.strip():
             raise ConfigurationError("the answer is empty: write what the model should know")
+        kept = PersonAnswer(self.clock.now(), repository, task, run, answer)
+        keep_answer(self.home, known_secrets(self.environ).redact_value(kept))
         if any(
             one.process.poll() is None and (one.repository, one.task) == (repository, task)
             for one in self.begun
         ):
-            raise ConfigurationError(f"a run with an answer to {task} is in progress already")
+            raise ConfigurationError(
+                f"your answer is kept, but a run with an earlier answer to {task} is in progress already"
+            )
         self.begun = [one for one in self.begun if (one.repository, one.task) != (repository, task)]
-        log, process = self._begin(self.answer_command(repository, task, answer))
+        log, process = self._begin(self.answer_command(repository, task))
         begun = Answering(repository, task, process, log)
         self.begun.append(begun)
         try:
             status = process.wait(self.begin_seconds)
         except subprocess.TimeoutExpired:
-            return f"the run that continues {task} has begun"
+            return f"your answer is kept, and a run that continues {task} with it starts"
         said = _last_line(log)
         if status in _GOOD:
-            return f"the run with the answer has ended: {said}"
-        raise ConfigurationError(f"the run with the answer ended with status {status}: {said}")
+            return f"the run with your answer has ended: {said}"
+        raise ConfigurationError(
+            f"your answer is kept, and the next run on {task} goes on with it; the one that was started here ended with "
+            f"status {status}: {said}"
+        )
 
     def _begin(self, typed: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
         """Start this program with typed arguments. Return its log file and its process."""
@@ -176,7 +185,8 @@ class TaskActions:
         """Return one line for each failed run that was started with an answer."""
         ended = [(one, one.process.poll()) for one in self.begun]
         return [
-            f"The run with your answer to {one.task} ended with status {status}: {_last_line(one.log)}"
+            f"The run with your answer to {one.task} ended with status {status}. Your answer is kept: "
+            f"the next run goes on with it. {_last_line(one.log)}"
             for one, status in ended
             if status is not None and status not in _GOOD
         ]
@@ -220,7 +230,7 @@ class TaskActions:
         commands = Commands(repository)
         match verb:
             case "answer":
-                what = f"This begins a run that continues {task} with your answer. The model is asked again."
+                what = f"This keeps your answer, and begins a run that continues {task} with it. The model is asked again."
                 return what, shlex.join(self.answer_command(repository, task, "ANSWER"))
             case "retry":
                 return f"The next cycle may take {task} again.", commands.retry(task)
@@ -247,7 +257,7 @@ class TaskActions:
         repository, task = fields.get("repository", ""), fields.get("task", "")
         match verb:
             case "answer":
-                return self._answer(repository, task, fields.get("answer", ""))
+                return self._answer(repository, task, fields.get("run", ""), fields.get("answer", ""))
             case "retry":
                 with self._open(repository, writes=True) as tasks:
                     return _noted(tasks, tasks.decisions.retry(tasks.decisions.find(task)))

@@ -9,16 +9,20 @@ import re
 import threading
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlencode
 
 from orchestrator.app.event_lines import Narrator, RunProgress
 from orchestrator.app.words import counted, money, short_line
 from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
-from orchestrator.bot.journal.digest import Digest, decisions
+from orchestrator.bot.cycle.tasks import CHOICE
+from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.index import last_looks, summarise
+from orchestrator.bot.journal.notes import answers, decisions
 from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
@@ -26,7 +30,7 @@ from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from datetime import date
     from pathlib import Path
 
@@ -220,6 +224,7 @@ class WaitingItem:
             model found nothing to do).
         task: the key of the task, if it is not that of the run.
         times: number of runs with the same end.
+        answer: a person's answer to the question, which is kept for the next run.
     """
 
     what: str
@@ -227,6 +232,13 @@ class WaitingItem:
     text: str
     times: int = 1
     task: str = ""
+    answer: str = ""
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """The numbered choices of a question: number and text."""
+        found = CHOICE.finditer(self.text) if self.what == "question" else ()
+        return [(one["number"], one["text"]) for one in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +262,7 @@ class Plot:
         said: a summary in words, also for screen readers.
         cap: value and name of a horizontal line.
         names: the meanings of the colours.
+        is_money: whether the values are US dollars; else they are counts.
         least_top: minimum of the scale, so that several plots can have the same one.
     """
 
@@ -259,12 +272,22 @@ class Plot:
     cap: tuple[float, str] | None = None
     names: Sequence[tuple[Tone, str]] = ()
     least_top: float = 0.0
+    is_money: bool = True
 
     @property
     def highest(self) -> float:
         """The maximum of the scale."""
         cap = self.cap[0] if self.cap else 0.0
         return max([bar.total for bar in self.bars] + [cap, self.least_top]) or 1.0
+
+    @property
+    def labelled(self) -> set[int]:
+        """The bars above which their total stands: the highest, and the last one unless it is beside that."""
+        totals = [bar.total for bar in self.bars]
+        if not any(totals):
+            return set()
+        top, last = totals.index(max(totals)), len(totals) - 1
+        return {top, last} if totals[last] and last - top > 1 else {top}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +330,10 @@ class Overview:
 
     Attributes:
         is_paused: whether an obstacle caused one of the pauses. An idle worker only waits for the next look.
+        pulls: the last run of each pull request; those that may be open come first, then the newest.
+        waiting_pulls: number of pull requests that wait for a person's review, as far as known.
+        closed_here: repository key and number of the pull requests that a person closed on this machine.
+        queue: why tasks wait, by repository, each reason with its number of tasks.
     """
 
     now: datetime
@@ -318,7 +345,9 @@ class Overview:
     plots: Sequence[Plot]
     cost_plots: Sequence[Plot]
     pulls: Sequence[RunSummary]
-    queue: Sequence[tuple[str, int]]
+    waiting_pulls: int
+    closed_here: Container[tuple[str, int]]
+    queue: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     failures: Sequence[tuple[str, int, RunSummary]]
     costs: Sequence[tuple[str, Spent, int]]
     recent: Sequence[RunSummary]
@@ -329,6 +358,15 @@ class Overview:
     unread: int
     looks: Mapping[str, Look] = field(default_factory=dict)
     troubles: Sequence[str] = ()
+    titles: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def title_of(self, repository: str, task: str) -> str:
+        """Return the title of a task; empty if no run here has worked on it."""
+        return self.titles.get((repository_key(repository), task), "")
+
+    def is_closed_here(self, run: RunSummary) -> bool:
+        """Return whether a person closed the pull request of a run on this machine."""
+        return run.pull is not None and (repository_key(run.repository), run.pull.number) in self.closed_here
 
     @property
     def heartbeat(self) -> tuple[Tone, str]:
@@ -365,17 +403,27 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)
     shown = [run for run in runs if run.outcome != "no_task" or run.task is not None]
     results = results_of(state for look in looks.values() for state in look.states)
+    closed = {
+        (repository_key(run.repository), run.pull.number)
+        for run in newest
+        if run.pull and run.task and _is_declined(whole, run)
+    }
+    pulls = sorted(whole.pulls, key=lambda run: run.id, reverse=True)
+    may_be_open = [run for run in pulls if _may_be_open(run, looks, closed)]
+    rest = [run for run in pulls if run not in may_be_open]
     costs = _costs_by_day(runs, now)
     return Overview(
         now=now,
-        needs=[*_needs(whole), *_without_work(week)],
+        needs=[*_needs(whole, answers(store.home)), *_without_work(week)],
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         is_paused=_is_paused(newest, now),
         tiles=list(_tiles(week, now, cap, results)),
         plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
-        pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
+        pulls=[*may_be_open, *rest][:_MOST_ROWS],
+        waiting_pulls=len(may_be_open),
+        closed_here=closed,
         queue=_queue(week, now),
         failures=_failures(week.runs),
         costs=_costs(week),
@@ -386,7 +434,77 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         total=len(runs),
         unread=store.unread,
         looks=looks,
+        titles=titles_of(runs),
     )
+
+
+def titles_of(runs: Iterable[RunSummary]) -> dict[tuple[str, str], str]:
+    """Return the titles of tasks by repository key and task key, of the first run on each."""
+    titles: dict[tuple[str, str], str] = {}
+    for run in runs:
+        if run.task is not None:
+            titles.setdefault((repository_key(run.repository), run.task.key), run.task.title)
+    return titles
+
+
+_MOST_SEARCHED_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a person wants to see. Empty texts filter nothing.
+
+    Attributes:
+        q: words that each occur in title, task, repository, model, reason, error or id.
+    """
+
+    q: str = ""
+    repository: str = ""
+    outcome: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> RunFilter:
+        """Read the fields of a form."""
+        return cls(
+            *(fields.get(name, "").strip()[:_MOST_SEARCHED_CHARS] for name in ("q", "repository", "outcome"))
+        )
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it leaves out any run."""
+        return bool(self.q or self.repository or self.outcome)
+
+    def query(self, before: str) -> str:
+        """Return the query of the page with the runs before one."""
+        return urlencode({**{name: text for name, text in asdict(self).items() if text}, "before": before})
+
+    def matches(self, run: RunSummary) -> bool:
+        """Return whether a run is wanted."""
+        if (self.repository and run.repository != self.repository) or (
+            self.outcome and run.outcome != self.outcome
+        ):
+            return False
+        task = (run.task.title, run.task.key, f"#{run.task.number}") if run.task else ()
+        text = " ".join(
+            (*task, run.id, run.repository, run.model, run.reason, run.error, run.said)
+        ).casefold()
+        return all(word in text for word in self.q.casefold().split())
+
+
+def _is_declined(digest: Digest, run: RunSummary) -> bool:
+    """Return whether a person closed the pull request of a run on this machine after it."""
+    decided = digest.decided.get((repository_key(run.repository), run.task.key if run.task else ""))
+    is_later = decided is not None and run.started is not None and decided.at > run.started
+    return is_later and decided is not None and decided.state == TaskStatus.DECLINED
+
+
+def _may_be_open(run: RunSummary, looks: Mapping[str, Look], closed: Container[tuple[str, int]]) -> bool:
+    """Return whether a pull request waits for a person, as far as this machine knows."""
+    if run.pull is None or (repository_key(run.repository), run.pull.number) in closed:
+        return False
+    look = looks.get(run.repository)
+    known = look.pull(run.pull.number) if look is not None and not look.error else None
+    return known is None or known.state is PullRequestState.OPEN
 
 
 def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
@@ -401,10 +519,11 @@ def _is_paused(newest_first: Sequence[RunSummary], now: datetime) -> bool:
 _WAITING = {TaskStatus.FAILED, TaskStatus.TESTS_FAIL}
 
 
-def _needs(digest: Digest) -> Iterable[WaitingItem]:
+def _needs(digest: Digest, kept: Mapping[tuple[str, str, str], str]) -> Iterable[WaitingItem]:
     """Yield what waits for a person: questions, then failed tasks, then pull requests whose tests do not pass."""
     for run in reversed(digest.questions):
-        yield WaitingItem("question", run, run.question)
+        asked = (repository_key(run.repository), run.task.key if run.task else "", run.id)
+        yield WaitingItem("question", run, run.question, answer=kept.get(asked, ""))
     for run, task, why in digest.waiting:
         yield WaitingItem("waits", run, why, task=task)
     waiting = {(repository_key(run.repository), task) for run, task, _ in digest.waiting}
@@ -427,15 +546,20 @@ def _without_work(week: Digest) -> Iterable[WaitingItem]:
             yield WaitingItem("nothing", run, run.reason)
 
 
-def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
-    """Return why tasks wait, according to the last cycle without a task on each repository."""
+def _queue(week: Digest, now: datetime) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Return why tasks wait, by repository, according to its last cycle without a task."""
     newest = {
         repository_key(run.repository): run
         for run in week.runs
         if run.task is None and run.outcome == "no_task"
     }
-    skipped = Digest(week.since, now, tuple(newest.values())).skipped
-    return [(reason, times) for reason, times in skipped if not _HAS_PULL.match(reason)][:_MOST_ROWS]
+    found = []
+    for run in newest.values():
+        skipped = Digest(week.since, now, (run,)).skipped
+        reasons = [(reason, times) for reason, times in skipped if not _HAS_PULL.match(reason)]
+        if reasons:
+            found.append((run.repository, reasons[:_MOST_ROWS]))
+    return sorted(found)
 
 
 def _tiles(week: Digest, now: datetime, cap: DayCap, results: Results) -> Iterable[tuple[str, str, str]]:
@@ -537,7 +661,9 @@ def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
     ]
     sums = sum((counts[day] for day in _days(now)), Counter[str]())
     said = ", ".join(f"{sums[name]} {name}" for name, *_ in _COLUMNS) + f" in {DAYS} days"
-    return Plot("Outcomes a day", said, bars, names=[(tone, name) for name, tone, _ in _COLUMNS])
+    return Plot(
+        "Outcomes a day", said, bars, names=[(tone, name) for name, tone, _ in _COLUMNS], is_money=False
+    )
 
 
 _STOPPED = {

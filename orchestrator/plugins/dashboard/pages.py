@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from orchestrator.app.html.page import Badge, Link, html_from_template
 from orchestrator.app.html.story import PROOF_TONES, RunStory, outcome_badge, page_of, tone_of
 from orchestrator.app.words import duration, money, short_line
 from orchestrator.core.messages import Spent
+from orchestrator.plugins.dashboard.overview import titles_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,16 +21,37 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.plugins.dashboard.actions import FleetView
-    from orchestrator.plugins.dashboard.overview import LiveRun, Look, Overview
+    from orchestrator.plugins.dashboard.overview import LiveRun, Look, Overview, RunFilter
     from orchestrator.plugins.fleet.control import FleetSnapshot
     from orchestrator.plugins.fleet.store import FleetWorkerState
     from orchestrator.plugins.fleet.turns import QueuedTurn
 
 TEMPLATES = Path(__file__).parent / "templates"
-PARTS = ("needs", "now", "numbers", "pulls", "queue", "failures", "repositories", "runs")
+PARTS = ("needs", "pulls", "now", "numbers", "queue", "failures", "repositories", "runs")
 """The parts of the overview, from top to bottom."""
 FLEET_PARTS = ("state", "workers", "queue", "members", "requests", "costs")
 _MOST_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """One page of the list of runs.
+
+    Attributes:
+        matching: number of the runs that are wanted, of `total` known ones.
+        unread: number of journals that are not read yet.
+        older: the last run of the page if there are more; else empty.
+        repositories, outcomes: what a person can choose from.
+    """
+
+    wanted: RunFilter
+    runs: Sequence[RunSummary]
+    matching: int
+    total: int
+    unread: int
+    older: str
+    repositories: Sequence[str]
+    outcomes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +101,9 @@ class Pages:
         title = f"({len(view.needs)}) Pullwright" if view.needs else "Pullwright"
         return self._html("overview.html", title=title, here="overview", parts=self.parts(view))
 
-    def runs(self, runs: Sequence[RunSummary], total: int, unread: int, older: str) -> str:
+    def runs(self, page: RunsPage) -> str:
         """Return one page of the list of runs."""
-        values = {"runs": runs, "total": total, "unread": unread, "older": older}
+        values = {field.name: getattr(page, field.name) for field in fields(page)}
         return self._html("runs.html", title="Runs · Pullwright", here="runs", **values)
 
     def run(self, story: RunStory, run: RunSummary, live: LiveRun | None, after: int) -> str:
@@ -106,7 +128,8 @@ class Pages:
 
     def repository(self, name: str, look: Look | None, runs: Sequence[RunSummary], *, is_local: bool) -> str:
         """Return the page of a repository, with its tasks and runs."""
-        values = {"name": name, "look": look, "runs": runs, "is_local": is_local}
+        titles = {key: title for (_, key), title in titles_of(runs).items()}
+        values = {"name": name, "look": look, "runs": runs, "is_local": is_local, "titles": titles}
         return self._html("repository.html", title=f"{name} · Pullwright", here="repository", **values)
 
     def fleet_parts(self, view: FleetView) -> dict[str, str]:

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from orchestrator.app.html.page import Step, stylesheet
 from orchestrator.app.html.story import RunStory, StepWriter
-from orchestrator.app.words import counted
+from orchestrator.app.words import counted, short_line
 from orchestrator.bot.journal.folders import RUN_NAME
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail, read_line
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.errors import JournalError, PullwrightError
 from orchestrator.plugins.dashboard.actions import FLEET_VERBS
-from orchestrator.plugins.dashboard.overview import Look, make_overview
-from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
+from orchestrator.plugins.dashboard.overview import Look, RunFilter, make_overview
+from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages, RunsPage
 from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
 
 if TYPE_CHECKING:
@@ -147,12 +148,17 @@ def make_app(dashboard: Dashboard) -> Starlette:
         Route("/style.css", _style),
         Route("/live.js", _script),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, exception_handlers={404: partial(_no_page, dashboard)})
 
 
 def guarded(dashboard: Dashboard, port: int) -> Gate:
     """Create the application with access control."""
     return Gate(make_app(dashboard), port, dashboard.secrets)
+
+
+async def _no_page(dashboard: Dashboard, request: Request, _error: Exception) -> Response:
+    what = f"There is no page {short_line(request.url.path, 80)} here."
+    return _refused(dashboard, 404, "No such page", what)
 
 
 async def _style(_request: Request) -> Response:
@@ -173,14 +179,26 @@ async def _overview(dashboard: Dashboard, _request: Request) -> Response:
 
 async def _runs(dashboard: Dashboard, request: Request) -> Response:
     await asyncio.to_thread(dashboard.read)
-    before = request.query_params.get("before", "~")
-    known = dashboard.store.runs
-    found = [run for run in known if run.id < before][: _PAGE_RUNS + 1]
-    older = found[_PAGE_RUNS - 1].id if len(found) > _PAGE_RUNS else ""
-    unread = dashboard.store.unread
-    return HTMLResponse(
-        await asyncio.to_thread(dashboard.pages.runs, found[:_PAGE_RUNS], len(known), unread, older)
-    )
+    before, wanted = request.query_params.get("before", "~"), RunFilter.of(request.query_params)
+
+    def page() -> str:
+        known = dashboard.store.runs
+        matching = [run for run in known if wanted.matches(run)]
+        found = [run for run in matching if run.id < before][: _PAGE_RUNS + 1]
+        return dashboard.pages.runs(
+            RunsPage(
+                wanted,
+                found[:_PAGE_RUNS],
+                len(matching),
+                len(known),
+                dashboard.store.unread,
+                found[_PAGE_RUNS - 1].id if len(found) > _PAGE_RUNS else "",
+                sorted({run.repository for run in known if run.repository}),
+                sorted({run.outcome for run in known if run.outcome}),
+            )
+        )
+
+    return HTMLResponse(await asyncio.to_thread(page))
 
 
 async def _run(dashboard: Dashboard, request: Request) -> Response:
@@ -249,11 +267,13 @@ async def _look(dashboard: Dashboard, request: Request) -> Response:
 
 async def _confirm(dashboard: Dashboard, request: Request) -> Response:
     """Show the effect of an action. Nothing is done yet."""
-    fields: Mapping[str, str] | None = dict(request.query_params)
+    fields: dict[str, str] | None = dict(request.query_params)
     if request.method == "POST":
         fields = await _fields(dashboard, request)
     if fields is None:
         return _not_ours(dashboard)
+    if choice := fields.pop("choice", ""):
+        fields["answer"] = f"{choice} {fields.get('answer', '')}".strip()
     verb = fields.get("verb", "")
     asked = dashboard.fleet.what if verb in FLEET_VERBS else dashboard.actions.what
     try:
@@ -282,9 +302,11 @@ async def _do(dashboard: Dashboard, request: Request) -> Response:
             done = await asyncio.to_thread(dashboard.actions.do, verb, fields)
     except PullwrightError as error:
         return _refused(dashboard, 409, "Not done", str(error), _back(verb))
-    if repository := fields.get("repository"):
-        dashboard.looks.pop(repository, None)
-    return HTMLResponse(dashboard.pages.confirm("Done", done=done, back=_back(verb)))
+    # What was read before is not true any more; it is read again once the person has the reply.
+    repository = fields.get("repository", "")
+    was_read = dashboard.looks.pop(repository, None) is not None
+    again = BackgroundTask(dashboard.look, repository) if was_read else None
+    return HTMLResponse(dashboard.pages.confirm("Done", done=done, back=_back(verb)), background=again)
 
 
 async def _fleet(dashboard: Dashboard, _request: Request) -> Response:

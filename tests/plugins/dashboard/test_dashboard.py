@@ -98,7 +98,7 @@ def test_a_question_is_answered_on_the_page_and_the_work_goes_on(
         page.get_by_role("button", name="Begin the run").click()
         page.get_by_role("link", name="Back to the overview").click()
         page.get_by_role("link", name="Make add() add").wait_for(timeout=60_000)
-        page.get_by_role("heading", name="Nothing needs you").wait_for(timeout=60_000)
+        page.get_by_role("heading", name="1 pull request waits for your review").wait_for(timeout=60_000)
     assert "Yes & <b>only</b> those" in str(stage.model.requests[-1].body["messages"])
     assert len(branches(repository)) == 1
 

@@ -200,7 +200,8 @@ def test_a_task_with_its_pull_request_waits_no_longer(tmp_path: Path) -> None:
     made.add(NOW, [*started("r", None, "o/r"), CycleEnded({"outcome": "no_task", "reason": said})])
     store.refresh()
     closed = next(one for one in reasons if one and "was declined" in one)
-    assert [reason for reason, _ in make_overview(store, NOW, DayCap(), {}).queue] == [closed, waits]
+    ((name, why),) = make_overview(store, NOW, DayCap(), {}).queue
+    assert (name, [reason for reason, _ in why]) == ("o/r", [closed, waits])
 
 
 def test_why_tasks_wait_is_what_the_last_look_said(tmp_path: Path) -> None:
@@ -224,10 +225,15 @@ def test_why_tasks_wait_is_what_the_last_look_said(tmp_path: Path) -> None:
     store = RunStore(Home(tmp_path))
     store.refresh()
     view = make_overview(store, NOW, DayCap(), {})
-    assert [reason for reason, _ in view.queue] == [
-        "item-0a1b2c3d waits for an answer: pullwright run",
-        "issue #3 has no label; it is late",
-        "item-9c82aff5 had nothing to do",
+    assert [(name, [reason for reason, _ in reasons]) for name, reasons in view.queue] == [
+        (
+            "o/r",
+            [
+                "item-0a1b2c3d waits for an answer: pullwright run",
+                "issue #3 has no label; it is late",
+                "item-9c82aff5 had nothing to do",
+            ],
+        )
     ]
     assert [(need.what, need.text) for need in view.needs] == [("nothing", "it is right")]
     assert [run.task is not None for run in view.recent] == [True]

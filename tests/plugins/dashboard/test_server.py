@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from lxml import html
 
+from orchestrator.bot.journal.notes import PersonDecision, kept_answer, note_decision
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
@@ -53,9 +54,9 @@ async def test_the_morning_in_its_order(scene: DashboardScene) -> None:
     heads = [head.text_content().split("\n")[0].strip() for head in answer.xpath("//h2")]
     order = [
         "Needs you",
+        "Pull requests",
         "Now",
         "Outcomes and cost",
-        "Pull requests",
         "Waiting tasks",
         "Failures by kind",
         "Repositories",
@@ -294,8 +295,76 @@ async def test_an_answer_that_cannot_begin_says_why(scene: DashboardScene) -> No
         "/do", {"verb": "answer", "repository": "/nowhere", "task": "issue-1", "answer": "-x"}
     )
     assert none.status_code == 409
-    assert "ended with status 2" in none.text
+    assert "your answer is kept" in none.text
+    assert "status 2" in none.text
     assert "The run with your answer to issue-1 ended with status 2" in (await scene.get("/")).text
+
+
+async def test_an_answer_is_kept_before_a_run_begins_and_shown_until_one_goes_on(
+    scene: DashboardScene,
+) -> None:
+    question = "Which way?\n\n1. Only ints\n2. Floats too"
+    asked = CycleEnded({"outcome": "question", "question": question, "question_url": "file:///here"})
+    run = scene.journals.add(NOW, [*started("r", TASK, "/nowhere"), asked]).name
+    buttons = page(await scene.get("/")).xpath("//button[@name='choice']")
+    assert [(one.get("value"), one.text) for one in buttons] == [
+        ("1", "1. Only ints"),
+        ("2", "2. Floats too"),
+    ]
+    fields = {"verb": "answer", "repository": "/nowhere", "task": TASK.key, "run": run}
+    chosen = await scene.post("/confirm", {**fields, "choice": "2", "answer": "and Decimal"})
+    assert page(chosen).xpath("//blockquote")[0].text == "2 and Decimal"
+    assert (await scene.post("/do", {**fields, "answer": "2 and Decimal"})).status_code == 409
+    assert kept_answer(scene.home, "/nowhere", TASK.key, run) == "2 and Decimal"
+    assert kept_answer(scene.home, "/nowhere", TASK.key, "another-run") == ""
+    card = page(await scene.get("/")).xpath("//section[@class='needs']//article")[0]
+    assert card.xpath(".//blockquote")[0].text == "2 and Decimal"
+
+
+async def test_runs_are_filtered_and_searched(scene: DashboardScene) -> None:
+    for number in range(60):
+        ended = CycleEnded({"outcome": "failed", "error": "the quota is spent"})
+        scene.journals.add(
+            NOW - timedelta(minutes=number),
+            [*started("r", TASK, "o/r"), *([ended] if number % 2 else proposed(1, "Sum", "o/r"))],
+        )
+    scene.journals.add(NOW, [*started("r", TASK, "o/s"), *proposed(2, "Product", "o/s")])
+
+    async def shown(path: str) -> tuple[int, str, list[str]]:
+        tree = page(await scene.get(path))
+        rows = len(tree.xpath("//tbody/tr"))
+        return (
+            rows,
+            tree.xpath("//p[@class='subtitle']")[0].text_content(),
+            tree.xpath("//a[@rel='next']/@href"),
+        )
+
+    assert await shown("/runs?repository=o/s") == (1, "1 of 61 known", [])
+    assert await shown("/runs?q=QUOTA+mend") == (30, "30 of 61 known", [])
+    assert (await shown("/runs?outcome=failed&q=nothing+such"))[0] == 0
+    rows, _, (older,) = await shown("/runs?repository=o/r")
+    assert (rows, (await shown(older))[0]) == (50, 10)
+
+
+async def test_a_pull_request_that_was_closed_here_is_not_unknown(scene: DashboardScene) -> None:
+    scene.journals.add(NOW - timedelta(hours=1), [*started("r", TASK, "o/r"), *proposed(7, "Sum", "o/r")])
+    before = page(await scene.get("/"))
+    assert "1 pull request waits for your review" in before.text_content()
+    assert "Nothing needs you" not in before.text_content()
+    note_decision(scene.home, PersonDecision(NOW, "o/r", TASK.key, "declined"))
+    scene.journals.add(NOW, [*started("r", None, "o/s"), CycleEnded({"outcome": "no_task"})])
+    after = page(await scene.get("/"))
+    assert "Nothing needs you" in after.text_content()
+    assert (
+        after.xpath("//div[@id='part-pulls']//span[contains(@class,'badge')]")[0].text_content() == "closed"
+    )
+
+
+async def test_a_wrong_address_is_answered_by_a_page(scene: DashboardScene) -> None:
+    answer = await scene.get("/nothing-such")
+    assert answer.status_code == 404
+    assert "There is no page /nothing-such here" in answer.text
+    assert "Back to the overview" in answer.text
 
 
 async def test_a_pause_is_counted_down(scene: DashboardScene) -> None:
