@@ -277,16 +277,6 @@ class Options:
         "Folders that commands may read, in addition to the system's.", _ONE_LINE, Reach.NEVER
     )
     allow_host: Hosts = several("Hosts that commands may connect to.", _A_HOST, Reach.NEVER)
-    mcp_config: Line | None = option(
-        None,
-        "File with MCP servers in the common JSON form, in addition to those of your own config.toml.",
-        _ONE_LINE,
-        Reach.NEVER,
-        begins="MCP servers, whose tools the model may use",
-    )
-    mcp_unconfined: Texts = several(
-        "Names of MCP servers that run as you, without a sandbox.", _ONE_LINE, Reach.TYPED
-    )
     allow_path: Patterns = several(
         "Protected paths that may be changed without waiting for a person, and ignored ones that are proposed.",
         _A_PATTERN,

@@ -35,13 +35,15 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "dashboard": ("dashboard",),
         "digest": ("digest",),
         "fleet": ("fleet", "worker"),
+        "mcp": ("mcp", "--mcp-config", "--mcp-unconfined", "[mcp]"),
         "onboarding": ("init",),
         "redteam": ("redteam",),
         "tracing": (),
         "verify_pr": ("verify-pr",),
     }
 )
-"""The commands and options of the program's own plug-ins, by plug-in, so that a message can name one that is not there."""
+"""The commands, options and `[tables]` of the program's own plug-ins, by plug-in, so that a message can name one that is
+not there."""
 
 
 class Point(StrEnum):
@@ -62,6 +64,12 @@ class Point(StrEnum):
     makes the tools of a session from the name of its profile (`orchestrator.engine.tools.base.Tool`), or None for no
     tools. It may raise `ConfigurationError`. A tool says itself whether it is dangerous, and takes the place of a
     profile's own tool of the same name."""
+    FOREIGN_TOOLS = "foreign tools"
+    """A function `(context, person) -> orchestrator.app.wiring.foreign_tools.ForeignSource | None`, called once when a
+    run or a conversation is built. It gives the tools that other programs run, which start and end with a session; None
+    if the settings name none. `person` shows their pages and questions to a person
+    (`orchestrator.plugins.mcp.elicitation.PersonAtTerminal`); it is None if nobody is there. It may raise
+    `ConfigurationError`."""
     SLASH_COMMANDS = "slash commands"
     """A sequence of `SlashCommand`, for conversations (`chat`)."""
 
@@ -113,6 +121,7 @@ class Plugin(NamedTuple):
         name: the name of its folder.
         text: what it is for, in one line.
         options: the class of its options, in the form of `orchestrator.app.options.Options`, as `.module:Class`.
+        tables: the tables of the person's own config.toml that it reads itself.
         adds: what it gives at each place that asks, as `.module:attribute`.
         needs: the other plug-ins without which it does not work.
         uses: the other plug-ins that it imports where they are there.
@@ -123,6 +132,7 @@ class Plugin(NamedTuple):
     text: str
     commands: Mapping[str, CommandEntry] = MappingProxyType({})
     options: str = ""
+    tables: tuple[str, ...] = ()
     adds: Mapping[Point, str] = MappingProxyType({})
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
@@ -186,7 +196,7 @@ def added(point: Point) -> Iterator[Any]:
 
 
 def absence_of(name: str) -> str:
-    """Return what to say about a command or option of a plug-in that is not there; empty if it is no plug-in's."""
+    """Return what to say about a command, option or `[table]` of a plug-in that is not there; empty if it is none's."""
     home = next((home for home, names in HOMES.items() if name in names), None)
     if home is None or home in own_names():
         return ""

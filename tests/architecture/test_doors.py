@@ -67,8 +67,8 @@ DOORS = (
             "bot/journal/reader.py": 7,
             "bot/journal/records.py": 2,
             "bot/journal/retention.py": 2,
-            "engine/mcp/definitions.py": 2,
-            "engine/mcp/folders.py": 1,
+            "plugins/mcp/definitions.py": 2,
+            "plugins/mcp/folders.py": 1,
             "engine/memory/store.py": 3,
         },
     ),
@@ -145,7 +145,7 @@ DOORS = (
     Door(
         "what a sandbox itself shows",
         "these programs run inside, and reach no more than a command does",
-        {"engine/mcp/scripted_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
+        {"plugins/mcp/scripted_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
     ),
     Door(
         "the worlds that redteam makes",

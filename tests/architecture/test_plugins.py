@@ -50,9 +50,14 @@ def run(
     )
 
 
-def test_each_command_and_option_of_a_plugin_has_its_home() -> None:
+def test_each_command_option_and_table_of_a_plugin_has_its_home() -> None:
     given = {
-        name: {*one.plugin.commands, *map(flag_of, options_of(one))} for name, one in installed().items()
+        name: {
+            *one.plugin.commands,
+            *map(flag_of, options_of(one)),
+            *(f"[{table}]" for table in one.plugin.tables),
+        }
+        for name, one in installed().items()
     }
     assert {name: set(HOMES[name]) for name in given} == given
 
@@ -182,7 +187,11 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     assert json.loads(demo.stdout.splitlines()[0])["outcome"] == "proposed"
     for missing in HOMES[name]:
         arguments = [missing] if not missing.startswith("-") else ["run", "--repo", ".", missing, "1"]
-        refused = run(tree, *arguments)
+        if missing.startswith("["):
+            (tmp_path / "config.toml").write_text(f"{missing}\n", encoding="utf-8")
+            refused = run(tree, "config", PULLWRIGHT_CONFIG=str(tmp_path / "config.toml"))
+        else:
+            refused = run(tree, *arguments)
         assert refused.returncode == 2
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1

@@ -13,14 +13,14 @@ SESSION = "tests/unit/engine/session"
 TOOLS = "tests/unit/engine/tools"
 MEMORY = "tests/unit/engine/memory"
 CHAT = "tests/plugins/chat/test_chat.py"
-MCP = "tests/scenarios/test_mcp.py"
+MCP = "tests/plugins/mcp/test_cycles.py"
 SUITE = f"{TOOLS}/test_file_suite.py"
 SUBAGENTS = f"{SESSION}/test_subagents.py"
 RANKING = f"{MEMORY}/test_ranking.py"
 COMMANDS = "tests/unit/engine/policy/test_command_rules.py"
 DESTRUCTIVE = "tests/unit/engine/policy/test_destructive.py"
 IMPORT = "tests/unit/app/cli/test_config.py"
-SERVERS = "tests/unit/app/config/test_mcp.py"
+SERVERS = "tests/plugins/mcp/test_config.py"
 
 TEACHING_AGENT = {
     "the history is a list of messages and a rolling summary": f"{SESSION}/test_context.py::test_a_history_has_what_the_transform_gives_and_takes_each_later_turn",
@@ -116,10 +116,10 @@ ASSISTANT = {
     "2.4.4 the score": f"{RANKING}::test_the_final_score_is_the_base_times_the_importance_plus_the_boost",
     "2.4.4 found twice": f"{RANKING}::test_what_is_found_twice_gets_the_mean_and_a_tenth_more",
     "2.5.1 stdio": f"{MCP}::test_a_ticket_is_read_in_a_cycle_and_in_its_replay",
-    "2.5.1 HTTP": "tests/unit/engine/mcp/test_transports.py::test_a_call_over_http",
-    "2.5.1 SSE": "tests/conformance/test_mcp.py::test_server_everything_over_http",
+    "2.5.1 HTTP": "tests/plugins/mcp/test_transports.py::test_a_call_over_http",
+    "2.5.1 SSE": "tests/plugins/mcp/test_conformance.py::test_server_everything_over_http",
     "2.5.2 mcpServers": f"{SERVERS}::test_the_example_of_the_specification_is_a_server",
-    "2.5.3 mcp_SERVER_TOOL": "tests/unit/engine/mcp/test_base.py::test_a_name_is_the_servers_and_the_tools_cleaned",
+    "2.5.3 mcp_SERVER_TOOL": "tests/plugins/mcp/test_base.py::test_a_name_is_the_servers_and_the_tools_cleaned",
     "2.5.3 ${VAR}, ${VAR:-default}": f"{SERVERS}::test_variables_are_filled_in",
     "2.5.3 a server that is not there": f"{MCP}::test_a_server_that_is_gone_costs_a_warning",
     "2.6.1 a conversation goes on": f"{CHAT}::test_a_conversation_is_taken_up_with_its_cost_and_its_list",

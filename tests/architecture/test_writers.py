@@ -91,7 +91,7 @@ CHANNELS = (
             "bot/forge/local.py": 1,
             "plugins/backtest/cases.py": 1,
             "engine/memory/store.py": 1,
-            "engine/mcp/definitions.py": 1,
+            "plugins/mcp/definitions.py": 1,
         },
     ),
     Channel(
@@ -140,9 +140,9 @@ CHANNELS = (
     ),
     Channel(
         FILE,
-        "the input of an MCP server, which its configuration gives its own secrets",
+        "the input of a running program: an MCP server, which its configuration gives its own secrets, and an agent",
         "a call whose arguments hold a secret is refused by the gate before",
-        {"engine/mcp/transports.py": 1},
+        {"engine/environments/running_program.py": 1},
     ),
     Channel(
         NETWORK,
@@ -154,7 +154,7 @@ CHANNELS = (
         NETWORK,
         "requests of tools: web pages, MCP servers",
         "a call whose arguments hold a secret is refused by the gate before",
-        {"engine/web/client.py": 1, "engine/mcp/transports.py": 1, "engine/mcp/connection.py": 1},
+        {"engine/web/client.py": 1, "plugins/mcp/transports.py": 1, "plugins/mcp/connection.py": 1},
     ),
     Channel(
         NETWORK,
@@ -188,7 +188,7 @@ CHANNELS = (
         {
             "plugins/redteam/forge.py": 1,
             "plugins/redteam/stage.py": 1,
-            "engine/mcp/scripted_server.py": 2,
+            "plugins/mcp/scripted_server.py": 2,
             "plugins/redteam/world.py": 4,
         },
     ),
@@ -196,7 +196,7 @@ CHANNELS = (
         NETWORK,
         "the servers of an attack of `redteam`",
         "on this machine, with planted values only",
-        {"plugins/redteam/servers.py": 1, "engine/mcp/scripted_server.py": 1, "plugins/redteam/world.py": 1},
+        {"plugins/redteam/servers.py": 1, "plugins/mcp/scripted_server.py": 1, "plugins/redteam/world.py": 1},
     ),
 )
 

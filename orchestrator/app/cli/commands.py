@@ -50,7 +50,6 @@ def commands_in_groups() -> str:
 SHELLS = ("bash", "zsh", "fish")
 
 _SETTINGS_OF = {
-    "mcp": {"mcp_config", "mcp_unconfined", "sandbox"},
     "runs": {"runs_days", "runs_mb"},
 }
 """The options of the configuration that commands take which do not take all of them."""
@@ -193,18 +192,6 @@ def memory_help() -> list[tuple[str, str]]:
         (" ".join((name, *(word(argument, shape) for argument, shape in arguments.items()))), text)
         for name, (text, arguments) in _MEMORY_ACTIONS.items()
     ]
-
-
-def _add_mcp(parser: argparse.ArgumentParser) -> None:
-    add_action = actions_of(parser)
-    listing = add_action("list", help="list the configured servers without starting them")
-    trial = add_action("test", help="start one server, and show its tools")
-    add_text(trial, "name", "NAME", "the server's name")
-    add_switch(trial, "--approve", "approve its present tools for runs, without asking")
-    add_text(trial, "--repo", "PATH", "the repository's folder, for a server that may read it")
-    for action in (listing, trial):
-        add_json(action, "print JSON")
-        add_settings(action, _SETTINGS_OF["mcp"])
 
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
@@ -359,13 +346,6 @@ _OWN: Mapping[str, CommandEntry] = {
         "steer",
         _add_memory,
         f"{_IN}.memory:memory",
-        lists_actions=True,
-    ),
-    "mcp": CommandEntry(
-        "list the MCP servers, test one, approve its tools",
-        "steer",
-        _add_mcp,
-        f"{_IN}.mcp:mcp",
         lists_actions=True,
     ),
     "config": CommandEntry(

@@ -41,6 +41,7 @@ def _description(one: InstalledPlugin) -> dict[str, Any]:
         "lines": one.lines(),
         "commands": list(plugin.commands),
         "options": list(options_of(one)),
+        "tables": list(plugin.tables),
         "adds": sorted(plugin.adds),
         "needs": list(plugin.needs),
         "uses": list(plugin.uses),
@@ -59,6 +60,7 @@ def _lines(one: dict[str, Any]) -> Iterator[str]:
     parts = (
         ("commands", one["commands"]),
         ("options", [flag_of(key) for key in one["options"]]),
+        ("tables of config.toml", [f"[{table}]" for table in one["tables"]]),
         ("also adds", one["adds"]),
         ("needs the plug-ins", one["needs"]),
         ("uses the plug-ins", one["uses"]),

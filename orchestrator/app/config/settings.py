@@ -31,7 +31,7 @@ from orchestrator.app.options import (
     kind,
     limits_in_words,
 )
-from orchestrator.app.plugins import absence_of
+from orchestrator.app.plugins import absence_of, installed
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.files import read_named
@@ -60,8 +60,8 @@ SUITE_VARIABLES = frozenset(
 """Variables of Pullwright's own test suite. A run does not read them."""
 
 _NAMES = frozenset({*all_options(), *RENAMED, LIMITS})
-_SERVERS = "mcp"
-"""The table of MCP servers in the user's own file."""
+_TABLES = frozenset(table for one in installed().values() for table in one.plugin.tables)
+"""The tables of the user's own file that plug-ins read themselves."""
 _PERSONS = "your own config.toml"
 REPOSITORIES = "repository"
 """The tables of the user's own file with the options for one repository: `[repository."owner/name"]`."""
@@ -92,12 +92,12 @@ _RUN_LIMITS = frozenset({"max_cycles"})
 _MAY_BE_FOREIGN = ", because that file may come from a repository; "
 
 _PERSONAL = {
-    _SERVERS: ("configures servers", ", or pass --mcp-config FILE"),
-    PLUGINS: ("adds plug-ins", ""),
-    REPOSITORIES: ("sets options for one repository", ""),
+    **dict.fromkeys(sorted(_TABLES), "may set it"),
+    PLUGINS: "adds plug-ins",
+    REPOSITORIES: "sets options for one repository",
 }
-"""What only the user's own file may have beside options: what a person does with it, and another way to do that.
-`orchestrator.app.config.mcp`, `add_named_plugins` and `_repository_tables` read it."""
+"""What only the user's own file may have beside options, and what a person does with it. `add_named_plugins` and
+`_repository_tables` read it, and the plug-ins their own tables."""
 
 if TYPE_CHECKING:
 
@@ -170,7 +170,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
         notes.append(f"{', '.join(unused)} in {place}: used only with --test-command {AUTO}")
     notes += [
         f"{_as_written(table)} in {place} has no effect: only the person who runs this {does}"
-        for table, (does, _) in _PERSONAL.items()
+        for table, does in _PERSONAL.items()
         if table in values
     ]
     for key in [key for key in all_options() if key in values]:
@@ -241,15 +241,14 @@ class Loaded:
     """The settings, the origin of each, and notices for the person, one line each.
 
     Attributes:
-        has_servers: whether the user's own file configures MCP servers, which `orchestrator.app.config.mcp`
-            reads.
+        tables: the tables of the user's own file that plug-ins read themselves.
         repositories: the repositories for which the user's own file has options, as journals name them.
     """
 
     settings: Settings
     origin: Mapping[str, Origin]
     notices: tuple[str, ...] = ()
-    has_servers: bool = False
+    tables: frozenset[str] = frozenset()
     repositories: frozenset[str] = frozenset()
 
     @property
@@ -294,7 +293,7 @@ def load_settings(
     return replace(
         loaded,
         notices=tuple(notices),
-        has_servers=_SERVERS in (read_toml(users) or {}),
+        tables=_TABLES & (read_toml(users) or {}).keys(),
         repositories=frozenset(tables),
     )
 
@@ -570,10 +569,10 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
         if required:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
         return {}
-    for table, (_, more) in _PERSONAL.items():
+    for table in _PERSONAL:
         if values.pop(table, None) is not None and kind is not SourceKind.USER_FILE:
             raise ConfigurationError(
-                f"{_as_written(table)} in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}{more}"
+                f"{_as_written(table)} in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}"
             )
     for key in values:
         if key not in _NAMES:
@@ -588,7 +587,7 @@ def _as_written(table: str) -> str:
 def unknown_key(key: str, path: Path | str) -> str:
     """Return a message for an unknown key in a file: the nearest option, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
-    if absent := absence_of(flag_of(plain)):
+    if absent := absence_of(flag_of(plain)) or absence_of(f"[{key}]"):
         return f"{key} in {path}: {absent}"
     similar = difflib.get_close_matches(plain, all_options(), n=1, cutoff=_CLOSE)
     if not similar and is_secret_name(plain):

@@ -19,7 +19,7 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
-from orchestrator.app.doctor.machine import commands, earlier_runs, machine, mcp_servers, models
+from orchestrator.app.doctor.machine import commands, earlier_runs, machine, models
 from orchestrator.app.plugins import Point, added
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import (
@@ -98,7 +98,6 @@ def _configured(
     yield _only("Configuration", "options", _options(context.loaded))
     yield commands(context.settings)
     yield from models(context, writes=writes)
-    yield from mcp_servers(context)
     for groups in added(Point.PROBES):
         yield from groups(context)
     if repository is None:

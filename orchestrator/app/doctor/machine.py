@@ -49,7 +49,6 @@ from orchestrator.core.errors import (
 from orchestrator.core.messages import Message, Usage
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.version import __version__
-from orchestrator.engine.mcp.base import McpError
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import (
     OFFICIAL_URLS,
@@ -70,10 +69,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.listing import Presence
 
@@ -107,45 +104,6 @@ def commands(settings: Settings) -> Group:
         Probe("rules", lambda: _rules(settings), "correct the rule in allow_command or deny_command"),
     )
     return Group("Commands", probes)
-
-
-def mcp_servers(context: BuildContext) -> list[Group]:
-    """Return a probe for each configured MCP server: whether it answers, and whether its tools are approved."""
-    if not (context.loaded.has_servers or context.settings.mcp_config):
-        return []
-    from orchestrator.app.wiring.mcp import open_mcp
-
-    fix = "correct the configuration of MCP servers"
-    try:
-        maker = open_mcp(context)
-    except ConfigurationError as error:
-        found = str(error)
-        return [Group("MCP servers", (Probe("configuration", lambda: failed(found, fix), fix),))]
-    if maker is None:
-        return []
-    probes = [
-        Probe(one.name, partial(_server, maker, one), "see above", one.start_seconds + _SANDBOX_SECONDS)
-        for one in maker.config.servers
-    ]
-    if maker.config.notices:
-        notice = maker.config.notices[0]
-        probes.insert(0, Probe("configuration", lambda: warned(notice, fix), fix))
-    return [Group("MCP servers", tuple(probes))]
-
-
-def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
-    """Start a server, with an empty folder instead of a clone."""
-    typed = f"pullwright mcp test {quote(server.name)}"
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            looked = event_loop.run(maker.look(server, Path(folder).resolve(), lambda _event: None))
-        except McpError as error:
-            return failed(str(error), f"try it with: {typed}")
-    if looked.drift.waits:
-        return warned(
-            f"{looked.about}: tools wait for approval ({looked.drift.in_words()})", "look at them", typed
-        )
-    return ok(f"{looked.about}: {len(looked.found)} tools, as approved")
 
 
 def earlier_runs(context: BuildContext, repository: str | None) -> Group:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from orchestrator.app.wiring.foreign_tools import ForeignSources
 from orchestrator.app.wiring.guards import (
     chosen_tests,
     host_runs,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.app.wiring.mcp import McpMaker
+    from orchestrator.app.wiring.foreign_tools import ForeignSource
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.app.wiring.session_parts import LazyMemory, MakeTools
@@ -172,6 +173,7 @@ class RunParts:
 
     Attributes:
         added_tools: makes the tools of the plug-ins.
+        foreign: creates the tools that other programs run.
         operator: a person who takes the place of the model's loop; None without one.
         worker: prepares the program that works in place of the model's loop; None lets the loop work.
         door: see `CycleStarted`.
@@ -186,7 +188,7 @@ class RunParts:
     added_tools: MakeTools = no_tools
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
-    mcp: McpMaker | None = None
+    foreign: ForeignSource = ForeignSources()  # noqa: RUF009  a frozen value
     operator: Operator | None = None
     worker: MakeWorker | None = None
     door: str = ""
@@ -265,7 +267,7 @@ def make_parts(
         verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
-        foreign_tools=foreign_tools(chosen, shared.mcp),
+        foreign_tools=foreign_tools(chosen, shared.foreign),
         download=_download,
         skills=skill_options(settings),
         operator=shared.operator,
@@ -343,10 +345,10 @@ async def _download(place: AttachmentPlace, credential: str, most_bytes: int) ->
     return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 
-def foreign_tools(chosen: ChosenModel, mcp: McpMaker | None) -> MakeForeignTools | None:
-    """Return the source of foreign tools: MCP servers, or the record of the replayed run."""
+def foreign_tools(chosen: ChosenModel, source: ForeignSource) -> MakeForeignTools:
+    """Return the source of the tools of other programs: that of the plug-ins, or the record of the replayed run."""
     recorded = chosen.foreign
-    return mcp if recorded is None else lambda _tree, _clean, _emit: recorded
+    return source if recorded is None else lambda _tree, _clean, _emit: recorded
 
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:

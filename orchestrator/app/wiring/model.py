@@ -33,10 +33,10 @@ from orchestrator.engine.models.keys import OTHER_KEY, ServerKey, key_for_server
 if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.foreign_tools import RecordedTools
     from orchestrator.bot.cycle.parts import RecordedTests
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.errors import ModelError
-    from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.base import Switched
 
 
@@ -250,8 +250,8 @@ def replayed(run: str, home: Home) -> ChosenModel:
     Raises:
         JournalError: there is no such run, or it has no replies.
     """
+    from orchestrator.app.wiring.foreign_tools import RecordedTools
     from orchestrator.bot.cycle.parts import RecordedTests
-    from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))

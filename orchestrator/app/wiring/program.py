@@ -24,6 +24,7 @@ from orchestrator.app.wiring.cycle_parts import (
     first_event,
     make_parts,
 )
+from orchestrator.app.wiring.foreign_tools import ForeignSources, open_foreign_tools
 from orchestrator.app.wiring.guards import (
     NAME_COMMANDS,
     GuardMaker,
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.cycle_parts import MakeWorker
-    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.app.wiring.session_parts import LazyMemory
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
@@ -287,7 +286,7 @@ def assemble(
 
     Args:
         bus: receives the events of `context.emit`.
-        is_alone: whether to leave out web tools, memory and MCP servers, whatever is configured.
+        is_alone: whether to leave out web tools, memory and what the plug-ins add, whatever is configured.
 
     Raises:
         ConfigurationError: the configuration or the request cannot be used.
@@ -299,11 +298,12 @@ def assemble(
         )
     settings = context.settings
     bus.observers = context.observers.follow(chosen.api_url)
-    mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
+    is_served = chosen.foreign is None and not is_alone
+    foreign = open_foreign_tools(context) if is_served else ForeignSources()
     guards = GuardMaker(context.redactor)
     guards(settings)  # report an invalid rule now
-    tell_notices(context, mcp.config.notices if mcp else ())
-    refuse_tracing(settings, others=mcp is not None and mcp.runs_unconfined)
+    tell_notices(context, foreign.notices)
+    refuse_tracing(settings, others=foreign.runs_unconfined)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
         context,
@@ -314,7 +314,7 @@ def assemble(
         web=None if is_alone else choose_web(context),
         added_tools=no_tools if is_alone else open_added_tools(context),
         long_term=None if is_alone else _lazy_memory(context, site.label),
-        mcp=mcp,
+        foreign=foreign,
         worker=choose_worker(context, chosen) if chosen.ref else None,
     )
     if shared.long_term is not None and settings.memory:
@@ -359,23 +359,6 @@ def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
             )
         )
     return memory
-
-
-def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
-    """Read the MCP servers; return None if none are configured.
-
-    Args:
-        person: shows pages and questions of servers to a person; None if nobody is there.
-
-    Raises:
-        ConfigurationError: a file is not valid, or the extra for MCP servers is not installed.
-    """
-    settings = context.settings
-    if not (context.loaded.has_servers or settings.mcp_config or settings.mcp_unconfined):
-        return None
-    from orchestrator.app.wiring.mcp import open_mcp
-
-    return open_mcp(context, person)
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:

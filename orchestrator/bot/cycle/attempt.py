@@ -40,12 +40,11 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Spent, Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.mcp.base import ForeignTools
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.loop import Worker
-    from orchestrator.engine.tools.base import Ledger, Tool
+    from orchestrator.engine.tools.base import ForeignTools, Ledger, Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
 
 
@@ -62,7 +61,7 @@ class CycleParts:
         open_clone: clones into a new folder below the given one.
         environment: creates the environment of tools, for a working tree and its submodules.
         profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
-            (the last is None if no tests are run), and the tools of MCP servers.
+            (the last is None if no tests are run), and the tools of other programs.
         price: the cost of a reply in USD, or None if the model's price is unknown.
         reply_tokens: the longest possible reply of the model.
         records: the hidden refs of the remote; None in a dry run.
@@ -74,8 +73,8 @@ class CycleParts:
         verifier: runs the tests of a clone; None without a test command.
         recorded_tests: the test results of the run that is replayed, in which nothing is run.
         memory: learned facts about the repository; None without memory.
-        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
-            listener; None without such servers.
+        foreign_tools: creates the tools of other programs, given a working tree, a text sanitizer and an event
+            listener.
         download: downloads files attached to a task; None downloads nothing.
         operator: the work of a person in place of the model's loop; None if nobody does it.
         worker: works in place of the model's loop, in the same session; None lets the loop work.

@@ -83,11 +83,6 @@ class Home:
         return self.root / "memories"
 
     @property
-    def mcp(self) -> Path:
-        """Approvals of MCP servers, and a folder for each server that is a program."""
-        return self.root / "mcp"
-
-    @property
     def fleets(self) -> Path:
         """Queues of fleets without a database server, one file each."""
         return self.root / "fleets"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import JsonObject, ToolDefinition
@@ -255,6 +255,22 @@ class Tool:
     def name(self) -> str:
         """The name under which the model calls the tool."""
         return self.definition.name
+
+
+class ForeignTools(Protocol):
+    """Tools of a session that other programs run."""
+
+    async def open(self) -> tuple[Tool, ...]:
+        """Start the programs and return their tools. One that fails is skipped with a warning."""
+
+    async def close(self) -> None:
+        """Stop all programs. May be called again, and before `open`."""
+
+
+def foreign_tool(definition: ToolDefinition, execute: Executor, *, dangerous: bool) -> Tool:
+    """Return a tool that another program runs, so that its arguments leave this program."""
+    order = Order.ALONE if dangerous else Order.TOGETHER
+    return Tool(definition, execute, dangerous=dangerous, order=order, outbound=True)
 
 
 def define(

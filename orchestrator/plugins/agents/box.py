@@ -18,10 +18,10 @@ from orchestrator.core.errors import BadReplyError, SandboxMissingError, Workspa
 from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, command_variables
+from orchestrator.engine.environments.running_program import ProgramReport, RunningProgram
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, proxy_variables
-from orchestrator.engine.mcp.transports import RunningProgram, ServerReport
 
 if TYPE_CHECKING:
     import socket
@@ -113,7 +113,7 @@ async def boxed(
     sandbox: BubblewrapSandbox,
     inherited: Mapping[str, str],
     doors: Mapping[int, Serves],
-    report: ServerReport,
+    report: ProgramReport,
 ) -> AsyncGenerator[RunningProgram]:
     """Start a program in its box. At the end of the block every process in it has ended.
 

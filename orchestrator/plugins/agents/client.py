@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from acp import Client
     from acp.schema import PermissionOption, ToolCallUpdate
 
-    from orchestrator.engine.mcp.transports import RunningProgram, ServerReport
+    from orchestrator.engine.environments.running_program import ProgramReport, RunningProgram
 
     _T = TypeVar("_T")
 
@@ -72,7 +72,7 @@ class AgentConnection:
         self,
         name: str,
         running: RunningProgram,
-        report: ServerReport,
+        report: ProgramReport,
         listener: Listener,
         most_updates: int = MOST_UPDATES,
     ) -> None:

@@ -15,7 +15,7 @@ from orchestrator.core.errors import BadReplyError
 from orchestrator.core.http_server import serving
 from orchestrator.core.messages import Image
 from orchestrator.core.prompts import render
-from orchestrator.engine.mcp.transports import ServerReport
+from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.loop import EndKind, SessionEnd, is_question
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
@@ -210,7 +210,7 @@ class AgentProgram:
         )
         # What it changes is found in the files, as after commands.
         runner.ledger.shell_used = True
-        report = ServerReport()
+        report = ProgramReport()
         doors = {MODEL_PORT: _Door(relay.serve, relay.close), TOOLS_PORT: _Door(partial(_serve, tools))}
         async with boxed(start, self.sandbox, self.inherited, doors, report) as running:
             connection = AgentConnection(self.kind.title, running, report, told)

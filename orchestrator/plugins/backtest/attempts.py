@@ -93,8 +93,6 @@ _KEY_CHARS = 16
 _MOST_TEXT_BYTES = 1_000_000
 _OFF_IN_A_TRY = {
     "web": None,
-    "mcp_config": None,
-    "mcp_unconfined": (),
     "allow_host": (),
     "memory": False,
     "repository_memory": False,
@@ -396,7 +394,7 @@ class Backtest:
             contestant.flags, environ, self._cwd, emit=bus, stop=self.stop, redactor=redactor
         )
         settings = within(contestant.settings, granted)
-        loaded = replace(context.loaded, settings=settings, has_servers=False, notices=())
+        loaded = replace(context.loaded, settings=settings, tables=frozenset(), notices=())
         context = replace(context, loaded=loaded)
         request = RunRequest(str(folder / "repository.git"))
         program = assemble(request, context, bus, choose_model(context), is_alone=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
+from orchestrator.app.plugins import installed
 from orchestrator.core import event_loop
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.event_loop import in_abandoned_thread, on_ending_signals
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring import Observers
     from orchestrator.core.events import Event
-    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
     from orchestrator.plugins.chat.conversation import Answer
     from orchestrator.plugins.chat.program import ChatProgram
     from orchestrator.plugins.chat.view import ChatView, ServerQuestions
+    from orchestrator.plugins.mcp.elicitation import AnswerValue, PersonAtTerminal, ServerQuestion
 
     Made = TypeVar("Made")
 
@@ -368,6 +369,14 @@ class TerminalChat:
 
         return ServerQuestions(self.view, self._line, self._holds_secret)
 
+    def _person(self) -> PersonAtTerminal | None:
+        """Return the person for the questions of MCP servers; None if the program has no such servers."""
+        if "mcp" not in installed():
+            return None
+        from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
+
+        return PersonAtTerminal(self._questions.show_page, self.answer_server)
+
     def _holds_secret(self, text: str) -> bool:
         return self._program is None or self._program.result().context.redactor.holds_secret(text)
 
@@ -375,12 +384,10 @@ class TerminalChat:
         from orchestrator.app.wiring import open_observers
         from orchestrator.core.clock import SystemClock
         from orchestrator.core.events import Warned
-        from orchestrator.engine.mcp.elicitation import PersonAtTerminal
         from orchestrator.plugins.chat.conversation import begun_in
         from orchestrator.plugins.chat.program import build_chat
 
         refuse_secrets(self._options)
-        person = PersonAtTerminal(self._questions.show_page, self.answer_server)
         self._observers = open_observers(
             os.environ, SystemClock(), lambda problem: self._emit(Warned(problem))
         )
@@ -392,7 +399,7 @@ class TerminalChat:
             Path.cwd(),
             self._emit,
             ask=self.ask if self._is_terminal else None,
-            person=person if self._is_terminal else None,
+            person=self._person() if self._is_terminal else None,
             run=self._options.run,
             dry_run=self._options.dry_run,
             observers=self._observers,

@@ -65,4 +65,5 @@ PLUGIN = Plugin(
             has_many_flags=True,
         ),
     },
+    uses=("mcp",),
 )

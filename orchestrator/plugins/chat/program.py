@@ -20,6 +20,7 @@ from orchestrator.app.wiring.cycle_parts import (
     open_clone_of,
     smallest_request,
 )
+from orchestrator.app.wiring.foreign_tools import ForeignSources, open_foreign_tools
 from orchestrator.app.wiring.guards import (
     GuardMaker,
     choose_sandbox,
@@ -29,7 +30,7 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.program import open_own_memory, tell_notices
 from orchestrator.app.wiring.repository import choose_site, cloned_from, label_of, place_of, scope_caps
 from orchestrator.app.wiring.session_parts import (
     DOCUMENT_PROFILES,
@@ -89,15 +90,14 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
-    from orchestrator.engine.mcp.base import ForeignTools
-    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
-    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.base import ForeignTools, Tool
     from orchestrator.engine.web.base import WebAccess
     from orchestrator.plugins.chat.conversation import Answer, EarlierConversation
     from orchestrator.plugins.chat.cycles import PullDraft, RunToTake
+    from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
 
 _ASKS = "; you are asked about what needs more"
 
@@ -110,7 +110,7 @@ class ChatProgram:
         label: name of the repository or folder in journals.
         folder: the folder where the model works; None until the clone of another repository exists.
         repository: the repository whose memory is used (see `memory_file`); empty in a folder without one.
-        servers: creates the tools of MCP servers, or those of a replayed run.
+        servers: creates the tools of other programs, or those of a replayed run.
         begun: the conversation that the next one continues.
         cycles: creates the cycles that propose changes.
         named: the repository that the person named, of which `folder` is a clone.
@@ -552,15 +552,15 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     )
     settings, chosen = context.settings, choose_model(context)
     bus.observers = observers.follow(chosen.api_url)
-    mcp = open_servers(context, person) if chosen.foreign is None else None
+    foreign = open_foreign_tools(context, person) if chosen.foreign is None else ForeignSources()
 
     def guards_for(settings: Settings) -> Guards:
         keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
         return replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
 
-    tell_notices(context, mcp.config.notices if mcp else ())
+    tell_notices(context, foreign.notices)
     asks_without_sandbox = settings.sandbox == "off" and ask is not None
-    refuse_tracing(settings, others=asks_without_sandbox or (mcp is not None and mcp.runs_unconfined))
+    refuse_tracing(settings, others=asks_without_sandbox or foreign.runs_unconfined)
     subject = _subject(context, cwd, repository, run)
     sandbox = choose_sandbox(settings)
     cycles = CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run)
@@ -579,7 +579,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         added_tools=open_added_tools(context),
         memory=open_own_memory(context, subject.repository) if settings.memory else None,
         repository=subject.repository,
-        servers=foreign_tools(chosen, mcp),
+        servers=foreign_tools(chosen, foreign),
         other_memory=subject.other_memory,
         cycles=cycles,
         named=repository,

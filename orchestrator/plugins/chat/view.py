@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.core.events import Event
-    from orchestrator.engine.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
     from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+    from orchestrator.plugins.mcp.elicitation import AnswerValue, QuestionField, ServerQuestion
 
 _WRITTEN_CALL = re.compile(
     r"\s*(?:[{\[]|<tool|<function|<invoke|<\||\[TOOL_CALLS|```(?:json|xml|tool)?\s*[{\[<])"
@@ -300,7 +300,7 @@ class ServerQuestions:
 
 def _words(field: QuestionField) -> str:
     """Return the prompt for a field: its label, the allowed values, and the effect of an empty line."""
-    from orchestrator.engine.mcp.elicitation import FieldKind
+    from orchestrator.plugins.mcp.elicitation import FieldKind
 
     allowed = f": {', '.join(field.choices)}" if field.choices else ""
     what = "" if field.kind is FieldKind.TEXT else f" ({field.kind}{allowed})"

@@ -209,7 +209,7 @@ class World(_Part):
         settings_file: text of `pullwright.toml` in the working directory; None for no file.
         lead: the model's first call, by which it comes to read the attacker's text.
         requests: requests to the webhook or to the dashboard.
-        server: behaviour of the MCP server `tickets`, see `orchestrator.engine.mcp.scripted_server`; empty for no server.
+        server: behaviour of the MCP server `tickets`, see `orchestrator.plugins.mcp.scripted_server`; empty for no server.
         approved: its approved tools in the form of `tools/list`; None for all that it has.
     """
 

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.options import TEST_KEYS
 from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
+from orchestrator.app.wiring.foreign_tools import ForeignSources
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
-from orchestrator.app.wiring.mcp import McpMaker, check_installed
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
@@ -40,9 +39,6 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
-from orchestrator.engine.mcp import scripted_server
-from orchestrator.engine.mcp.base import McpServer, ServerProgram
-from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.memory.embedding import OfflineEmbedder
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.models.keys import ApiKeys, secret_values
@@ -78,6 +74,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.plugins.mcp.servers import McpMaker
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.servers import WebParts
@@ -93,7 +90,6 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
 _SERVER = "tickets"
 _TALK = "20261123-150000-0000000"
 """The id of the conversation's run."""
-_TOOL_SERVER = Path(scripted_server.__file__)
 _FEW_ROUNDS = 8
 """With fewer rounds, a model with one order per round would not reach its last one."""
 _LEVELS = ("read-only", "safe", "dangerous")
@@ -304,14 +300,21 @@ class Stage:
         Raises:
             ConfigurationError: the extra for MCP servers is not installed.
         """
+        from orchestrator.plugins.mcp import scripted_server
+        from orchestrator.plugins.mcp.base import McpServer, ServerProgram
+        from orchestrator.plugins.mcp.config import McpConfig
+        from orchestrator.plugins.mcp.definitions import as_definition
+        from orchestrator.plugins.mcp.servers import McpMaker, check_installed
+
         check_installed()
+        script = Path(scripted_server.__file__)
         scene, world = self.scene, self.attack.world
         words = json.dumps(self.attack.text)[1:-1]
         plan = scene.fill(json.dumps(world.server)).replace("{{text}}", words)
         place = ServerProgram(
             os.path.realpath(sys.executable),
-            ("-I", str(_TOOL_SERVER), plan),
-            readable=(str(_TOOL_SERVER.parent),),
+            ("-I", str(script), plan),
+            readable=(str(script.parent),),
         )
         config = McpConfig((McpServer(_SERVER, place, allow=("*",)),), {_SERVER: scene.started_in})
         context = self._context(settings, ignore_event, _redactor(frozenset(secret_values(os.environ))))
@@ -371,7 +374,7 @@ class Stage:
             ),
             web=web if settings.web else None,
             long_term=LazyMemory(partial(self.memory, context)),
-            mcp=self.servers(settings) if self.attack.world.server else None,
+            foreign=self.servers(settings) if self.attack.world.server else ForeignSources(),
             operator=operator,
         )
         if operator is not None:

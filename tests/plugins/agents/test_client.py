@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.core.errors import BadReplyError, ConfigurationError
-from orchestrator.engine.mcp.transports import ServerReport
+from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.plugins.agents.client import AgentConnection
 
 
@@ -68,7 +68,7 @@ async def connected(
 ) -> tuple[AgentConnection, Program, Listener]:
     program = Program({"initialize": [HELLO], "session/new": [OPENED], "session/prompt": prompt})
     listener = Listener()
-    report = ServerReport("first\nlast words\n")
+    report = ProgramReport("first\nlast words\n")
     connection = AgentConnection("agent", cast("Any", program), report, listener, most_updates)
     await connection.begin("/clone", ("http://127.0.0.1:1/mcp", "token"), "", {"key": "value"})
     return connection, program, listener
@@ -147,7 +147,7 @@ async def test_a_flood_of_updates_ends_the_program() -> None:
 
 async def test_a_newer_protocol_is_refused() -> None:
     program = Program({"initialize": [{"result": {"protocolVersion": 2}}]})
-    connection = AgentConnection("agent", cast("Any", program), ServerReport(), Listener())
+    connection = AgentConnection("agent", cast("Any", program), ProgramReport(), Listener())
     with pytest.raises(ConfigurationError, match="speaks version 2"):
         await connection.begin("/clone", None, "", {})
     await connection.close()

@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.app.html import page as html_page
-from orchestrator.app.wiring.mcp import McpMaker
 from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
 from orchestrator.bot.policy.hidden_characters import Cleaned
@@ -48,15 +47,16 @@ from orchestrator.core.messages import Message, Text, ToolResult
 from orchestrator.core.repositories import repository_key
 from orchestrator.engine.environments.base import DirEntry, GrepMatch
 from orchestrator.engine.environments.wrappers import Wrapper
-from orchestrator.engine.mcp.base import ServerProgram
-from orchestrator.engine.mcp.definitions import McpDefinition
-from orchestrator.engine.mcp.tools import McpSetup, McpTools
-from orchestrator.engine.mcp.transports import stdio_transport
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import allow_all
 from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
 from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
 from orchestrator.plugins.fleet.serving import Receiver
+from orchestrator.plugins.mcp.base import ServerProgram
+from orchestrator.plugins.mcp.definitions import McpDefinition
+from orchestrator.plugins.mcp.servers import McpMaker
+from orchestrator.plugins.mcp.tools import McpSetup, McpTools
+from orchestrator.plugins.mcp.transports import stdio_transport
 from orchestrator.plugins.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.plugins.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.plugins.redteam.model import ObedientModel
@@ -84,11 +84,11 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
-    from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.transports import ServerReport
+    from orchestrator.engine.environments.running_program import ProgramReport
     from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.base import Request, Response
+    from orchestrator.plugins.mcp.base import McpServer
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.stage import Configured
@@ -309,7 +309,7 @@ class _GivingMaker(McpMaker):
 
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit
-    ) -> Callable[[ServerReport], Transport]:
+    ) -> Callable[[ProgramReport], Transport]:
         assert isinstance(server.place, ServerProgram)
         start = dataclasses.replace(
             self.start(server.name, server.place, tree, emit), max_message_bytes=_MAX_MESSAGE_BYTES

@@ -16,7 +16,6 @@ from orchestrator.app.cli import main
 from orchestrator.app.cli.arguments import DONE, USAGE
 from orchestrator.app.cli.config import add_to_users_file, template
 from orchestrator.app.config.foreign import Imported, read_foreign
-from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.config.settings import Settings, as_toml, load_settings
 from orchestrator.app.options import Reach, all_options
 from orchestrator.app.terminal import known_secrets
@@ -200,7 +199,6 @@ def test_json_is_read_in_each_encoding_that_json_has(tmp_path: Path, encoding: s
     path = tmp_path / "config.json"
     path.write_text('{"mcpServers": {}, "system_prompt": "Größe"}', encoding=encoding)
     assert read_foreign(path, lambda _text: False).values == {"system_prompt": "Größe"}
-    assert load_mcp(Settings(mcp_config=str(path)), {}).servers == ()
 
 
 def test_what_was_taken_over_is_what_a_run_uses(tmp_path: Path) -> None:

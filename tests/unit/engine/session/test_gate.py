@@ -11,12 +11,11 @@ from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached,
 from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.wrappers import ReadOnlyEnvironment
-from orchestrator.engine.mcp.tools import foreign_tool
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.base import Order, foreign_tool
 from orchestrator.engine.tools.shell import (
     run_reading_command,
     run_shell_command,

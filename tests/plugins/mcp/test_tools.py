@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.app.wiring.foreign_tools import RecordedTools
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
-    CallStatus,
     Defence,
     Event,
     ForeignToolsOffered,
     Guarded,
-    ToolCallEnded,
-    ToolCallStarted,
     Warned,
 )
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.mcp.base import McpServer, ServerProgram
-from orchestrator.engine.mcp.definitions import McpDefinition, as_definition
-from orchestrator.engine.mcp.tools import McpSetup, McpTools, RecordedTools
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Order, Tool, ToolContext
-from tests.unit.engine.mcp.servers import server, tool, transport
+from orchestrator.plugins.mcp.base import McpServer, ServerProgram
+from orchestrator.plugins.mcp.definitions import McpDefinition, as_definition
+from orchestrator.plugins.mcp.tools import McpSetup, McpTools
+from tests.plugins.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -189,33 +187,12 @@ async def test_a_tool_with_an_odd_schema_loses_only_itself(session: Session) -> 
     assert isinstance(await tools["mcp_s_either"].execute({"a": 1}, session.context), Ok)
 
 
-async def test_a_replay_gives_the_recorded_answers_and_starts_nothing(session: Session) -> None:
+async def test_a_replay_has_the_same_tools_and_starts_nothing(session: Session) -> None:
     echo, create = tool("echo", echo=True), tool("create")
     live = await session.tools(
         server(echo, create, name="s", allow=("echo",)), approved={"s": definitions(echo, create)}
     )
-
-    def call(
-        number: int, name: str, arguments: dict[str, Any], status: CallStatus, output: str
-    ) -> list[Event]:
-        started = ToolCallStarted(f"c{number}", name, arguments)
-        return [started, ToolCallEnded(started.call_id, name, status, output)]
-
-    events = [
-        *session.events,
-        *call(1, "mcp_s_echo", {"text": "x"}, CallStatus.REFUSED, "no"),
-        *call(2, "mcp_s_echo", {"text": "x"}, CallStatus.OK, "first"),
-        *call(3, "mcp_s_echo", {"text": "x"}, CallStatus.OK, "second"),
-        *call(4, "mcp_s_echo", {"text": "y"}, CallStatus.FAILED, "bad"),
-        *call(4, "read_file", {"path": "a"}, CallStatus.OK, "the same id in a later reply"),
-    ]
-    recorded = {one.name: one for one in await RecordedTools(events).open()}
+    recorded = {one.name: one for one in await RecordedTools(session.events).open()}
     assert {name: (one.definition, one.dangerous, one.order) for name, one in recorded.items()} == {
         name: (one.definition, one.dangerous, one.order) for name, one in live.items()
     }
-    again = recorded["mcp_s_echo"].execute
-    assert await again({"text": "y"}, session.context) == Failed("bad")
-    assert await again({"text": "x"}, session.context) == Ok("first")
-    assert await again({"text": "x"}, session.context) == Ok("second")
-    with pytest.raises(Exception, match="no answer to this call"):
-        await again({"text": "x"}, session.context)

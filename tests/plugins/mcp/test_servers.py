@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded, Settings
 from orchestrator.app.wiring import BuildContext, ignore_event
-from orchestrator.app.wiring.mcp import McpMaker, folder_name
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
-from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
 from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.mcp.base import McpServer, ServerAddress, ServerProgram
+from orchestrator.plugins.mcp.config import McpConfig
+from orchestrator.plugins.mcp.servers import McpMaker, folder_name
 from tests.tables import table
 
 if TYPE_CHECKING:

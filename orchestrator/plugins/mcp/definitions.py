@@ -231,7 +231,7 @@ def for_model(
         parameters.setdefault("properties", {})
         described = "\n".join(filter(None, (said, *dict.fromkeys(shown.words))))
         text = render(
-            "mcp/tool",
+            "plugins/mcp/tool",
             server=server,
             tool=one_line(definition.name, limit=120),
             words=fenced(described) if described else "",

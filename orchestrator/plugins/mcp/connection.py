@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.prompts import one_line
 from orchestrator.core.version import __version__
-from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
-from orchestrator.engine.mcp.definitions import as_definition, plain_listing
-from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
-from orchestrator.engine.mcp.transports import PAGE_SECONDS, ServerReport
+from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
+from orchestrator.plugins.mcp.base import BrowserLogin, McpError, ServerAddress
+from orchestrator.plugins.mcp.definitions import as_definition, plain_listing
+from orchestrator.plugins.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
+from orchestrator.plugins.mcp.transports import PAGE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
     from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 
-    from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.definitions import McpDefinition
-    from orchestrator.engine.mcp.elicitation import AskPerson
+    from orchestrator.plugins.mcp.base import McpServer
+    from orchestrator.plugins.mcp.definitions import McpDefinition
+    from orchestrator.plugins.mcp.elicitation import AskPerson
 
 MAX_TOOLS = 200
 MAX_PAGES = 50
@@ -46,7 +47,7 @@ _CLIENT_METHODS = frozenset({"sampling/createMessage", _ELICIT, "roots/list"})
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 
-MakeTransport: TypeAlias = "Callable[[ServerReport], Transport]"
+MakeTransport: TypeAlias = "Callable[[ProgramReport], Transport]"
 """Creates the transport to a server, once; the argument receives the server's state."""
 
 
@@ -82,7 +83,7 @@ class McpConnection:
     found: tuple[McpDefinition, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     about: str = ""
-    report: ServerReport = field(default_factory=ServerReport)
+    report: ProgramReport = field(default_factory=ProgramReport)
     _client: Client | None = None
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None

@@ -8,15 +8,13 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.errors import PullwrightError
 from orchestrator.engine.tools.base import MCP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from orchestrator.engine.tools.base import Tool
 
 START_SECONDS = 30.0
 CALL_SECONDS = 120.0
@@ -149,13 +147,3 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     return {
         raw: longer[raw] if longer[raw] in taken or name in taken else name for raw, name in plain.items()
     }
-
-
-class ForeignTools(Protocol):
-    """Tools of a session that other programs run."""
-
-    async def open(self) -> tuple[Tool, ...]:
-        """Start the servers and return their tools. A server that fails is skipped with a warning."""
-
-    async def close(self) -> None:
-        """Stop all servers. May be called again, and before `open`."""

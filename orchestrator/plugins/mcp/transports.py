@@ -10,15 +10,12 @@ signing in (OAuth 2.1). A token stays in memory and ends with the connection: no
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-from orchestrator.core.errors import PullwrightError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.engine.environments.base import Command, SandboxFolder
 from orchestrator.engine.environments.commands import (
@@ -26,11 +23,16 @@ from orchestrator.engine.environments.commands import (
     ProgramLaunch,
     command_variables,
     shell_program,
-    until_ready,
 )
-from orchestrator.engine.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
-from orchestrator.engine.mcp.elicitation import is_page
-from orchestrator.engine.mcp.folders import own_folder
+from orchestrator.engine.environments.running_program import (
+    MAX_MESSAGE_BYTES,
+    MAX_UNREQUESTED_MESSAGES,
+    ProgramReport,
+    RunningProgram,
+)
+from orchestrator.plugins.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
+from orchestrator.plugins.mcp.elicitation import is_page
+from orchestrator.plugins.mcp.folders import own_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -41,37 +43,10 @@ if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
     from orchestrator.engine.environments.base import Launch, Sandbox
-    from orchestrator.engine.mcp.base import ServerAddress, ServerProgram
+    from orchestrator.plugins.mcp.base import ServerAddress, ServerProgram
 
-MAX_MESSAGE_BYTES = 8 << 20
-"""Size of one message."""
-MAX_UNREQUESTED_MESSAGES = 8
-"""Messages of maximum size that a server may send between two messages of the client."""
-_STDERR_CHARS = 2_000
-_PIECE_BYTES = 1 << 16
-_END_SECONDS = 2.0
-"""Time between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
-_DRAIN_SECONDS = 0.5
 _UNUSED_TIMEOUT_MS = 1
 """A launched program has no time limit."""
-
-
-@dataclass(slots=True)
-class ServerReport:
-    """The state of a server, for messages to a person.
-
-    Attributes:
-        stderr_tail: the end of its standard error.
-        problem: why this program stopped it, if it did.
-    """
-
-    stderr_tail: str = ""
-    problem: str = ""
-
-    @property
-    def last_line(self) -> str:
-        """The last line of its standard error."""
-        return next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,114 +72,8 @@ class ProgramStart:
     max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
-class RunningProgram:
-    """A running program that speaks in lines: its three pipes, and the launch.
-
-    Args:
-        report: receives the end of its standard error, and why this program stopped it.
-        max_message_bytes: size of one line.
-        max_unrequested_bytes: size of all lines between two that are written to it.
-    """
-
-    def __init__(
-        self,
-        launch: Launch,
-        report: ServerReport,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        max_unrequested_bytes: int | None = None,
-    ) -> None:
-        self._launch, self._report, self._max_message_bytes = launch, report, max_message_bytes
-        self._max_unrequested_bytes = max_unrequested_bytes or MAX_UNREQUESTED_MESSAGES * max_message_bytes
-        self._stdin = -1
-        self.stdout = asyncio.StreamReader(limit=max_message_bytes)
-        self._stderr = asyncio.StreamReader()
-        self._unrequested_bytes = 0
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Start the program; push what must be closed later onto the stack."""
-        theirs, self._stdin = os.pipe()
-        os.set_blocking(self._stdin, False)  # the server's end stays as servers expect it
-        stack.callback(self.close_input)
-        loop = asyncio.get_running_loop()
-        with ExitStack() as started:
-            started.callback(os.close, theirs)
-            writing = []
-            for reader in (self.stdout, self._stderr):
-                reading, end = os.pipe()
-                started.callback(os.close, end)
-                writing.append(end)
-                transport, _ = await loop.connect_read_pipe(
-                    partial(asyncio.StreamReaderProtocol, reader), os.fdopen(reading, "rb", 0)
-                )
-                stack.callback(transport.close)
-            stack.push_async_callback(self._launch.close)
-            async with asyncio.timeout(self._launch.start_seconds):
-                await self._launch.start(writing[0], writing[1], theirs)
-
-    async def line(self) -> bytes:
-        """Return the next line; empty at the end."""
-        try:
-            line = await self.stdout.readuntil(b"\n")
-        except asyncio.IncompleteReadError as error:
-            return error.partial
-        except asyncio.LimitOverrunError:
-            return self.end_for(f"it sent a message of more than {self._max_message_bytes >> 20} MiB")
-        self._unrequested_bytes += len(line)
-        most = self._max_unrequested_bytes
-        if self._unrequested_bytes > most:
-            return self.end_for(f"it sent more than {most >> 20} MiB without a request")
-        return line
-
-    async def write(self, data: bytes) -> None:
-        """Write a message."""
-        self._unrequested_bytes = 0
-        view = memoryview(data)
-        while view and self._stdin >= 0:
-            try:
-                view = view[os.write(self._stdin, view) :]
-            except BlockingIOError:
-                await until_ready(self._stdin, to_write=True)
-
-    async def listen(self) -> None:
-        """Record its standard error until the end."""
-        while piece := await self._stderr.read(_PIECE_BYTES):
-            text = self._report.stderr_tail + piece.decode("utf-8", "replace")
-            self._report.stderr_tail = text[-_STDERR_CHARS:]
-
-    async def watch(self) -> None:
-        """Wait for its end; then ignore further output of processes that it left behind."""
-        with suppress(PullwrightError):
-            await self._launch.ended()
-        self._report.problem = self._report.problem or self._launch.killed_for
-        await asyncio.sleep(_DRAIN_SECONDS)
-        if not self.stdout.at_eof():
-            self.stdout.feed_eof()
-
-    def close_input(self) -> None:
-        """Close its standard input. May be called again."""
-        descriptor, self._stdin = self._stdin, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    async def end(self) -> None:
-        """Stop it by closing its input, by SIGTERM, or by SIGKILL."""
-        self.close_input()
-        for stop in (self._launch.terminate, self._launch.kill):
-            with suppress(TimeoutError, PullwrightError):
-                async with asyncio.timeout(_END_SECONDS):
-                    await self._launch.ended()
-                break
-            stop()
-
-    def end_for(self, problem: str) -> bytes:
-        """Stop it at once, and record why."""
-        self._report.problem = problem
-        self._launch.kill()
-        return b""
-
-
 @asynccontextmanager
-async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[RunningProgram]:
+async def _started(start: ProgramStart, report: ProgramReport) -> AsyncGenerator[RunningProgram]:
     """Start the program, and stop it at the end of the block."""
     program = start.program
     sandbox = None if start.find_sandbox is None else await asyncio.to_thread(start.find_sandbox)
@@ -247,7 +116,7 @@ async def _until_closed(work: Awaitable[None]) -> None:
 
 
 @asynccontextmanager
-async def stdio_transport(start: ProgramStart, report: ServerReport) -> AsyncGenerator[TransportStreams]:
+async def stdio_transport(start: ProgramStart, report: ProgramReport) -> AsyncGenerator[TransportStreams]:
     """Start a server's program and connect to it; stop it at the end."""
     import anyio
     from mcp.shared.message import SessionMessage
@@ -301,7 +170,7 @@ _HEAD_SECONDS = 10.0
 
 @asynccontextmanager
 async def remote_transport(
-    address: ServerAddress, report: ServerReport, call_seconds: float, show: ShowPage | None = None
+    address: ServerAddress, report: ProgramReport, call_seconds: float, show: ShowPage | None = None
 ) -> AsyncGenerator[TransportStreams]:
     """Connect to a server over HTTP.
 
@@ -349,7 +218,7 @@ async def remote_transport(
                 yield streams
 
 
-def _bounding(report: ServerReport) -> Callable[[httpx2.Response], Awaitable[None]]:
+def _bounding(report: ProgramReport) -> Callable[[httpx2.Response], Awaitable[None]]:
     """Return a hook that limits the length of every answer's body, whatever its headers say."""
     import httpx2
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, NOTHING, QUESTION, given_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.mcp import open_mcp
 from orchestrator.app.words import agreed, clean, counted, short_line
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
-from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
-from orchestrator.engine.mcp.definitions import for_model, pin_of
-from orchestrator.engine.mcp.elicitation import PersonAtTerminal
+from orchestrator.plugins.mcp.base import McpError, ServerProgram, shown_names
+from orchestrator.plugins.mcp.definitions import for_model, pin_of
+from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
+from orchestrator.plugins.mcp.opening import open_servers
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.core.events import Event
-    from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
+    from orchestrator.plugins.mcp.base import McpServer
+    from orchestrator.plugins.mcp.definitions import DefinitionChanges, McpDefinition
+    from orchestrator.plugins.mcp.servers import McpMaker
 
 
 def mcp(options: argparse.Namespace) -> int:
@@ -38,14 +38,14 @@ def mcp(options: argparse.Namespace) -> int:
         McpError: the server does not answer.
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
-    maker = open_mcp(context)
-    if maker is None or not (maker.config.servers or maker.config.notices):
+    maker = open_servers(context)
+    if maker is None or not (maker.config.servers or maker.notices):
         print(
             "no MCP server is configured: write [mcp.servers.NAME] into your own file, or pass --mcp-config FILE",
             file=sys.stderr,
         )
         return NOTHING
-    for notice in maker.config.notices:
+    for notice in maker.notices:
         print(f"! {short_line(notice, 400)}", file=sys.stderr)
     if options.action != "test":
         return _list(maker, as_json=options.json)

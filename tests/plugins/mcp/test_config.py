@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.config.mcp import McpConfig, load_mcp
 from orchestrator.app.config.settings import Settings, load_settings
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.mcp.base import ClientLogin, ServerAddress, ServerProgram
+from orchestrator.plugins.mcp.base import ClientLogin, ServerAddress, ServerProgram
+from orchestrator.plugins.mcp.config import McpConfig, load_mcp
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_a_file_of_vs_code_is_read_for_its_servers(tmp_path: Path, text: str) ->
     assert [(one.name, one.place) for one in files.load().servers] == [("one", ServerProgram("x"))]
 
 
-@table("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+@table("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
 def test_a_file_in_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
     files = Files(tmp_path)
     files.json.write_bytes(

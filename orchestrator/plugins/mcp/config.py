@@ -26,7 +26,7 @@ from orchestrator.core.redaction import (
     parts_of_arguments,
     parts_of_setting,
 )
-from orchestrator.engine.mcp.base import (
+from orchestrator.plugins.mcp.base import (
     CALL_SECONDS,
     MOST_SECONDS,
     REPOSITORY,
@@ -37,13 +37,13 @@ from orchestrator.engine.mcp.base import (
     ServerAddress,
     ServerProgram,
 )
+from orchestrator.plugins.mcp.options import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.app.config.settings import Settings
 
-TABLE = "mcp"
 _MOST_SERVERS = 50
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*+)(\}|:-)")
@@ -140,16 +140,18 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
     table = (read_toml(users) or {}).get(TABLE, {})
     for name, entry in _servers_of(table, users, "servers", f"[{TABLE}]").items():
         entries[name] = entry, users
-    if settings.mcp_config is not None:
-        path = Path(settings.mcp_config).expanduser()
+    named_file: str | None = getattr(settings, "mcp_config", None)
+    if named_file is not None:
+        path = Path(named_file).expanduser()
         listed = _common_form(read_json_file(path, flag="--mcp-config"))
         for name, entry in _servers_of(listed, path, "mcpServers", "").items():
             entries[name] = entry, path
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
-    reader = _Reader(environ, frozenset(settings.mcp_unconfined))
+    unconfined: tuple[str, ...] = getattr(settings, "mcp_unconfined", ())
+    reader = _Reader(environ, frozenset(unconfined))
     servers = [reader.server(name, entry, path) for name, (entry, path) in sorted(entries.items())]
-    for name in settings.mcp_unconfined:
+    for name in unconfined:
         if name not in entries:
             raise ConfigurationError(f"--mcp-unconfined {name}: there is no MCP server of this name")
     return McpConfig(

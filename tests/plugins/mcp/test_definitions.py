@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.contracts.json_plan import JsonPlan, narrowed_schema
-from orchestrator.engine.mcp.definitions import (
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext
+from orchestrator.engine.tools.registry import argument_problems, check_tool
+from orchestrator.plugins.mcp.definitions import (
     MAX_DEFINITION_CHARS,
     McpDefinition,
     ServerApprovals,
@@ -18,8 +20,6 @@ from orchestrator.engine.mcp.definitions import (
     for_model,
     pin_of,
 )
-from orchestrator.engine.tools.base import Ok, Tool, ToolContext
-from orchestrator.engine.tools.registry import argument_problems, check_tool
 from tests.tables import table
 
 if TYPE_CHECKING:

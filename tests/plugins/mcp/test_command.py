@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli import main
-from tests.unit.engine.mcp.servers import PYTHON, SCRIPT, tool
+from tests.plugins.mcp.servers import PYTHON, SCRIPT, tool
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.wiring.guards import sandbox_options
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line
 from orchestrator.core.suggestions import install_command
-from orchestrator.engine.mcp.base import ServerProgram
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.definitions import ServerApprovals, compare
-from orchestrator.engine.mcp.elicitation import PERSON_SECONDS
-from orchestrator.engine.mcp.tools import McpSetup, McpTools
-from orchestrator.engine.mcp.transports import ProgramStart, remote_transport, stdio_transport
+from orchestrator.plugins.mcp.base import ServerProgram
+from orchestrator.plugins.mcp.config import load_mcp
+from orchestrator.plugins.mcp.connection import McpConnection
+from orchestrator.plugins.mcp.definitions import ServerApprovals, compare
+from orchestrator.plugins.mcp.elicitation import PERSON_SECONDS
+from orchestrator.plugins.mcp.tools import McpSetup, McpTools
+from orchestrator.plugins.mcp.transports import ProgramStart, remote_transport, stdio_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
     from mcp.client import Transport
 
-    from orchestrator.app.config.mcp import McpConfig
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
-    from orchestrator.engine.mcp.base import ForeignTools, McpServer, ServerAddress
-    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
-    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
-    from orchestrator.engine.mcp.transports import ServerReport
+    from orchestrator.engine.environments.running_program import ProgramReport
+    from orchestrator.engine.tools.base import ForeignTools
+    from orchestrator.plugins.mcp.base import McpServer, ServerAddress
+    from orchestrator.plugins.mcp.config import McpConfig
+    from orchestrator.plugins.mcp.definitions import DefinitionChanges, McpDefinition
+    from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
 
 _KEY_CHARS = 8
 
@@ -67,15 +68,24 @@ class McpMaker:
     person: PersonAtTerminal | None = None
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices on the configuration for the person, one line each."""
+        return self.config.notices
+
+    @property
     def runs_unconfined(self) -> bool:
         """Whether a server is a program that runs as this user without a sandbox."""
         places = (one.place for one in self.config.servers)
         return any(isinstance(one, ServerProgram) and not self._is_confined(one) for one in places)
 
     @property
+    def _folder(self) -> Path:
+        return self.context.home.root / "mcp"
+
+    @property
     def approvals(self) -> ServerApprovals:
         """The approvals on this machine."""
-        return ServerApprovals(self.context.home.mcp / "approved.json")
+        return ServerApprovals(self._folder / "approved.json")
 
     def __call__(self, tree: Path, clean: Callable[[str, str], str], emit: Emit) -> ForeignTools:
         """Create the tools for a session on a working tree. No server is started yet."""
@@ -116,7 +126,7 @@ class McpMaker:
 
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit
-    ) -> Callable[[ServerReport], Transport]:
+    ) -> Callable[[ProgramReport], Transport]:
         """Return the function that creates the transport to a server.
 
         Args:
@@ -132,7 +142,7 @@ class McpMaker:
         settings = self.context.settings
         return ProgramStart(
             place,
-            self.context.home.mcp / "servers" / folder_name(name),
+            self._folder / "servers" / folder_name(name),
             str(tree) if tree else "",
             self.context.environ,
             partial(_find_sandbox, place, settings, tree, self.connect) if self._is_confined(place) else None,
@@ -179,7 +189,7 @@ def folder_name(server: str) -> str:
 
 
 def _remote(
-    server: McpServer, place: ServerAddress, person: PersonAtTerminal | None, voice: ServerReport
+    server: McpServer, place: ServerAddress, person: PersonAtTerminal | None, voice: ProgramReport
 ) -> Transport:
     silence = server.call_seconds + (PERSON_SECONDS if person and person.ask else 0.0)
     show = partial(person.show_page, server.name) if person else None

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.engine.mcp.base import McpError, McpServer, ServerProgram
-from orchestrator.engine.mcp.connection import McpConnection, result_text
-from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS
+from orchestrator.plugins.mcp.base import McpError, McpServer, ServerProgram
+from orchestrator.plugins.mcp.connection import McpConnection, result_text
+from orchestrator.plugins.mcp.elicitation import MAX_QUESTIONS
 from tests.doubles.engines import container_sandbox, engine, with_python
+from tests.plugins.mcp.servers import server, tool, transport
 from tests.tables import table
-from tests.unit.engine.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from orchestrator.engine.environments.base import Sandbox, SandboxOptions
-    from orchestrator.engine.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
+    from orchestrator.plugins.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of Linux")
 MANY = 200_000_000

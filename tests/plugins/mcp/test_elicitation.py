@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.mcp.elicitation import FieldKind, QuestionField, ServerQuestion, question_of
+from orchestrator.plugins.mcp.elicitation import FieldKind, QuestionField, ServerQuestion, question_of
 from tests.tables import table
 
 

@@ -11,10 +11,10 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from orchestrator.engine.mcp.base import BrowserLogin, McpError, McpServer, ServerAddress
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.transports import _Callback, remote_transport, signing_in
-from tests.doubles.mcp_http import McpHttp
+from orchestrator.plugins.mcp.base import BrowserLogin, McpError, McpServer, ServerAddress
+from orchestrator.plugins.mcp.connection import McpConnection
+from orchestrator.plugins.mcp.transports import _Callback, remote_transport, signing_in
+from tests.plugins.mcp.http_server import McpHttp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

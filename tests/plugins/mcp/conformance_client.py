@@ -1,4 +1,4 @@
-"""The client that the official conformance suite starts: `python -m tests.conformance.mcp_client URL`.
+"""The client that the official conformance suite starts: `python -m tests.plugins.mcp.conformance_client URL`.
 
 https://github.com/modelcontextprotocol/conformance names the scenario by a variable, and what a client needs to know
 for it by another. The client is the program's own: it connects, lists the tools, and calls each of them.
@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpServer, ServerAddress
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.transports import remote_transport
+from orchestrator.plugins.mcp.base import BrowserLogin, ClientLogin, McpServer, ServerAddress
+from orchestrator.plugins.mcp.connection import McpConnection
+from orchestrator.plugins.mcp.transports import remote_transport
 
 if TYPE_CHECKING:
-    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
+    from orchestrator.plugins.mcp.elicitation import AnswerValue, ServerQuestion
 
 SECONDS = 20.0
 

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
-    CallStatus,
     Defence,
     ForeignToolsOffered,
     Guarded,
-    ToolCallEnded,
-    ToolCallStarted,
     Warned,
 )
 from orchestrator.core.prompts import one_line
-from orchestrator.engine.mcp.base import McpError, shown_names
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.definitions import compare, for_model
-from orchestrator.engine.tools.base import Failed, Ok, Order, Tool
+from orchestrator.engine.tools.base import Failed, Ok, foreign_tool
 from orchestrator.engine.tools.registry import check_tool
+from orchestrator.plugins.mcp.base import McpError, shown_names
+from orchestrator.plugins.mcp.connection import McpConnection
+from orchestrator.plugins.mcp.definitions import compare, for_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.connection import MakeTransport
-    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
-    from orchestrator.engine.mcp.elicitation import AskPerson
-    from orchestrator.engine.tools.base import Executor, ToolContext, ToolOutcome
+    from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
+    from orchestrator.plugins.mcp.base import McpServer
+    from orchestrator.plugins.mcp.connection import MakeTransport
+    from orchestrator.plugins.mcp.definitions import DefinitionChanges, McpDefinition
+    from orchestrator.plugins.mcp.elicitation import AskPerson
 
 MAX_STARTING = 8
 """Servers that may start at the same time."""
@@ -183,51 +178,3 @@ class McpTools:
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(self.clean("a message about an MCP server", message)))
-
-
-def foreign_tool(definition: ToolDefinition, execute: Executor, *, dangerous: bool) -> Tool:
-    """Return a tool that another program runs, so that its arguments leave this program."""
-    order = Order.ALONE if dangerous else Order.TOGETHER
-    return Tool(definition, execute, dangerous=dangerous, order=order, outbound=True)
-
-
-class RecordedTools:
-    """The `ForeignTools` of a replayed run: no server is started, and each call gets its recorded answer."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._offered = [event for event in events if isinstance(event, ForeignToolsOffered)]
-        asked: dict[str, ToolCallStarted] = {}  # some servers reuse the ids of calls in each reply
-        self._answers: defaultdict[str, deque[tuple[str, ToolCallEnded]]] = defaultdict(deque)
-        for event in events:
-            if isinstance(event, ToolCallStarted):
-                asked[event.call_id] = event
-            elif isinstance(event, ToolCallEnded) and event.status in {CallStatus.OK, CallStatus.FAILED}:
-                started = asked.get(event.call_id)
-                self._answers[event.name].append((_key(started.arguments if started else {}), event))
-
-    async def open(self) -> tuple[Tool, ...]:
-        """Return the recorded tools; see `ForeignTools`."""
-        return tuple(
-            foreign_tool(tool, self._answer(tool.name), dangerous=tool.name in offered.dangerous)
-            for offered in self._offered
-            for tool in offered.tools
-        )
-
-    async def close(self) -> None:
-        """Do nothing: no server runs."""
-
-    def _answer(self, name: str) -> Executor:
-        async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-            answers, key = self._answers[name], _key(arguments)
-            found = next((one for one in answers if one[0] == key), None)
-            if found is None:
-                raise ToolError("The recorded run has no answer to this call.")
-            answers.remove(found)
-            ended = found[1]
-            return Ok(ended.output) if ended.status is CallStatus.OK else Failed(ended.output)
-
-        return execute
-
-
-def _key(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(arguments, sort_keys=True, default=str)

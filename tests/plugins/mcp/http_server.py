@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from orchestrator.engine.mcp.scripted_server import result
+from orchestrator.plugins.mcp.scripted_server import result
 
 TOOL = {"name": "read", "description": "Reads.", "inputSchema": {"type": "object"}, "does": {"text": "fine"}}
 

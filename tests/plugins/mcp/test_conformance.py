@@ -16,10 +16,10 @@ import pytest
 
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.mcp.base import McpServer, ServerAddress, ServerProgram
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.transports import ProgramStart, remote_transport, stdio_transport
-from tests.conformance.mcp_servers import FOLDER, node, python_server, script
+from orchestrator.plugins.mcp.base import McpServer, ServerAddress, ServerProgram
+from orchestrator.plugins.mcp.connection import McpConnection
+from orchestrator.plugins.mcp.transports import ProgramStart, remote_transport, stdio_transport
+from tests.plugins.mcp.published_servers import FOLDER, node, python_server, script
 from tests.scenarios.stage import make_repository
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_every_scenario_of_the_suite_is_tried_or_has_a_reason() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_official_suite_passes(scenario: str, tmp_path: Path) -> None:
-    client = f"{sys.executable} -m tests.conformance.mcp_client"
+    client = f"{sys.executable} -m tests.plugins.mcp.conformance_client"
     words = [node(), script("conformance"), "client", "--command", client, "--scenario", scenario]
     environ = {**os.environ, "NODE_NO_WARNINGS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.doubles.mcp_http import McpHttp
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal
+from tests.plugins.mcp.http_server import McpHttp
+from tests.plugins.mcp.servers import PYTHON, SCRIPT, tool
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, do, make_repository, tools_on_offer
-from tests.unit.engine.mcp.servers import PYTHON, SCRIPT, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -327,7 +327,7 @@ def test_no_repository_configures_a_server(
     stage.script(do(FIX), do(PROPOSE, FINISH))
     done = servers.run()
     assert done.code == 0
-    assert "has no effect: only the person who runs this configures servers" in done.err
+    assert "has no effect: only the person who runs this may set it" in done.err
     monkeypatch.chdir(servers.repository)
     done = servers.run()
     assert done.code == 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.mcp.base import MAX_NAME_CHARS, McpServer, ServerProgram, shown_names
+from orchestrator.plugins.mcp.base import MAX_NAME_CHARS, McpServer, ServerProgram, shown_names
 from tests.tables import table
 
 if TYPE_CHECKING:

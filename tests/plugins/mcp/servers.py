@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.mcp import scripted_server
-from orchestrator.engine.mcp.base import McpServer, ServerProgram
-from orchestrator.engine.mcp.transports import ProgramStart, ServerReport, stdio_transport
+from orchestrator.plugins.mcp import scripted_server
+from orchestrator.plugins.mcp.base import McpServer, ServerProgram
+from orchestrator.plugins.mcp.transports import ProgramStart, stdio_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcp.client import Transport
 
     from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.engine.environments.running_program import ProgramReport
 
 SCRIPT = Path(scripted_server.__file__)
 PYTHON = os.path.realpath(sys.executable)
@@ -53,7 +54,7 @@ def transport(
     confined: bool = False,
     find: Callable[[SandboxOptions], Sandbox] = find_sandbox,
     on_copy: Callable[[], None] = lambda: None,
-) -> Callable[[ServerReport], Transport]:
+) -> Callable[[ProgramReport], Transport]:
     """What starts a server in a folder of its own."""
     place = one.place
     assert isinstance(place, ServerProgram)

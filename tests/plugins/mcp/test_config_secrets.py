@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.config.settings import Settings
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.mcp.config import load_mcp
 from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.app.config.mcp import McpConfig
+    from orchestrator.plugins.mcp.config import McpConfig
 
 V = "q7Zr2VbN9xKp4TmW"
 """A value that only its place can make a secret: it has no form of a credential."""
