@@ -32,6 +32,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "agents": ("--agent",),
         "backtest": ("backtest",),
         "chat": ("ask", "chat"),
+        "containers": (),
         "dashboard": ("dashboard",),
         "digest": ("digest",),
         "fleet": ("fleet", "worker"),
@@ -56,6 +57,9 @@ class Point(StrEnum):
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
     PROBES = "probes"
     """A function of a `BuildContext` that returns what `doctor` looks at, as `orchestrator.app.doctor.findings.Group`s."""
+    SANDBOX = "sandbox"
+    """A function of the value of `--sandbox` and a `SandboxOptions` that returns the sandbox which the value names; None
+    if it is not the plug-in's. It may raise `SandboxMissingError` and `ConfigurationError`."""
     WORKER = "worker"
     """A function of a run's `BuildContext` and `ChosenModel` that returns what works in place of the model's loop, as a
     `MakeWorker`; None if the settings name nothing of it."""
@@ -198,9 +202,12 @@ def added(point: Point) -> Iterator[Any]:
 def absence_of(name: str) -> str:
     """Return what to say about a command, option or `[table]` of a plug-in that is not there; empty if it is none's."""
     home = next((home for home, names in HOMES.items() if name in names), None)
-    if home is None or home in own_names():
-        return ""
-    return f"{name} belongs to the plug-in {home}, whose folder orchestrator/plugins/{home} is not there"
+    return "" if home is None or home in own_names() else absence_words(name, home)
+
+
+def absence_words(what: str, home: str) -> str:
+    """Return what to say about what belongs to a plug-in that is not there."""
+    return f"{what} belongs to the plug-in {home}, whose folder orchestrator/plugins/{home} is not there"
 
 
 # Plug-ins of other people.

@@ -35,6 +35,10 @@ SOME_TESTS = (
 """What is run without all of them, too."""
 
 
+SAID_WITHOUT = {"containers": ("--model", "echo", "--allow-command", "ls *", "--sandbox", "docker:rust")}
+"""The flags of `run` whose values, and not the flags themselves, belong to a plug-in."""
+
+
 def run(
     tree: Path, *arguments: str, code: str = PROGRAM, **variables: str
 ) -> subprocess.CompletedProcess[str]:
@@ -185,13 +189,19 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     demo = run(tree, "run", "--demo", "--json")
     assert demo.returncode == 0, demo.stderr
     assert json.loads(demo.stdout.splitlines()[0])["outcome"] == "proposed"
-    for missing in HOMES[name]:
-        arguments = [missing] if not missing.startswith("-") else ["run", "--repo", ".", missing, "1"]
-        if missing.startswith("["):
+    typed: list[str | tuple[str, ...]] = [*HOMES[name]]
+    if name in SAID_WITHOUT:
+        repository = make_repository(tmp_path / "calc", {"calc.py": "one\n"})
+        typed.append(("run", "--repo", str(repository), "--task", "Add a file.", *SAID_WITHOUT[name]))
+    for missing in typed:
+        if isinstance(missing, tuple):
+            refused = run(tree, *missing)
+        elif missing.startswith("["):
             (tmp_path / "config.toml").write_text(f"{missing}\n", encoding="utf-8")
             refused = run(tree, "config", PULLWRIGHT_CONFIG=str(tmp_path / "config.toml"))
         else:
-            refused = run(tree, *arguments)
+            flags = ["run", "--repo", ".", missing, "1"]
+            refused = run(tree, *(flags if missing.startswith("-") else [missing]))
         assert refused.returncode == 2
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1

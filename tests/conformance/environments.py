@@ -11,7 +11,6 @@ import pytest
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.wrappers import LoggingEnvironment, ScopedEnvironment
-from tests.doubles import engines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +22,11 @@ Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironme
 
 
 def local(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(_root(folder), sandbox="off")
+    return LocalEnvironment(empty_root(folder), sandbox="off")
 
 
 def sandboxed(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(_root(folder), sandbox=this_machines_sandbox())
+    return LocalEnvironment(empty_root(folder), sandbox=this_machines_sandbox())
 
 
 @functools.cache
@@ -37,27 +36,18 @@ def this_machines_sandbox() -> Sandbox:
 
 
 def local_without_ripgrep(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(str(_root(folder)), use_ripgrep=False, sandbox="off")
+    return LocalEnvironment(str(empty_root(folder)), use_ripgrep=False, sandbox="off")
 
 
 def logging(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
     lines: list[str] = []
-    return LoggingEnvironment(LocalEnvironment(_root(folder), sandbox="off"), lines.append)
+    return LoggingEnvironment(LocalEnvironment(empty_root(folder), sandbox="off"), lines.append)
 
 
 def scoped(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    root = _root(folder)
+    root = empty_root(folder)
     (root / "in side").mkdir()
     return ScopedEnvironment(LocalEnvironment(root, sandbox="off"), "in side")
-
-
-def container(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(_root(folder), sandbox=engines.container_sandbox())
-
-
-def small_container(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    """An image with neither bash nor Python."""
-    return LocalEnvironment(_root(folder), sandbox=engines.container_sandbox(engines.SMALL_IMAGE))
 
 
 PLACES: list[Place] = [
@@ -66,16 +56,15 @@ PLACES: list[Place] = [
     local_without_ripgrep,
     logging,
     scoped,
-    container,
-    small_container,
 ]
 
 
-COMMAND_PLACES: list[Place] = [local, sandboxed, container, small_container]
+COMMAND_PLACES: list[Place] = [local, sandboxed]
 """Those that run commands each in their own way; cases that take seconds run only there."""
 
 
-def _root(folder: Path) -> Path:
+def empty_root(folder: Path) -> Path:
+    """Make the root of an environment."""
     root = folder / "root"
     root.mkdir()
     return root

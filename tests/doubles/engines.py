@@ -15,10 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.engine.environments.sandbox.container import ContainerSandbox
-from orchestrator.engine.environments.sandbox.container_engine import ENGINES, find_image
-
+ENGINES = ("docker", "podman")
 PROGRAMS = (
     "awk base64 bash basename cat chmod cp curl date dd dirname dash env expr find git grep head id ln ls mkdir mktemp "
     "mount mv nice od printf ps pwd readlink realpath rev rm rmdir sed seq setsid sh sleep sort stat tail tee test "
@@ -43,31 +40,16 @@ def engine() -> str:
 
 
 def _can_run(name: str) -> bool:
-    _ensure_image(name, IMAGE)
+    ensure_image(name, IMAGE)
     return _run(name, "run", "--rm", "--network", "none", IMAGE, "true").returncode == 0
 
 
-def _ensure_image(engine_name: str, image: str) -> None:
+def ensure_image(engine_name: str, image: str) -> None:
+    """Make an image of this machine's programs if the engine does not have it."""
     if _run(engine_name, "image", "inspect", image).returncode:
         content = _programs() if image == IMAGE else _busybox()
         made = _run(engine_name, "import", "-", image, content=content)
         assert made.returncode == 0, made.stderr
-
-
-@functools.cache
-def container_sandbox(name: str = IMAGE, options: SandboxOptions | None = None) -> ContainerSandbox:
-    """A sandbox of an image, which is made if it is not there; a folder of Python can be read in it."""
-    found = engine()
-    _ensure_image(found, name)
-    known_engine, image = find_image(f"{found}:{name}", os.environ)
-    return ContainerSandbox(known_engine, image, options or with_python(), os.environ)
-
-
-def with_python(**options: object) -> SandboxOptions:
-    """Options with which commands can run this Python."""
-    folders = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
-    readable = () if sys.base_prefix == "/usr" else folders
-    return SandboxOptions(readable=readable, **options)  # type: ignore[arg-type]
 
 
 def _run(name: str, *words: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:

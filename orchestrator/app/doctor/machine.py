@@ -25,7 +25,13 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
-from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
+from orchestrator.app.wiring.guards import (
+    NAME_COMMANDS,
+    open_rules,
+    open_sandbox,
+    runs_anything,
+    sandbox_options,
+)
 from orchestrator.app.wiring.model import fallback_named, first_named, usd_cap_flag
 from orchestrator.app.words import local_time, megabytes
 from orchestrator.bot.git.hostgit import HostGit
@@ -167,10 +173,8 @@ def _sandbox(settings: Settings) -> ProbeFinding:
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
         return warned("off: commands run as you, with your files and network", "leave out --sandbox off")
-    from orchestrator.engine.environments.sandbox import find_sandbox
-
     try:
-        return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")
+        return ok(f"{open_sandbox(settings, sandbox_options(settings)).name}, tried with a command")
     except SandboxMissingError as error:
         found, _, fix = str(error).partition(": ")
         return failed(found, fix)

@@ -27,6 +27,7 @@ from orchestrator.app.wiring.guards import (
     as_flags,
     missing_hosts,
     not_installed,
+    open_sandbox,
     proposals,
     run_in_words,
     run_options,
@@ -471,9 +472,7 @@ class TestProbes:
         if settings.sandbox == "off":
             found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
             return warned(found, "leave out --sandbox off")
-        from orchestrator.engine.environments.sandbox import find_sandbox
-
-        name = find_sandbox(sandbox_options(settings)).name
+        name = open_sandbox(settings, sandbox_options(settings)).name
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")
 
     def _run(self) -> ProbeFinding:

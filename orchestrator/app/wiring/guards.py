@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
+from orchestrator.app.plugins import Point, absence_words, added
 from orchestrator.app.words import counted
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import report_runs
@@ -27,7 +28,7 @@ from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseStatus, RunOptions
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, programs_of
 from orchestrator.core import event_loop
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line
 from orchestrator.engine.environments.base import SandboxOptions
@@ -166,13 +167,30 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.engine.environments.sandbox import find_sandbox
-
     options = sandbox_options(settings)
     skills = users_skills()
     if not settings.disable_skills and skills.is_dir():  # a skill may have scripts beside it
         options = dataclasses.replace(options, readable=(*options.readable, str(skills)))
-    return find_sandbox(dataclasses.replace(options, connect=connect))
+    return open_sandbox(settings, dataclasses.replace(options, connect=connect))
+
+
+def open_sandbox(settings: Settings, options: SandboxOptions) -> Sandbox:
+    """Find the sandbox that the settings name, other than `off`.
+
+    Raises:
+        SandboxMissingError: this machine does not have it.
+        ConfigurationError: a host or a path of the options is not valid.
+    """
+    if settings.sandbox == "auto":
+        from orchestrator.engine.environments.sandbox import find_sandbox
+
+        return find_sandbox(options)
+    for find in added(Point.SANDBOX):
+        found: Sandbox | None = find(settings.sandbox, options)
+        if found is not None:
+            return found
+    missing = absence_words(f"--sandbox {settings.sandbox}", "containers")
+    raise SandboxMissingError(f"no sandbox for commands: {missing}")
 
 
 def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
@@ -193,8 +211,7 @@ def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
     """Return the permissions that the person gives to commands in the sandbox."""
-    container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
-    return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
+    return SandboxOptions(settings.allow_host, settings.sandbox_read)
 
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:

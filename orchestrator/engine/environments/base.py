@@ -273,14 +273,12 @@ class SandboxOptions:
         hosts: `pypi.org`, `*.pypi.org` or `name:port`; without a port, 80 and 443 are allowed.
         readable: additional absolute paths that commands may read.
         connect: opens connections to allowed hosts; None allows public addresses only.
-        container: `docker:IMAGE` or `podman:IMAGE` in which commands run; empty for the system's own sandbox.
     """
 
     hosts: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     limits: SandboxLimits = SandboxLimits()
     connect: Connect | None = None
-    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.guards import sandbox_options
+from orchestrator.app.wiring.guards import open_sandbox, sandbox_options
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.prompts import one_line
@@ -200,13 +200,11 @@ def _find_sandbox(
     program: ServerProgram, settings: Settings, tree: Path | None, connect: Connect | None
 ) -> Sandbox:
     """Find a sandbox with the permissions of this server only."""
-    from orchestrator.engine.environments.sandbox import find_sandbox
-
     shown = (str(tree),) if program.repository and tree else ()
     options = dataclasses.replace(
         sandbox_options(settings), hosts=program.hosts, readable=(*program.readable, *shown), connect=connect
     )
-    return find_sandbox(options)
+    return open_sandbox(settings, options)
 
 
 def _tell_copy(emit: Emit, server: str) -> None:

@@ -16,7 +16,6 @@ import pytest
 from orchestrator.plugins.mcp.base import McpError, McpServer, ServerProgram
 from orchestrator.plugins.mcp.connection import McpConnection, result_text
 from orchestrator.plugins.mcp.elicitation import MAX_QUESTIONS
-from tests.doubles.engines import container_sandbox, engine, with_python
 from tests.plugins.mcp.servers import server, tool, transport
 from tests.tables import table
 
@@ -279,7 +278,10 @@ async def test_a_server_sees_its_own_folder_and_variables_and_no_secret(
 async def test_a_server_works_in_a_container_and_sees_no_more_there(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine()  # a test is skipped here, and not inside the connection
+    sandboxes = pytest.importorskip(
+        "tests.plugins.containers.sandboxes", reason="the plug-in containers is not there"
+    )
+    sandboxes.engine()  # a test is skipped here, and not inside the connection
     (tmp_path / "key").write_text("secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     one = server(
@@ -293,8 +295,8 @@ async def test_a_server_works_in_a_container_and_sees_no_more_there(
     )
 
     def in_container(options: SandboxOptions) -> Sandbox:
-        python = with_python().readable
-        return container_sandbox(options=replace(options, readable=(*options.readable, *python)))
+        python = sandboxes.with_python().readable
+        return sandboxes.container_sandbox(options=replace(options, readable=(*options.readable, *python)))
 
     make = transport(one, tmp_path, confined=True, find=in_container)
     connection = McpConnection(one, make, opened.asked.append, opened.changed.set)

@@ -1,4 +1,4 @@
-"""Sandboxes for commands (bubblewrap, seatbelt, containers): finds the one of this machine, and tries it out."""
+"""Sandboxes for commands of the system (bubblewrap, seatbelt): finds the one of this machine, and tries it out."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ def find_sandbox(
     """
     options = options or SandboxOptions()
     variables = os.environ if inherited is None else inherited
-    if options.container:
-        return _container(options, variables)
     if platform == "darwin":
         from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
 
@@ -75,26 +73,11 @@ def find_sandbox(
     first_failure = ""
     for program in _programs(variables) if programs is None else programs:
         sandbox = BubblewrapSandbox(program, calls, options, variables)
-        failure = _try(sandbox)
+        failure = try_sandbox(sandbox)
         if not failure:
             return sandbox
         first_failure = first_failure or failure
     raise SandboxMissingError(_what_to_do(first_failure))
-
-
-def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox:
-    from orchestrator.engine.environments.sandbox.container import ContainerSandbox
-    from orchestrator.engine.environments.sandbox.container_engine import USE_SYSTEM_SANDBOX, find_image
-
-    sandbox = ContainerSandbox(*find_image(options.container, inherited), options, inherited)
-    failure = _try(sandbox)
-    if 'exec: "sh"' in failure or "executable file `sh`" in failure:
-        failure = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
-    if failure:
-        raise SandboxMissingError(
-            f"no sandbox for commands: {' '.join(failure.split())}, {USE_SYSTEM_SANDBOX}"
-        )
-    return sandbox
 
 
 def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
@@ -108,7 +91,7 @@ def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
             yield str(program)
 
 
-def _try(sandbox: Sandbox) -> str:
+def try_sandbox(sandbox: Sandbox) -> str:
     """Run a command in the sandbox, and return what went wrong; empty if nothing did."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         # in a thread, because an event loop may already run in this one

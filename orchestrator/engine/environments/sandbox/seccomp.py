@@ -9,7 +9,6 @@ https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
 from __future__ import annotations
 
 import errno
-import json
 import struct
 from enum import StrEnum
 from itertools import groupby
@@ -21,12 +20,12 @@ _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; both ma
 _X32 = 0x40000000
 """The first number of x86_64's second table of calls, whose arguments have another size."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK
-_NAMESPACES = 0x7E020000
+FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK
+NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET of linux/sched.h."""
-_NEW_TIME = 0x80
+NEW_TIME = 0x80
 """CLONE_NEWTIME; in `clone` these bits are a signal's number."""
-_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
+PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 """The values that Docker allows, and ADDR_NO_RANDOMIZE (linux/personality.h).
 
 Sanitizers restart themselves with ADDR_NO_RANDOMIZE.
@@ -84,35 +83,6 @@ def syscall_filter(machine: str) -> bytes | None:
     return b"".join(program)
 
 
-def engine_profile(architecture: str) -> str:
-    """Return the same filter in the format of container engines, for an architecture as they name it.
-
-    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. There a
-    comparison is of 64 bits, so the lower half alone cannot be checked. Therefore `ioctl` is allowed; no
-    container has a terminal.
-    """
-    machine, named = _ENGINE_NAMES[architecture]
-    by_verdict: dict[CallVerdict, list[str]] = {}
-    for name, (_, verdict) in verdicts(machine).items():
-        by_verdict.setdefault(verdict, []).append(name)
-    unchecked = [name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES]
-    allowed, refused = by_verdict[CallVerdict.ALLOWED] + unchecked, by_verdict[CallVerdict.REFUSED]
-    rules: list[dict[str, object]] = [
-        {"names": allowed, "action": "SCMP_ACT_ALLOW"},
-        {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM},
-    ]
-    for name, tests in _VALUES.items():
-        rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
-    return json.dumps(
-        {
-            "defaultAction": "SCMP_ACT_ERRNO",
-            "defaultErrnoRet": errno.ENOSYS,
-            "architectures": [named],
-            "syscalls": rules,
-        }
-    )
-
-
 def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
     """Return code that finds the loaded number's range (first number, final operations) by binary search."""
     if len(ranges) == 1:
@@ -150,21 +120,11 @@ _LEAVES = {
 """The final operations of every other verdict than `CHECKED`."""
 
 _CHECKS = {
-    "socket": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
-    "socketpair": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
-    "personality": _only(0, _PERSONALITIES, errno.EPERM),
+    "socket": _only(0, FAMILIES, errno.EAFNOSUPPORT),
+    "socketpair": _only(0, FAMILIES, errno.EAFNOSUPPORT),
+    "personality": _only(0, PERSONALITIES, errno.EPERM),
     "ioctl": _none_of(1, [(_EQUAL, _TIOCSTI), (_EQUAL, _TIOCLINUX)]),
-    "clone": _none_of(0, [(_SET, _NAMESPACES)]),
-    "unshare": _none_of(0, [(_SET, _NAMESPACES | _NEW_TIME)]),
+    "clone": _none_of(0, [(_SET, NAMESPACES)]),
+    "unshare": _none_of(0, [(_SET, NAMESPACES | NEW_TIME)]),
 }
 """The checks of the calls of which one argument decides."""
-
-_ENGINE_NAMES = {"amd64": ("x86_64", "SCMP_ARCH_X86_64"), "arm64": ("aarch64", "SCMP_ARCH_AARCH64")}
-_VALUES: dict[str, list[dict[str, object]]] = {
-    "socket": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
-    "socketpair": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
-    "personality": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _PERSONALITIES],
-    "clone": [{"index": 0, "value": _NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
-    "unshare": [{"index": 0, "value": _NAMESPACES | _NEW_TIME, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
-}
-"""The arguments with which `_CHECKS` allows a call, in the engines' format."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -23,10 +24,16 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.redaction import is_secret
 from orchestrator.engine.environments.commands import until_ready, wait_or_kill
-from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
 from orchestrator.engine.environments.sandbox.limits import group_of
 from orchestrator.engine.environments.sandbox.proxy import proxy_variables
-from orchestrator.engine.environments.sandbox.seccomp import engine_profile
+from orchestrator.engine.environments.sandbox.seccomp import (
+    FAMILIES,
+    NAMESPACES,
+    NEW_TIME,
+    PERSONALITIES,
+    CallVerdict,
+    verdicts,
+)
 from orchestrator.engine.environments.sandbox.visible import (
     HOME,
     HOST_NAME,
@@ -36,6 +43,7 @@ from orchestrator.engine.environments.sandbox.visible import (
     account_files,
     scratch_folders,
 )
+from orchestrator.plugins.containers.first_process import HANDED_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -204,7 +212,7 @@ class ContainerPlan:
 
     Attributes:
         readable: paths of this machine that commands may read.
-        first: the first script of the image's shell, which starts `container_init`.
+        first: the first script of the image's shell, which starts the first process.
     """
 
     engine: ContainerEngine
@@ -446,3 +454,43 @@ def _give_up(run: subprocess.Popen[bytes]) -> None:
     assert run.stdin is not None  # noqa: S101  for the type checker
     run.stdin.close()
     Thread(target=wait_or_kill, args=(run, _REMOVE_SECONDS)).start()
+
+
+_ENGINE_NAMES = {"amd64": ("x86_64", "SCMP_ARCH_X86_64"), "arm64": ("aarch64", "SCMP_ARCH_AARCH64")}
+_VALUES: dict[str, list[dict[str, object]]] = {
+    "socket": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in FAMILIES],
+    "socketpair": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in FAMILIES],
+    "personality": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in PERSONALITIES],
+    "clone": [{"index": 0, "value": NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+    "unshare": [{"index": 0, "value": NAMESPACES | NEW_TIME, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+}
+"""The arguments with which the filter allows a call, in the engines' format."""
+
+
+def engine_profile(architecture: str) -> str:
+    """Return the system sandbox's filter of system calls in the format of container engines, for an architecture as they name it.
+
+    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. There a
+    comparison is of 64 bits, so the lower half alone cannot be checked. Therefore `ioctl` is allowed; no
+    container has a terminal.
+    """
+    machine, named = _ENGINE_NAMES[architecture]
+    by_verdict: dict[CallVerdict, list[str]] = {}
+    for name, (_, verdict) in verdicts(machine).items():
+        by_verdict.setdefault(verdict, []).append(name)
+    unchecked = [name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES]
+    allowed, refused = by_verdict[CallVerdict.ALLOWED] + unchecked, by_verdict[CallVerdict.REFUSED]
+    rules: list[dict[str, object]] = [
+        {"names": allowed, "action": "SCMP_ACT_ALLOW"},
+        {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM},
+    ]
+    for name, tests in _VALUES.items():
+        rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
+    return json.dumps(
+        {
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "defaultErrnoRet": errno.ENOSYS,
+            "architectures": [named],
+            "syscalls": rules,
+        }
+    )

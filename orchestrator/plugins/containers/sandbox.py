@@ -1,7 +1,7 @@
 """The sandbox of containers: commands of a folder run in a container of an image, by `docker` or `podman`.
 
 The container has no network, no capability and no writable disk except the folder. Its first process
-(`container_init`) hands over a handle on itself, its `/proc` and a listening socket for the proxy. So the
+(`first_process`) hands over a handle on itself, its `/proc` and a listening socket for the proxy. So the
 kernel, and not the engine's program, reports which processes run inside, counts them and ends them. The first
 process ends when its standard input is closed, also by the death of this program.
 """
@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.commands import VERSIONS, start_program
-from orchestrator.engine.environments.sandbox.container_engine import (
-    HANDOVER,
-    USE_SYSTEM_SANDBOX,
-    ContainerPlan,
-    last_line,
-    start_container,
-)
-from orchestrator.engine.environments.sandbox.container_init import init_program
+from orchestrator.engine.environments.sandbox import try_sandbox
 from orchestrator.engine.environments.sandbox.limits import NICENESS, Watch, WatchedLaunch, limits_as_shell
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
 from orchestrator.engine.environments.sandbox.visible import (
@@ -40,13 +33,23 @@ from orchestrator.engine.environments.sandbox.visible import (
     protections,
     user_variables,
 )
+from orchestrator.plugins.containers.engines import (
+    ENGINES,
+    HANDOVER,
+    USE_SYSTEM_SANDBOX,
+    ContainerPlan,
+    find_image,
+    last_line,
+    start_container,
+)
+from orchestrator.plugins.containers.first_process import init_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
     from orchestrator.engine.environments.commands import Program
-    from orchestrator.engine.environments.sandbox.container_engine import (
+    from orchestrator.plugins.containers.engines import (
         Container,
         ContainerEngine,
         ContainerImage,
@@ -57,7 +60,7 @@ _QUEUE_SECONDS = 300.0
 _AT_ONCE = 2
 """The number of containers that start at the same time, and of idle ones that are kept for the next command."""
 _INIT = f"{HOME}/.pullwright-init"
-"""The path of `container_init` in a container.
+"""The path of its first process in a container.
 
 Engines give a folder in memory the mode of the image's own folder of that name, and no image has this one.
 """
@@ -71,8 +74,35 @@ _PIECE_BYTES = 1 << 16
 _KILLED = -int(signal.SIGKILL)
 
 
+def find_container_sandbox(
+    wanted: str, options: SandboxOptions, inherited: Mapping[str, str] | None = None
+) -> ContainerSandbox | None:
+    """Find a sandbox of containers; None if the text names another one. A test command has run in it.
+
+    Args:
+        wanted: `docker:IMAGE` or `podman:IMAGE`.
+        inherited: this program's variables; None reads them.
+
+    Raises:
+        SandboxMissingError: the engine or the image is not there, or cannot be used.
+        ConfigurationError: a host or a path of the options is invalid.
+    """
+    if wanted.partition(":")[0] not in ENGINES:
+        return None
+    variables = os.environ if inherited is None else inherited
+    sandbox = ContainerSandbox(*find_image(wanted, variables), options, variables)
+    failure = try_sandbox(sandbox)
+    if 'exec: "sh"' in failure or "executable file `sh`" in failure:
+        failure = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
+    if failure:
+        raise SandboxMissingError(
+            f"no sandbox for commands: {' '.join(failure.split())}, {USE_SYSTEM_SANDBOX}"
+        )
+    return sandbox
+
+
 class ContainerSandbox:
-    """A `Sandbox` of containers. Created by `find_sandbox`.
+    """A `Sandbox` of containers. Created by `find_container_sandbox`.
 
     Raises:
         ConfigurationError: a host or a path of the options is invalid.

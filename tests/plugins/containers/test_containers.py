@@ -22,17 +22,18 @@ import pytest
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.sandbox.container import ContainerSandbox, _as_text
-from orchestrator.engine.environments.sandbox.container_engine import (
+from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, verdicts
+from orchestrator.engine.environments.sandbox.visible import protections
+from orchestrator.plugins.containers.engines import (
     ContainerEngine,
     ContainerImage,
+    engine_profile,
     find_image,
 )
-from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
-from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, engine_profile, verdicts
-from orchestrator.engine.environments.sandbox.visible import protections
+from orchestrator.plugins.containers.first_process import HANDED_OVER, init_program
+from orchestrator.plugins.containers.sandbox import ContainerSandbox, _as_text, find_container_sandbox
 from tests.doubles import engines
+from tests.plugins.containers.sandboxes import container_sandbox, with_python
 from tests.unit.engine.environments.sandbox.test_sandbox import ATTACKS, Field, field
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class TestWhatIsMissing:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         with pytest.raises(SandboxMissingError) as caught:
-            find_sandbox(SandboxOptions(container=wanted), inherited={"PATH": f"{folder}:/usr/bin:/bin"})
+            find_container_sandbox(wanted, SandboxOptions(), inherited={"PATH": f"{folder}:/usr/bin:/bin"})
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -280,7 +281,7 @@ class TestInside:
         variables = {"PATH": os.environ["PATH"], "HIDDEN_THING": "x", "GITHUB_TOKEN": GITHUB_TOKEN}
         here = LocalEnvironment(
             root,
-            sandbox=sandbox or engines.container_sandbox(),
+            sandbox=sandbox or container_sandbox(),
             inherited=variables,
             own_repository=own_repository,
         )
@@ -309,7 +310,7 @@ class TestInside:
             pytest.skip("a matter of docker")
         secret = "http://user:hidden-password@proxy.example:3128"
         (tmp_path / "config.json").write_text(json.dumps({"proxies": {"default": {"httpProxy": secret}}}))
-        found = engines.container_sandbox()
+        found = container_sandbox()
         bare = [
             "docker",
             "--config",
@@ -346,8 +347,8 @@ class TestInside:
         assert (tmp_path / "made").stat().st_uid == os.getuid()
 
     async def test_exceeded_limits_are_reported(self, tmp_path: Path) -> None:
-        options = engines.with_python(limits=SandboxLimits(memory_bytes=128 << 20, processes=60))
-        found = engines.container_sandbox()
+        options = with_python(limits=SandboxLimits(memory_bytes=128 << 20, processes=60))
+        found = container_sandbox()
         sandbox = ContainerSandbox(found.plan.engine, found.plan.image, options, os.environ)
         fill = f"{sys.executable} -c 'held = [bytearray(1 << 20) for _ in range(1 << 10)]'"
         shared = "dd if=/dev/zero of=/dev/shm/x bs=1M count=200; tail -f /dev/null"
@@ -362,7 +363,7 @@ class TestInside:
         assert result.refused_hosts == ("example.org:80",)
 
     async def test_a_repository_that_was_made_meanwhile_is_protected(self, tmp_path: Path) -> None:
-        here = LocalEnvironment(tmp_path, sandbox=engines.container_sandbox())
+        here = LocalEnvironment(tmp_path, sandbox=container_sandbox())
         assert (await here.exec_command("touch .git/x || echo refused", timeout_ms=MS)).stdout == "refused\n"
         await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
         result = await here.exec_command(
@@ -374,26 +375,27 @@ class TestInside:
     async def test_nothing_is_left_at_the_end(self, tmp_path: Path) -> None:
         await self.run(tmp_path, "true")
         assert list(tmp_path.iterdir()) == []
-        opened = engines.container_sandbox().open(SandboxFolder(str(tmp_path)))
+        opened = container_sandbox().open(SandboxFolder(str(tmp_path)))
         await opened.close()
         with pytest.raises(ToolError, match="the sandbox was closed"):
             await opened.launch(Command("true", str(tmp_path), {}, MS)).start(1, 2)
 
     def test_it_ends_with_a_program_that_is_killed(self, tmp_path: Path) -> None:
-        found = engines.container_sandbox()
+        found = container_sandbox()
         program = """
 import asyncio, sys
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.doubles import engines
+from tests.plugins.containers.sandboxes import container_sandbox, with_python
 
 async def main():
-    here = LocalEnvironment(sys.argv[1], sandbox=engines.container_sandbox())
+    here = LocalEnvironment(sys.argv[1], sandbox=container_sandbox())
     await here.exec_command("setsid sleep 634 & echo on; wait", timeout_ms=600_000, on_output=lambda text: print(text, flush=True))
 
 asyncio.run(main())
 """
         line = [sys.executable, "-c", program, str(tmp_path)]
-        with subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[5]) as running:
+        with subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == b"on\n"
             asked = [

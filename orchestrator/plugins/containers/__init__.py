@@ -1,0 +1,1 @@
+"""Commands in a container of an image: the engines, their images, and the sandbox."""
