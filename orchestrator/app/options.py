@@ -489,16 +489,6 @@ class Options:
         Bounds(1, 8_192),
         Reach.NEVER,
     )
-    skill: Texts = several(
-        "Skills that the model gets from the start.", "the name of a skill", Reach.NEVER, begins="skills"
-    )
-    disable_skills: bool = choice(
-        False, "Offer the model no skills, neither yours nor the repository's.", Reach.TIGHTEN
-    )
-    skill_bytes: int | None = limit(
-        "Maximum bytes of a skill that the model gets. If not set, 4,096 with the profile explorer, else 20,480.",
-        Bounds(256, 1_000_000),
-    )
     system_prompt: Prose | None = option(
         None,
         "Your instructions to the model in every session. They take precedence over the rest of its prompt.",

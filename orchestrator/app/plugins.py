@@ -39,6 +39,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp": ("mcp", "--mcp-config", "--mcp-unconfined", "[mcp]"),
         "onboarding": ("init",),
         "redteam": ("redteam",),
+        "skills": ("--skill", "--disable-skills", "--skill-bytes"),
         "tracing": (),
         "verify_pr": ("verify-pr",),
     }
@@ -57,6 +58,11 @@ class Point(StrEnum):
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
     PROBES = "probes"
     """A function of a `BuildContext` that returns what `doctor` looks at, as `orchestrator.app.doctor.findings.Group`s."""
+    PROFILE = "profile"
+    """A function of a run's or a conversation's `Settings` that returns what completes the profile of its sessions, as an
+    `orchestrator.bot.cycle.parts.CompleteProfile`; None if it adds nothing. It may raise `ConfigurationError`."""
+    READABLE = "readable"
+    """A function of `Settings` that returns the paths that commands in a sandbox may read too."""
     SANDBOX = "sandbox"
     """A function of the value of `--sandbox` and a `SandboxOptions` that returns the sandbox which the value names; None
     if it is not the plug-in's. It may raise `SandboxMissingError` and `ConfigurationError`."""

@@ -26,7 +26,6 @@ from orchestrator.bot.worker import lessons
 from orchestrator.core import changes, prompts, redaction
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import PullwrightError
-from orchestrator.engine import skills
 from orchestrator.engine.contracts import plan_json, whole_file
 from orchestrator.engine.contracts.json_plan import _end_of_thoughts
 from orchestrator.engine.contracts.written_calls import written_calls
@@ -141,11 +140,6 @@ def _declared(name: str) -> Reader:
         found.of(("a", "b", "deep", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.txt"))
 
     return read
-
-
-def _skill(text: str) -> None:
-    for front in (f"---\n{text}", f"---\n{text}\n---\nx", f"---\nname: a\ndescription: {text}\n---\nx"):
-        skills._split_front_matter(front)
 
 
 def _diff(text: str) -> None:
@@ -282,7 +276,6 @@ _OWN: Mapping[str, Reader] = {
     "ignore rules": _ignored,
     "editorconfig": _declared(EDITORCONFIG),
     "attributes": _declared(GITATTRIBUTES),
-    "skill": _skill,
     "template": lambda text: repository_rules.fill_template(text, text),
     "etiquette": lambda text: repository_rules.read_etiquette(["CONTRIBUTING.md"], {"CONTRIBUTING.md": text}),
     "owners": lambda text: repository_rules.owners_of(text, ["a" * 200, ascii(text[:200])]),

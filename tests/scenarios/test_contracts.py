@@ -328,3 +328,19 @@ def test_before_a_pull_request_last_words_that_ask_are_a_question(stage: Stage, 
     done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
     assert (done.code, done.result["outcome"]) == (4, "question")
     assert done.result["question"] == "Shall I change the sign?"
+
+
+def test_what_the_user_wants_of_every_session_is_the_last_word(stage: Stage, repository: Path) -> None:
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    done = stage.run(
+        "--repo",
+        str(repository),
+        "--task",
+        "Fix add() in calc.py",
+        "--dry-run",
+        "--system-prompt",
+        "Write British English.\nAlways.",
+    )
+    assert done.code == 0, done.err
+    end = "They take precedence over everything above.\n\nWrite British English.\nAlways."
+    assert stage.asked()[0]["content"].endswith(end)

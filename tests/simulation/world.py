@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from orchestrator.app.config.settings import load_settings
+from orchestrator.app.options import all_options
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker
@@ -121,7 +122,7 @@ def settings_of(flags: tuple[tuple[str, Any], ...]) -> Loaded:
         "context_chars": 1000,
         "mirror": False,
         "stream": False,
-        "disable_skills": True,
+        **({"disable_skills": True} if "disable_skills" in all_options() else {}),
         "repository_memory": False,
         "author_email": _OWN.email,
         "author_name": _OWN.name,

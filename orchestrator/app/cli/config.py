@@ -32,7 +32,6 @@ from orchestrator.app.config.settings import (
     read_toml,
     typed,
     unknown_key,
-    users_skills,
 )
 from orchestrator.app.options import Reach, all_options, flag_of, kind
 from orchestrator.app.terminal import known_secrets, print_json
@@ -239,7 +238,6 @@ def _places(home: Home, environ: Mapping[str, str]) -> list[tuple[str, Path]]:
     """Return the name and the path of each place where the program keeps something."""
     return [
         ("your own options", user_file(environ)),
-        ("your own skills", users_skills()),
         ("state", home.root),
         ("runs, with their logs", home.runs),
         ("local pull requests", home.forge),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from orchestrator.app import forms
-from orchestrator.app.config import CONFIG_VARIABLE, PLUGINS, user_file, user_folder
+from orchestrator.app.config import CONFIG_VARIABLE, PLUGINS, user_file
 from orchestrator.app.options import (
     AUTO,
     LIMIT_FORM,
@@ -351,11 +351,6 @@ def _is_same_file(folder: Path, users: Path) -> bool:
             return os.path.samestat(opened.stat(LOCAL_FILE).status, users.stat())
     except OSError:
         return False
-
-
-def users_skills() -> Path:
-    """Return the folder of the user's own skills."""
-    return user_folder(os.environ) / "skills"
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]

@@ -25,7 +25,7 @@ from orchestrator.app.wiring.session_parts import (
     first_text,
     no_tools,
     policy_of,
-    skill_options,
+    profile_completions,
 )
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger
 from orchestrator.bot.cycle.attempt import CycleParts
@@ -269,7 +269,7 @@ def make_parts(
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=foreign_tools(chosen, shared.foreign),
         download=_download,
-        skills=skill_options(settings),
+        completions=profile_completions(settings),
         operator=shared.operator,
         worker=partial(worker.work, guards.protect) if worker else None,
     )

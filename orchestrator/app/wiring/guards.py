@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.settings import LOCAL_FILE, users_skills
+from orchestrator.app.config.settings import LOCAL_FILE
 from orchestrator.app.options import AUTO
 from orchestrator.app.plugins import Point, absence_words, added
 from orchestrator.app.words import counted
@@ -168,9 +168,8 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
     options = sandbox_options(settings)
-    skills = users_skills()
-    if not settings.disable_skills and skills.is_dir():  # a skill may have scripts beside it
-        options = dataclasses.replace(options, readable=(*options.readable, str(skills)))
+    more = [path for readable in added(Point.READABLE) for path in readable(settings)]
+    options = dataclasses.replace(options, readable=(*options.readable, *more))
     return open_sandbox(settings, dataclasses.replace(options, connect=connect))
 
 

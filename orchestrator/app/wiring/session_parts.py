@@ -1,4 +1,4 @@
-"""Chooses the parts of a session from the settings and the model: contract, profile, tools, skills and memory."""
+"""Chooses the parts of a session from the settings and the model: contract, profile, tools and memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.settings import users_skills
 from orchestrator.app.plugins import Point, added
-from orchestrator.bot.cycle.briefing import skills_of_tree
-from orchestrator.bot.cycle.parts import SkillOptions
+from orchestrator.bot.cycle.parts import ProfileSources
 from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback, server_of
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
@@ -29,17 +27,17 @@ from orchestrator.engine.models.catalog import (
 from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.config import SessionConfig, compaction_of
-from orchestrator.engine.skills import FolderSkills, Skills, find_skills
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.bot.coordination.budget import Caps
+    from orchestrator.bot.cycle.parts import CompleteProfile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.messages import Usage
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.catalog import ModelRef
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.config import CompactionPolicy
-    from orchestrator.engine.skills import SkillFiles
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.engine.web.base import WebAccess
@@ -281,64 +278,46 @@ def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
     return profile.for_model(chosen.model, known)
 
 
-def skill_options(settings: Settings) -> SkillOptions | None:
-    """Return the options for skills; None if skills are disabled.
+def profile_completions(settings: Settings) -> tuple[CompleteProfile, ...]:
+    """Return what completes the profile of each session (`Point.PROFILE`).
 
     Raises:
-        ConfigurationError: a skill is chosen although all are disabled.
+        ConfigurationError: the options of a plug-in contradict each other.
     """
-    if settings.disable_skills:
-        if settings.skill:
-            raise ConfigurationError(
-                "--skill names a skill and --disable-skills offers none: leave out one of them"
-            )
-        return None
-    users = FolderSkills(users_skills())
-    return SkillOptions((users,), settings.skill, settings.skill_bytes)
+    made = (prepare(settings) for prepare in added(Point.PROFILE))
+    return tuple(complete for complete in made if complete is not None)
 
 
-def skills_at(
-    settings: Settings, place: Path | Clone, clean: Callable[[str, str], str] = lambda _what, text: text
-) -> Skills:
-    """Read the skills of a conversation: the user's, and those on the repository's default branch.
+def profile_sources(
+    place: Path | Clone | None,
+    base: str | None,
+    clean: Callable[[str, str], str],
+    warn: Callable[[str], None],
+) -> ProfileSources:
+    """Return what the profile of a conversation may be completed with.
+
+    No file is reviewed outside of a repository, or if a branch other than the default one was cloned.
 
     Args:
-        place: folder of the conversation, in a repository or not; or a clone.
-        clean: sanitizes a text for the model, given its description and the text.
-
-    Raises:
-        ConfigurationError: a chosen skill does not exist, or all are disabled.
-    """
-    options = skill_options(settings)
-    if options is None:
-        return Skills()
-    remarks: tuple[str, ...] = ()
-    theirs: Sequence[SkillFiles] = ()
-    try:
-        theirs = _of_repository(place, settings.base)
-    except WorkspaceError as error:
-        remarks = (f"the repository's skills cannot be read: {error}",)
-    found = find_skills((*options.user, *theirs), clean)
-    chosen = found.choosing(options.chosen)
-    return replace(chosen, most_bytes=options.most_bytes, notes=(*remarks, *found.notes))
-
-
-def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles]:
-    """Return the skill folders on the default branch.
-
-    There are none outside of a repository, or if a branch other than the default one was cloned.
+        place: folder of the conversation, in a repository or not; or a clone; None if there is neither yet.
+        base: the branch that was named for a clone; None for the default branch.
     """
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.local import LocalRepository, locate
 
+    sources = ProfileSources(clean, warn)
     if isinstance(place, Clone):
-        return skills_of_tree(place.trees, place.base_commit) if base is None else ()
-    found = locate(place)
-    if not (found.top / ".git").exists():
-        return ()
-    repository = LocalRepository(found.top)
-    commit = repository.reviewed_commit()
-    return skills_of_tree(repository.trees(), commit) if commit else ()
+        return sources if base else replace(sources, trees=place.trees, commit=place.base_commit)
+    try:
+        found = locate(place) if place else None
+        if found is None or not (found.top / ".git").exists():
+            return sources
+        repository = LocalRepository(found.top)
+        commit = repository.reviewed_commit()
+        return replace(sources, trees=repository.trees(), commit=commit) if commit else sources
+    except WorkspaceError as error:
+        warn(f"the files of the default branch cannot be read: {error}")
+        return sources
 
 
 _USUAL_EMBEDDING_MODEL = "text-embedding-3-small"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.cycle.attempt import Attempt, PersonsWork
-from orchestrator.bot.cycle.briefing import FirstMessage, document_links, skills_of_cycle
+from orchestrator.bot.cycle.briefing import FirstMessage, document_links
 from orchestrator.bot.cycle.earlier import (
     BegunProposal,
     RestoredWork,
@@ -18,7 +18,7 @@ from orchestrator.bot.cycle.earlier import (
     restore_work,
 )
 from orchestrator.bot.cycle.model_commits import ModelCommits
-from orchestrator.bot.cycle.parts import Sanitizer
+from orchestrator.bot.cycle.parts import ProfileSources, Sanitizer
 from orchestrator.bot.cycle.propose import (
     COMMAND_CHARACTERS,
     PendingChanges,
@@ -42,7 +42,6 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import Image, Message, Role, Spent, Text
 from orchestrator.core.prompts import one_line, render, shown_path
 from orchestrator.core.todos import TodoList
-from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
@@ -263,26 +262,30 @@ class CycleSession:
         self._requests.put_nowait(request)
         return await request.answered()
 
-    async def _with_skills(self, profile: Profile) -> Profile:
-        options = self._parts.skills
-        if options is None:
-            return profile
-        if self._parts.contract.writes_whole_files:
-            if options.chosen:
-                self._emit(Warned("the contract whole-file has no room for skills: --skill has no effect"))
-            return profile
-        is_default = await self._first_message.is_default(self.restored)
-        found = await skills_of_cycle(self.attempt, options, is_default=is_default)
-        for notice in found.cut_notices(profile.skill_bytes):
-            self._emit(Warned(notice))
-        return with_skills(profile, found)
+    async def _complete(self, profile: Profile) -> Profile:
+        """Return the profile with what plug-ins add to it. Other branches than the default one are unreviewed."""
+        clone, sanitizer = self.attempt.clone, self.attempt.sanitizer
+        is_default = bool(self._parts.completions) and await self._first_message.is_default(self.restored)
+        warnings: list[str] = []
+        sources = ProfileSources(
+            sanitizer.text,
+            warnings.append,
+            clone.trees if is_default else None,
+            clone.base_commit,
+            whole_file=self._parts.contract.writes_whole_files,
+        )
+        for complete in self._parts.completions:
+            profile = await asyncio.to_thread(complete, profile, sources)
+        for warning in warnings:
+            self._emit(Warned(sanitizer.line(warning)))
+        return profile
 
     async def _open(self) -> tuple[Session, Message]:
         """Create the session and its first message."""
         parts, contract, restored = self._parts, self._parts.contract, self.restored
         run_tests = self.verification.run_tests if self.verification.can_run else None
         foreign = await self._foreign.open() if self._foreign else ()
-        profile = await self._with_skills(
+        profile = await self._complete(
             parts.profile(self._request_proposal, self.pending.may_finish, run_tests, foreign)
         )
         turns: list[Turn] = []

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import (
+        CompleteProfile,
         CycleOptions,
         CycleResult,
         Download,
         Guards,
         RecordedTests,
         Sanitizer,
-        SkillOptions,
         Stop,
     )
     from orchestrator.bot.cycle.repository_rules import RulesFile
@@ -76,6 +76,7 @@ class CycleParts:
         foreign_tools: creates the tools of other programs, given a working tree, a text sanitizer and an event
             listener.
         download: downloads files attached to a task; None downloads nothing.
+        completions: complete the profile of the session, one after the other.
         operator: the work of a person in place of the model's loop; None if nobody does it.
         worker: works in place of the model's loop, in the same session; None lets the loop work.
         statements: the file with the model's answers about statements of repositories; None keeps none.
@@ -111,7 +112,7 @@ class CycleParts:
     memory: CycleMemory | None = None
     foreign_tools: MakeForeignTools | None = None
     download: Download | None = None
-    skills: SkillOptions | None = None
+    completions: tuple[CompleteProfile, ...] = ()
     operator: PersonsWork | None = None
     worker: Worker | None = None
     statements: Path | None = None

@@ -1,4 +1,4 @@
-"""What a session's model is given at its start: the task, its attachments, relevant files, a map, and skills."""
+"""What a session's model is given at its start: the task, its attachments, relevant files, and a map."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import posixpath
 import re
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.bot.cycle.relevance import (
     NAMES,
@@ -21,12 +21,11 @@ from orchestrator.bot.cycle.relevance import (
     size_words,
 )
 from orchestrator.core.changes import is_test_path
-from orchestrator.core.errors import ForgeError, ToolError, WorkspaceError
+from orchestrator.core.errors import ForgeError, ToolError
 from orchestrator.core.events import Defence, Guarded, ReplyReceived, Warned
 from orchestrator.core.messages import Image, Message, Role, Text
 from orchestrator.core.prompts import fence_after, fenced, one_line, render, shown_path
 from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT
-from orchestrator.engine.skills import REPOSITORY_FOLDERS, SkillOrigin, Skills, find_skills
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.files import MAX_IMAGE_BYTES
 from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.attempt import Attempt
     from orchestrator.bot.cycle.earlier import Earlier, RestoredWork
-    from orchestrator.bot.cycle.parts import Download, Sanitizer, SkillOptions
+    from orchestrator.bot.cycle.parts import Download, Sanitizer
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import AttachmentPlace, Forge
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.objects import Trees
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
@@ -584,69 +582,3 @@ class FirstMessage:
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()
         return profile.documents
-
-
-_FILE = "100"
-_LINK = "120000"
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSkills:
-    """The skills in a folder of a git tree. Links and submodules are not followed."""
-
-    trees: Trees
-    tree: str
-    place: str
-    origin: ClassVar = SkillOrigin.REPOSITORY
-
-    def paths(self) -> tuple[list[str], list[str]]:
-        """Return the paths below the folder, and remarks: see `SkillFiles`."""
-        below = f"{self.place}/"
-        try:
-            entries = self.trees.entries(self.tree)
-        except WorkspaceError as error:
-            return [], [str(error)]
-        inside = {path.removeprefix(below): mode for path, mode in entries.items() if path.startswith(below)}
-        links = [path for path, mode in inside.items() if mode == _LINK]
-        remarks = [f"{below}{path} is a link, which is not followed" for path in links]
-        return [path for path, mode in inside.items() if mode.startswith(_FILE)], remarks
-
-    def read(self, path: str, most_bytes: int) -> bytes | None:
-        """Read a file: see `SkillFiles`."""
-        try:
-            text = self.trees.text(self.tree, f"{self.place}/{path}", most_bytes=most_bytes)
-        except WorkspaceError:
-            return None
-        return None if text is None else text.encode()
-
-
-def skills_of_tree(trees: Trees, commit: str) -> tuple[TreeSkills, ...]:
-    """Return the folders of skills in a commit.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
-    trees.entries(commit)  # read now, so that it fails here if it does
-    return tuple(TreeSkills(trees, commit, folder) for folder in REPOSITORY_FOLDERS)
-
-
-async def skills_of_cycle(attempt: Attempt, options: SkillOptions, *, is_default: bool) -> Skills:
-    """Read the skills of a cycle, and emit which ones were left out.
-
-    Args:
-        is_default: whether the clone is of the default branch: other branches are unreviewed.
-
-    Raises:
-        ConfigurationError: a chosen skill does not exist.
-        WorkspaceError: git failed.
-    """
-
-    def find() -> Skills:
-        clone = attempt.clone
-        theirs = skills_of_tree(clone.trees, clone.base_commit) if is_default else ()
-        return find_skills((*options.user, *theirs), attempt.sanitizer.text)
-
-    skills = await asyncio.to_thread(find)
-    for note in skills.notes:
-        attempt.emit(Warned(attempt.sanitizer.line(note)))
-    return replace(skills.choosing(options.chosen), most_bytes=options.most_bytes)

@@ -53,15 +53,16 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.forge.base import AttachmentPlace, PullRequest, RequestQuota
+    from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.policy.wording import Wording
     from orchestrator.core.changes import DiffStat, FileChange
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
+    from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
-    from orchestrator.engine.skills import SkillFiles
     from orchestrator.engine.tools.base import Tool
 
 
@@ -503,12 +504,26 @@ Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class SkillOptions:
-    """Options for the skills of a cycle. `chosen` are those that the model receives at the start."""
+class ProfileSources:
+    """What a plug-in may complete the profile of a session with.
 
-    user: tuple[SkillFiles, ...] = ()
-    chosen: tuple[str, ...] = ()
-    most_bytes: int | None = None
+    Attributes:
+        clean: returns a text as a model may see it; takes the text's name and the text.
+        warn: tells people one line.
+        trees: the trees of the repository; None if there is none, or if none of its files was reviewed.
+        commit: the commit with the reviewed files, which is of the default branch.
+        whole_file: whether the replies of the model are whole files, so that it is shown little else.
+    """
+
+    clean: Callable[[str, str], str]
+    warn: Callable[[str], None]
+    trees: Trees | None = None
+    commit: str = ""
+    whole_file: bool = False
+
+
+CompleteProfile: TypeAlias = "Callable[[Profile, ProfileSources], Profile]"
+"""Completes the profile of a session, in a thread. It may raise `ConfigurationError`."""
 
 
 class RecordedTests:

@@ -25,15 +25,12 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment, HostView
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.models.catalog import ModelFacts
-    from orchestrator.engine.skills import Skills
     from orchestrator.engine.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
 OTHER_DOCUMENTS = ("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md")
 """Instruction files of other programs: the first of them counts in a folder that has none of the profile's own."""
 
-SKILL_BYTES = 20_480
-"""Size of a skill: about the 5,000 tokens that the specification of skills recommends."""
 
 ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
 """Returns the cost of a reply in USD, or None if the model's price is unknown."""
@@ -67,7 +64,6 @@ class Profile:
         supports_images: whether it reads images; if not, it gets a note in their place.
         context_window_size: tokens that it can read; None if unknown, so that no warning is given.
         is_brief: whether its models get only necessary information.
-        skill_bytes: the default size of a skill's text for its models.
         only_reads: whether the session shows none of the tools that may change something (`Tool.changes`).
         has_role: whether its prompt explains how a task is done and proposed; if not, the bot adds that.
         max_output_tokens: the default limit of a reply; None leaves it to the server.
@@ -94,7 +90,6 @@ class Profile:
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
     is_brief: bool = False
-    skill_bytes: int = SKILL_BYTES
     only_reads: bool = False
     has_role: bool = False
     max_output_tokens: int | None = None
@@ -135,26 +130,6 @@ class Profile:
 def profile_names() -> tuple[str, ...]:
     """Return the names of all profiles."""
     return tuple(sorted(path.stem for path in (prompts_folder() / "profiles").glob("*.md")))
-
-
-def with_skills(profile: Profile, skills: Skills) -> Profile:
-    """Return a copy with a tool that reads skills, and with the text of the chosen skills.
-
-    A brief profile gets only the chosen ones.
-    """
-    from orchestrator.engine.tools.control import use_skill
-    from orchestrator.engine.tools.registry import ToolRegistry
-
-    most = skills.limit(profile.skill_bytes)
-    if skills.all and not profile.is_brief:
-        reader = use_skill(skills, most)
-        profile = replace(profile, tools=ToolRegistry.unchecked([*profile.tools, reader]))
-
-    def chosen(shown: frozenset[str]) -> str:
-        name = "use_skill" if "use_skill" in shown else ""
-        return render("agent/skills_chosen", skills=[skill.words(most, name) for skill in skills.chosen])
-
-    return profile.with_words(chosen) if skills.chosen else profile
 
 
 DOCUMENTS_BYTES = 32 * 1024

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 ANTHROPIC_TIMEOUT_MS = 120_000
 """Default time-out of a command: section 3.5 of the coding agent loop specification."""
 
-EXPLORER_SKILL_BYTES = 4_096
-"""Section "Skills" of the teaching agent specification."""
 
 SMALL_REPLY_TOKENS = 2_048
 """Enough for a file of 150 lines and a pull request. Small models may repeat themselves without end."""
@@ -192,7 +190,7 @@ def explorer(*, web: Tools = (), custom: Tools = ()) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
     own = (read_file(), listing, grep(), run_reading_command(), *web)
-    return replace(_profile("explorer", own, custom), skill_bytes=EXPLORER_SKILL_BYTES, only_reads=True)
+    return replace(_profile("explorer", own, custom), only_reads=True)
 
 
 def assistant(*, web: Tools = (), custom: Tools = ()) -> Profile:

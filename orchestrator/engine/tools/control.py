@@ -1,13 +1,10 @@
-"""The tools that the host answers: they run tests, propose the change, end the session, or show a skill."""
+"""The tools that the host answers: they run tests, propose the change, or end the session."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.core.prompts import fenced
 from orchestrator.engine.tools.base import (
     TEXT,
     Ends,
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.skills import Skill, Skills
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 """The host's function: takes title and body, returns the text for the model. May raise `ToolError`."""
@@ -42,7 +38,6 @@ MAX_CHOICES = 9
 RUN_TESTS = "run_tests"
 MAX_TESTS = 50
 MAX_ID_CHARS = 500
-_SHOWN_CHARS = 100
 
 
 def run_tests(run: RunTests) -> Tool:
@@ -111,35 +106,3 @@ def submit() -> Tool:
 
     definition = define("submit", {"answer": TEXT}, ("answer",), prompt="step/submit")
     return Tool(definition, execute, order=Order.LAST)
-
-
-def use_skill(skills: Skills, most_bytes: int) -> Tool:
-    """Create the tool `use_skill(name, file?)`, which shows `most_bytes` of a skill; its description lists them."""
-
-    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        skill, file = skills.get(arguments["name"]), arguments.get("file")
-        if skill is None:
-            return Failed(
-                f"There is no skill {arguments['name'][:_SHOWN_CHARS]!r}. There are: {skills.names}."
-            )
-        if file:
-            return await asyncio.to_thread(_skill_file, skill, file)
-        if skill in skills.chosen or skill.name in context.skills:
-            return Ok(f"You have the skill {skill.name} already: it is above.")
-        words = context.skills[skill.name] = skill.words(most_bytes, definition.name)
-        return Ok(words)
-
-    definition = define("use_skill", {"name": TEXT, "file": TEXT}, ("name",))
-    described = replace(definition, description=f"{definition.description}\n\n{skills.listing()}".strip())
-    return Tool(described, execute)
-
-
-def _skill_file(skill: Skill, file: str) -> ToolOutcome:
-    """Return a file in a skill's folder. Only listed files exist for the model; no path is looked up."""
-    name = file.strip().removeprefix("./")
-    text = skill.open(name) if name in skill.files else None
-    if text is None:
-        return Failed(
-            f"The skill {skill.name} has no text file {file[:_SHOWN_CHARS]!r}. There are: {', '.join(skill.files) or 'none'}."
-        )
-    return Ok(fenced(text))

@@ -15,7 +15,6 @@ from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_ru
 from orchestrator.core.cycle_events import Resumed
 from orchestrator.core.errors import (
     BadReplyError,
-    ConfigurationError,
     JournalError,
     ToolError,
     WorkspaceError,
@@ -39,7 +38,6 @@ from orchestrator.engine.session.config import Host, recalls_nothing
 from orchestrator.engine.session.history import TurnKind, history_of, todos_of
 from orchestrator.engine.session.loop import EndKind
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.base import Ledger, Order
 from orchestrator.engine.tools.registry import ToolRegistry
 
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import Refusal
     from orchestrator.engine.session.history import Turn
     from orchestrator.engine.session.loop import SessionEnd
-    from orchestrator.engine.skills import Skill
     from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
 
 _SECONDS_A_MINUTE = 60.0
@@ -156,7 +153,6 @@ class ConversationParts:
     clock: Clock
     emit: Emit
     checkpoints: Checkpoints
-    skills: Skills = Skills()  # noqa: RUF009  a frozen value
     approve: Approvals | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
     ledger: Ledger = field(default_factory=Ledger)
@@ -193,6 +189,7 @@ class Conversation:
 
     Attributes:
         ledger: files that tools have shown and changed.
+        skills: texts that the model was given beside the conversation, by name, such as skills.
         todos: the model's todo list.
     """
 
@@ -200,7 +197,7 @@ class Conversation:
         self.parts = parts
         self.ledger = parts.ledger
         self._begun = begun
-        self._skills: dict[str, str] = {}
+        self.skills: dict[str, str] = {}
         self._reply_so_far: list[str] = []
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
         self.todos = begun.todos if begun else TodoList()
@@ -247,24 +244,6 @@ class Conversation:
             case _:
                 pass
         self.parts.emit(event)
-
-    @property
-    def loaded_skills(self) -> frozenset[str]:
-        """The names of the skills that the model has: chosen, given by the person, or read by itself."""
-        return frozenset(self._skills) | {skill.name for skill in self.parts.skills.chosen}
-
-    def give_skill(self, skill: Skill) -> str:
-        """Give the model a skill with the next message, and return a notice if it is cut, else an empty text.
-
-        Raises:
-            ConfigurationError: the model has the skill already.
-        """
-        if skill.name in self.loaded_skills:
-            raise ConfigurationError(f"the model has the skill {skill.name} already")
-        most = self.parts.skills.limit(self.parts.profile.skill_bytes)
-        words = self._skills[skill.name] = skill.words(most)
-        self.tell(render("agent/skills_chosen", skills=[words]))
-        return skill.text(most)[1]
 
     @property
     def first_run(self) -> str:
@@ -400,7 +379,7 @@ class Conversation:
             recall=parts.recall,
             ledger=self.ledger,
             todos=self.todos,
-            skills=self._skills,
+            skills=self.skills,
             emit=self._emit,
             owns_environment=False,
         )

@@ -42,7 +42,8 @@ from orchestrator.app.wiring.session_parts import (
     memory_file,
     no_tools,
     open_added_tools,
-    skills_at,
+    profile_completions,
+    profile_sources,
     tools_of_memory,
 )
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
@@ -60,11 +61,9 @@ from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.watchdog import time_limit
-from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import recalls_nothing
-from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.control import submit
 from orchestrator.plugins.chat.conversation import (
     Approvals,
@@ -85,7 +84,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.attempt import MakeForeignTools
-    from orchestrator.bot.cycle.parts import CycleResult, Guards
+    from orchestrator.bot.cycle.parts import CycleResult, Guards, ProfileSources
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
@@ -182,22 +181,10 @@ class ChatProgram:
         """A one-line summary of what may run."""
         return f"{rules_in_words(self.settings, self.sandbox)}{_ASKS if self._asks else ''}"
 
-    async def skills(self) -> Skills:
-        """Return the skills available to the model, and emit a warning for each one that was left out.
-
-        Raises:
-            ConfigurationError: a chosen skill does not exist.
-        """
-        if self.conversation is not None:
-            return self.conversation.parts.skills
-        place = self.clone or self.folder
-        if place is None:
-            return Skills()
+    def profile_sources(self, warn: Callable[[str], None]) -> ProfileSources:
+        """Return what the profile of the conversation may be completed with."""
         clean = Sanitizer(self.guards, self.bus).text
-        found = await asyncio.to_thread(skills_at, self.settings, place, clean)
-        for note in found.notes:
-            self.bus(Warned(note))
-        return found
+        return profile_sources(self.clone or self.folder, self.settings.base, clean, warn)
 
     async def decide_memory(self, *, is_allowed: bool) -> None:
         """Record whether conversations in this folder may use the memory of the folder's origin.
@@ -388,7 +375,6 @@ class ChatProgram:
     ) -> ConversationParts:
         """Create the parts of a conversation in a folder."""
         context, settings = self.context, self.settings
-        skills = await self.skills()
         if self.servers is not None:
             clean = Sanitizer(self.guards, self.bus).text
             self._foreign = self.servers(work, clean, self.bus)
@@ -405,8 +391,7 @@ class ChatProgram:
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
-            profile=with_checkpoints(with_skills(self._profile(foreign), skills), checkpoints),
-            skills=skills,
+            profile=with_checkpoints(await self._complete(self._profile(foreign)), checkpoints),
             contract=chat_contract(settings, submits=self.submits),
             environment=environment,
             config=chat_config(settings, self.chosen, caps),
@@ -455,6 +440,17 @@ class ChatProgram:
             return recalls_nothing
         with_documents = chat_profile_name(self.settings, self.chosen) in DOCUMENT_PROFILES
         return self.memory.recall_with_documents if with_documents else self.memory.recall_block
+
+    async def _complete(self, profile: Profile) -> Profile:
+        """Return the profile with what plug-ins add to it."""
+        completions, warnings = profile_completions(self.settings), list[str]()
+        if completions:
+            sources = await asyncio.to_thread(self.profile_sources, warnings.append)
+            for complete in completions:
+                profile = await asyncio.to_thread(complete, profile, sources)
+        for warning in warnings:
+            self.bus(Warned(warning))
+        return profile
 
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
         name = chat_profile_name(self.settings, self.chosen)

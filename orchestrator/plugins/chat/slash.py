@@ -222,32 +222,6 @@ async def _status(chat: Chat, _rest: str) -> None:
     await _cost(chat, "")
 
 
-async def _skill(chat: Chat, rest: str) -> None:
-    from orchestrator.app.words import short_line
-
-    program = await chat.program()
-    skills = (await program.opened()).parts.skills if rest else await program.skills()
-    if not rest:
-        talk = program.conversation
-        loaded = talk.loaded_skills if talk else {skill.name for skill in skills.chosen}
-        rows = [
-            (f"{skill.name} (loaded)" if skill.name in loaded else skill.name, short_line(skill.description))
-            for skill in skills.all
-        ]
-        chat.view.rows(rows) if rows else chat.view.say(
-            "there is no skill; docs/assistant.md says where skills are stored"
-        )
-        return
-    skill = skills.get(rest)
-    if skill is None:
-        raise ConfigurationError(f"there is no skill {rest[:60]!r}; there are: {skills.names}")
-    conversation = await program.opened()
-    notice = conversation.give_skill(skill)
-    chat.view.say(f"the model gets the skill {skill.name} with your next message")
-    if notice:
-        chat.view.say(notice)
-
-
 async def _diff(chat: Chat, _rest: str) -> None:
     program = await chat.program()
     conversation, text = await _begun(program), ""
@@ -455,7 +429,6 @@ _OWN = (
         _pr,
     ),
     SlashCommand("/todo", "", "show the model's to-do list", _todo),
-    SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
     SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
     SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
     SlashCommand("/new", "", "begin a new conversation; changed files stay", _new),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
+from orchestrator.app.plugins import own_names
 from orchestrator.plugins.chat.command import TerminalChat
 from orchestrator.plugins.chat.slash import slash_commands
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
@@ -349,6 +350,7 @@ def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: 
     assert (at / "calc.py").read_text() == "mine\n"
 
 
+@pytest.mark.skipif("skills" not in own_names(), reason="the plug-in skills is not there")
 def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: Path) -> None:
     skill = "---\nname: greet\ndescription: How to greet.\n---\nSay ahoy.\n"
     add_commit(at, {".agents/skills/greet/SKILL.md": skill}, "A skill")
@@ -380,6 +382,7 @@ def test_a_new_conversation_begins_and_an_old_one_shows_where_it_was(stage: Stag
     assert "> Which colour?\n\nBlue.\n" in done.out
 
 
+@pytest.mark.skipif("skills" not in own_names(), reason="the plug-in skills is not there")
 def test_a_person_is_told_that_a_skill_is_cut(stage: Stage, talk: Talk, at: Path) -> None:
     long = "---\nname: long\ndescription: How to say much.\n---\n" + "much " * 1_000
     add_commit(at, {".agents/skills/long/SKILL.md": long}, "A long skill")

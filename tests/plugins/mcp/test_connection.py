@@ -296,7 +296,9 @@ async def test_a_server_works_in_a_container_and_sees_no_more_there(
 
     def in_container(options: SandboxOptions) -> Sandbox:
         python = sandboxes.with_python().readable
-        return sandboxes.container_sandbox(options=replace(options, readable=(*options.readable, *python)))
+        options = replace(options, readable=(*options.readable, *python))
+        found: Sandbox = sandboxes.container_sandbox(options=options)
+        return found
 
     make = transport(one, tmp_path, confined=True, find=in_container)
     connection = McpConnection(one, make, opened.asked.append, opened.changed.set)

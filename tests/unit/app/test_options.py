@@ -27,7 +27,7 @@ def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> No
         "comments": ("none", "writers", "quoted"),
         "draft": (True, False),
         "require_tests": (True, False),
-        "disable_skills": (True, False),
+        **({"disable_skills": (True, False)} if "disable_skills" in all_options() else {}),
     }
 
 

@@ -18,12 +18,10 @@ from orchestrator.core.events import (
     TodosChanged,
     ToolCallEnded,
 )
-from orchestrator.core.messages import Message, Role, ToolResult, Usage
+from orchestrator.core.messages import Message, Role, ToolDefinition, ToolResult, Usage
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.subagents import MAX_SUBAGENTS
-from orchestrator.engine.skills import FolderSkills, find_skills
-from orchestrator.engine.tools.base import Order
-from orchestrator.engine.tools.control import use_skill
+from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext
 from orchestrator.engine.tools.todo import todo
 from tests.unit.engine.session.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.models.base import Request, Response
     from orchestrator.engine.session.event_bus import SessionEvent
-    from orchestrator.engine.tools.base import Tool
 
 TASK = "Look at the tests"
 FOUR = {"spawn_agent", "send_input", "wait", "close_agent"}
@@ -579,10 +576,13 @@ async def test_a_status_of_nobody_names_those_that_there_are(tmp_path: Path) -> 
 
 
 async def test_a_subagent_has_not_read_what_its_parent_has(tmp_path: Path) -> None:
-    text = "---\nname: tidy\ndescription: Tidies.\n---\nSweep.\n"
-    (tmp_path / "skills/tidy").mkdir(parents=True)
-    (tmp_path / "skills/tidy/SKILL.md").write_text(text)
-    skills = use_skill(find_skills([FolderSkills(tmp_path / "skills")]), 4_096)
+    async def show(_arguments: Mapping[str, Any], context: ToolContext) -> Ok:
+        if "tidy" in context.skills:
+            return Ok("It is above.")
+        context.skills["tidy"] = "Sweep."
+        return Ok("Sweep.")
+
+    skills = Tool(ToolDefinition("use_skill", "Shows a skill.", {"type": "object"}), show)
     ask = says("", ("use_skill", {"name": "tidy"}))
     model = cast(ask, ask, delegate(), status_of(wait=True), DONE, child=(ask, says("Swept.")))
     async with background(tmp_path, model, tools=[skills]) as (session, _):

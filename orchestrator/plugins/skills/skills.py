@@ -7,9 +7,10 @@ matter says.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -17,10 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.prompts import cut, fenced, one_line, render
+from orchestrator.engine.tools.base import TEXT, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from orchestrator.engine.profiles.base import Profile
 
 REPOSITORY_FOLDERS = (".agents/skills", ".claude/skills")
 """The folders of a repository with skills. Of two with the same name, the one in the first folder is used."""
@@ -34,6 +39,10 @@ MOST_BYTES = 256_000
 MOST_LISTED_CHARS = 8_000
 """The limit of all names and descriptions together in the list for the model."""
 DESCRIPTION_CHARS = 1_024
+_SKILL_BYTES = 20_480
+"""Size of a skill: about the 5,000 tokens that the specification of skills recommends."""
+_EXPLORER_SKILL_BYTES = 4_096
+"""Section "Skills" of the teaching agent specification."""
 MOST_NAMED_FILES = 50
 
 _LEAST_DESCRIPTION_CHARS = 40
@@ -110,7 +119,7 @@ class Skill:
         """
         text, notice = self.text(most_bytes)
         return render(
-            "agent/skill",
+            "plugins/skills/skill",
             name=self.name,
             by_user=self.origin is SkillOrigin.USER,
             block=fenced(text),
@@ -187,7 +196,7 @@ class Skills:
             for is_own in (True, False)
         )
         return render(
-            "agent/skills_listed",
+            "plugins/skills/listed",
             own=fenced("\n".join(own)) if own else "",
             theirs=fenced("\n".join(theirs)) if theirs else "",
         )
@@ -351,3 +360,59 @@ class FolderSkills:
                 return folder.read(path, most_bytes)
         except OSError:
             return None
+
+
+def usual_bytes(profile: str) -> int:
+    """Return the usual limit of a skill's text for the models of a profile."""
+    return _EXPLORER_SKILL_BYTES if profile == "explorer" else _SKILL_BYTES
+
+
+def with_skills(profile: Profile, skills: Skills) -> Profile:
+    """Return a copy with a tool that reads skills, and with the text of the chosen skills.
+
+    A brief profile gets only the chosen ones.
+    """
+    most = skills.limit(usual_bytes(profile.name))
+    if skills.all and not profile.is_brief:
+        reader = use_skill(skills, most)
+        profile = replace(profile, tools=ToolRegistry.unchecked([*profile.tools, reader]))
+
+    def chosen(shown: frozenset[str]) -> str:
+        name = "use_skill" if "use_skill" in shown else ""
+        return render("plugins/skills/chosen", skills=[skill.words(most, name) for skill in skills.chosen])
+
+    return profile.with_words(chosen) if skills.chosen else profile
+
+
+def use_skill(skills: Skills, most_bytes: int) -> Tool:
+    """Create the tool `use_skill(name, file?)`, which shows `most_bytes` of a skill; its description lists them."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        skill, file = skills.get(arguments["name"]), arguments.get("file")
+        if skill is None:
+            return Failed(
+                f"There is no skill {arguments['name'][:_SHOWN_CHARS]!r}. There are: {skills.names}."
+            )
+        if file:
+            return await asyncio.to_thread(_skill_file, skill, file)
+        if skill in skills.chosen or skill.name in context.skills:
+            return Ok(f"You have the skill {skill.name} already: it is above.")
+        words = context.skills[skill.name] = skill.words(most_bytes, definition.name)
+        return Ok(words)
+
+    definition = define(
+        "use_skill", {"name": TEXT, "file": TEXT}, ("name",), prompt="plugins/skills/use_skill"
+    )
+    described = replace(definition, description=f"{definition.description}\n\n{skills.listing()}".strip())
+    return Tool(described, execute)
+
+
+def _skill_file(skill: Skill, file: str) -> ToolOutcome:
+    """Return a file in a skill's folder. Only listed files exist for the model; no path is looked up."""
+    name = file.strip().removeprefix("./")
+    text = skill.open(name) if name in skill.files else None
+    if text is None:
+        return Failed(
+            f"The skill {skill.name} has no text file {file[:_SHOWN_CHARS]!r}. There are: {', '.join(skill.files) or 'none'}."
+        )
+    return Ok(fenced(text))

@@ -131,11 +131,3 @@ def test_whole_files_have_no_room_for_skills_and_say_so(place: Stage, repository
     )
     assert "the contract whole-file has no room for skills: --skill has no effect" in done.err
     assert "Use short names." not in str(place.model.requests[0].body)
-
-
-def test_what_the_user_wants_of_every_session_is_the_last_word(place: Stage, repository: Path) -> None:
-    place.script(do(FIX), do(PROPOSE, FINISH))
-    done = place.run("--repo", str(repository), *TASK, "--system-prompt", "Write British English.\nAlways.")
-    assert done.code == 0, done.err
-    end = "They take precedence over everything above.\n\nWrite British English.\nAlways."
-    assert place.asked()[0]["content"].endswith(end)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.profiles.catalog import make_profile
-from orchestrator.engine.skills import (
+from orchestrator.engine.tools.base import Failed, Ledger, Ok, ToolContext
+from orchestrator.plugins.skills.skills import (
     DESCRIPTION_CHARS,
     MOST_BYTES,
     MOST_LISTED_CHARS,
@@ -24,9 +24,9 @@ from orchestrator.engine.skills import (
     SkillOrigin,
     Skills,
     find_skills,
+    use_skill,
+    with_skills,
 )
-from orchestrator.engine.tools.base import Failed, Ledger, Ok, ToolContext
-from orchestrator.engine.tools.control import use_skill
 from tests.tables import table
 
 if TYPE_CHECKING:

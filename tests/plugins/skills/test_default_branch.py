@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.config.settings import Settings
-from orchestrator.app.wiring.session_parts import skills_at
+from orchestrator.app.wiring.session_parts import profile_sources
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.plugins.skills.sessions import skills_of
 from tests.scenarios.stage import add_commit, git, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from orchestrator.plugins.skills.skills import Skills
 
 SKILL = "---\nname: {0}\ndescription: About {0}.\n---\nDo {0}.\n"
 
@@ -33,8 +36,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def read(settings: Settings, place: Path) -> Skills:
+    warnings: list[str] = []
+    sources = profile_sources(place, settings.base, lambda _what, text: text, warnings.append)
+    assert warnings == []
+    return skills_of(settings, sources)
+
+
 def names(place: Path, **options: object) -> list[str]:
-    return [skill.name for skill in skills_at(Settings(**options), place).all]
+    return [skill.name for skill in read(Settings(**options), place).all]
 
 
 def test_only_the_default_branch_counts_whatever_is_checked_out(folder: Path) -> None:
@@ -66,8 +76,8 @@ def test_without_a_branch_that_is_known_or_a_repository_only_the_users_count(
 
 
 def test_what_is_chosen_is_there_and_what_is_disabled_is_not(folder: Path) -> None:
-    assert [one.name for one in skills_at(Settings(skill=("theirs",)), folder).chosen] == ["theirs"]
-    assert skills_at(Settings(skill_bytes=300), folder).most_bytes == 300
+    assert [one.name for one in read(Settings(skill=("theirs",)), folder).chosen] == ["theirs"]
+    assert read(Settings(skill_bytes=300), folder).most_bytes == 300
     assert names(folder, disable_skills=True) == []
     with pytest.raises(ConfigurationError, match="there are: mine, theirs"):
-        skills_at(Settings(skill=("side",)), folder)
+        read(Settings(skill=("side",)), folder)

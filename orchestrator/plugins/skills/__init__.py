@@ -1,0 +1,1 @@
+"""Skills: written instructions for kinds of work, which a model reads when its work is about them."""
