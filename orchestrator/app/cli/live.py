@@ -122,7 +122,8 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Unchanged if self._plain else stream  # without a status the pieces are not shown
         self._phase = phase
-        self._status = _Status(self._clock, self._stream, phase)
+        self._is_conversation = answers
+        self._status = self._new_status()
         self._reasons = _ReasonFilter(summary=summary)
         self._omitted = _NOT_IN_ANSWERS if answers else ()
         self._lock = threading.Lock()
@@ -206,11 +207,14 @@ class LiveView:
             with self._screen:
                 live.refresh()
 
+    def _new_status(self) -> _Status:
+        return _Status(self._clock, self._stream, self._phase, is_conversation=self._is_conversation)
+
     def __call__(self, event: Event) -> None:
         """Show an event."""
         with self._lock:
             if isinstance(event, CycleStarted):
-                self._status = _Status(self._clock, self._stream, self._phase)
+                self._status = self._new_status()
             is_new = self._status.take(event)
             line = self._narrator.line(event)
             self._status.update(event, is_new=is_new)
@@ -326,10 +330,16 @@ class _ReasonFilter:
 
 
 class _Status(RunProgress):
-    """The current activity, the cost so far, and the last output of the model or a program."""
+    """The current activity, the cost so far, and the last output of the model or a program.
 
-    def __init__(self, clock: Clock, stream: Callable[[], _Stream], phase: str) -> None:
+    The time of a cycle counts from its start, with the set-up. That of a conversation counts from the person's input.
+    """
+
+    def __init__(
+        self, clock: Clock, stream: Callable[[], _Stream], phase: str, *, is_conversation: bool
+    ) -> None:
         self.started = clock.monotonic()
+        self._is_conversation = is_conversation
         self._clock = clock
         self._new_stream = stream
         self.until: datetime | None = None
@@ -348,7 +358,7 @@ class _Status(RunProgress):
         """
         if is_new:
             self._forget_output()
-        if isinstance(event, InputReceived):
+        if isinstance(event, InputReceived) and self._is_conversation:
             self.started = self._clock.monotonic()
         if isinstance(event, Paused):
             self._pause(event)

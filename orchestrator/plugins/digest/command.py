@@ -360,8 +360,13 @@ def as_markdown(digest: Digest, safe: SafeMarkdown, states: Sequence[TaskState] 
         f"{counted(len(digest.questions), 'question')} waiting",
     )
     head = f"**Pullwright since {_time(digest.since)}**: {', '.join(counts)}, {_spent(digest.spent)}"
+    places = {run.repository for run in digest.pulls}
+    pulls = [
+        f"{safe.code(run.repository)} {_pull(run, safe)}" if len(places) > 1 else _pull(run, safe)
+        for run in digest.pulls
+    ]
     sections = (
-        ("Pull requests", [_pull(run, safe) for run in digest.pulls]),
+        ("Pull requests", pulls),
         ("Questions that wait for an answer", [_question(run, safe) for run in digest.questions]),
         ("Tasks that wait for a person", [_waiting(*one, safe) for one in digest.waiting]),
         ("Not finished", [_undone(one.run, one.times, safe) for one in digest.undone]),

@@ -118,6 +118,13 @@ def test_what_was_done(words: SafeMarkdown) -> None:
     assert "- 12 requests to the forge" in text
 
 
+def test_pull_requests_of_several_repositories_have_their_names(words: SafeMarkdown) -> None:
+    other = replace(NOTE, repository="o/shop")
+    lines = told(words, NOTE, other).split("\n")
+    assert "- `o/r` #7 Make add() add https://github.com/o/r/pull/7" in lines
+    assert "- `o/shop` #7 Make add() add https://github.com/o/r/pull/7" in lines
+
+
 def test_every_section(words: SafeMarkdown) -> None:
     other = replace(NOTE, pull=None, task=TaskTaken("issue-2", "Two", "", "issue", 2))
     text = told(

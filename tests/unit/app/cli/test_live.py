@@ -30,6 +30,7 @@ from orchestrator.core.events import (
     CallStatus,
     ErrorOccurred,
     Event,
+    InputReceived,
     LimitReached,
     SubagentEvent,
     TextDelta,
@@ -255,6 +256,17 @@ def test_a_status_in_words() -> None:
     assert status.endswith(" plan · round 1 · 1:05 · $0.0100 · 1,234 tokens")
     assert doing == "  grep add"
     assert tail == "    one two"
+
+
+def test_the_time_of_a_cycle_counts_from_its_start_and_that_of_an_answer_from_the_question() -> None:
+    for answers, shown in ((False, "2:05"), (True, "0:05")):
+        clock = ManualClock()
+        view = LiveView(console(io.StringIO(), terminal=True), clock=clock, answers=answers)
+        view(CycleStarted("a", "r", "m", "c"))
+        clock.advance(120)
+        view(InputReceived("Fix add()."))
+        clock.advance(5)
+        assert f" · {shown}" in str(view._render().renderables[0])
 
 
 def test_the_models_list_is_in_the_status() -> None:
