@@ -14,6 +14,7 @@ from orchestrator.app.words import (
     counted,
     cut_line,
     local_time,
+    outcome_in_words,
     seconds_in_words,
     short_line,
 )
@@ -540,7 +541,7 @@ def repair_note(event: PlanAccepted) -> str:
 def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
     outcome = short_line(str(result.get("outcome", "ended")))
     why = result.get("error") or result.get("reason")
-    text = f"{outcome.replace('_', ' ')}{f': {cut_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
+    text = f"{outcome_in_words(outcome)}{f': {cut_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
     sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
     if left_out := _without(result.get("left_out")):
         text, sign, style = f"{text}; without {left_out}", "warning", "bold yellow"

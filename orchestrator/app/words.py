@@ -99,8 +99,8 @@ def _unescaped(value: str) -> str:
         return value.partition("\\")[0]
 
 
-def hanging(text: str, width: int) -> list[str]:
-    """Break text into lines between words, with an indent of two columns, or that of the line itself.
+def hanging(text: str, width: int, indent_by: int | None = None) -> list[str]:
+    """Break text into lines between words, with an indent of two columns, or that of the line itself, or `indent_by`.
 
     A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
     """
@@ -115,7 +115,7 @@ def hanging(text: str, width: int) -> list[str]:
             longer = f"{current} {word}" if place else f"{current}{word}"
             if current.strip() and cell_len(longer) > width:
                 shown.append(current)
-                longer = f"{indent or '  '}{word}"
+                longer = f"{' ' * indent_by if indent_by else indent or '  '}{word}"
             current = longer
         shown.append(current)
     return shown
@@ -167,10 +167,25 @@ def tests_in_words(tests: Mapping[str, Any]) -> str:
             continue
         counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
         figures = [f"{number:,} {name}" for number, name in counts if type(number) is int]
-        parts.append(
-            f"{kind} {', '.join(figures) or 'without counts'}, exit code {short_line(str(run.get('exit')), 20)}"
-        )
+        figures.append(f"exit code {short_line(str(run.get('exit')), 20)}")
+        parts.append(f"{kind} {', '.join(figures)}")
     return "; ".join(parts)
+
+
+_OUTCOMES = {
+    "no_task": "nothing to do",
+    "tests_fail": "its tests fail",
+    "question": "waits for an answer",
+    "limit": "limit reached",
+    "withdrawn": "not wanted any more",
+    "superseded": "nothing left to propose",
+}
+"""The outcomes that are not told by their own name, in the words of `TaskStatus` where that has any."""
+
+
+def outcome_in_words(outcome: str) -> str:
+    """Return the outcome of a cycle as all screens have it. It may come from a journal, so any text may occur."""
+    return short_line(_OUTCOMES.get(outcome, outcome.replace("_", " ")), 40)
 
 
 def amounts(tokens: int, usd: float | None) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.output import print_lines
 from orchestrator.app.config import user_file
 from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
 from orchestrator.app.config.settings import (
@@ -75,7 +76,7 @@ def _show(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_as_json(loaded, home, os.environ), indent=2)
     else:
-        print(_as_text(loaded, home, os.environ))
+        print_lines(_as_text(loaded, home, os.environ).splitlines())
     return DONE
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.terminal import known_secrets
+from orchestrator.app.words import clean, hanging
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import write_named
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
 _PRIVATE = 0o600
+_LABEL = re.compile(r"  [a-z]{2,7} {1,6}(?=\S)")
+_FOR_PROGRAMS, _END_OF_FOLD = "<details><summary>The same for programs</summary>", "\n</details>\n"
+"""What is around the block in `prompts/verification/report.md`."""
 _LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
 
 
@@ -46,6 +53,43 @@ def text_columns() -> int:
     """Return the width for text that is wrapped: the terminal's, but from 40 to 120 columns."""
     columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
     return min(max(columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+
+
+class Unbroken(str):
+    """A text that `print_lines` prints as it is, such as a diff."""
+
+    __slots__ = ()
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on standard output. On a terminal they break between words; commands stay whole, to be copied."""
+    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns if sys.stdout.isatty() else 0
+    for line in lines:
+        plain = clean(line)
+        is_whole = not columns or isinstance(line, Unbroken)
+        shown = plain if is_whole else _broken(plain, max(columns, _LEAST_COLUMNS))
+        print(shown, flush=True)
+
+
+def _broken(text: str, columns: int) -> str:
+    """Break the lines of a result, a label of eight columns or Markdown. Tables and commands are left as they are."""
+    shown: list[str] = []
+    for line in text.split("\n"):
+        label = _LABEL.match(line)
+        said = line[label.end() :] if label else line
+        if said.startswith((f"{PROGRAM} ", "|")):
+            shown.append(line)
+        else:
+            shown += hanging(line, columns, label.end() if label else None)
+    return "\n".join(shown)
+
+
+def as_read(markdown: str) -> str:
+    """Return Markdown as a person reads it on a forge: without its comments, and without what is folded for programs."""
+    first, *others = markdown.split("<!--")
+    text = first + "".join(part.partition("-->")[2] for part in others)
+    before, fold, after = text.partition(_FOR_PROGRAMS)
+    return f"{before}{after.partition(_END_OF_FOLD)[2].lstrip()}" if fold else text
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:

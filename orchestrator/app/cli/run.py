@@ -20,11 +20,11 @@ from orchestrator.app.cli.arguments import (
     given_settings,
 )
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import end_on_signals
+from orchestrator.app.cli.output import Unbroken, as_read, end_on_signals, print_lines
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import Observers, observing
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.app.words import amounts, clean, counted, tests_in_words
+from orchestrator.app.words import amounts, clean, counted, outcome_in_words, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -36,6 +36,7 @@ from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
+from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     import argparse
@@ -174,8 +175,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        for line in result_lines(result, request.commands, dry_run=request.dry_run):
-            print(clean(line), flush=True)
+        print_lines(result_lines(result, request.commands, dry_run=request.dry_run))
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
@@ -191,14 +191,6 @@ _SHORT_COMMIT = 10
 _BLOCKING = frozenset({"failed", "no_task", "superseded", "tests_fail"})
 """The outcomes after which a task waits for a person."""
 _MOST_LEFT_OUT = 5
-_SAID = {
-    "limit": "Limit reached",
-    "withdrawn": "Not wanted any more",
-    "superseded": "Nothing left to propose",
-    "conflict": "Conflict",
-    "paused": "Paused",
-}
-"""Outcomes that are told with their reason alone."""
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
@@ -266,18 +258,23 @@ def _headline(result: CycleResult) -> Iterator[str]:
                 yield f"  {pull.url}"
         case "planned" if pull:
             yield f"Would open a pull request: {pull.title}"
-            yield f"\n{pull.body}\n"
-            yield result.diff or ""
+            yield f"\n{as_read(pull.body).strip()}\n"
+            yield Unbroken(result.diff or "")
         case "no_task":
-            yield f"Nothing to do: {result.reason or 'the model changed nothing'}"
+            yield f"{_said(result)}: {result.reason or 'the model changed nothing'}"
         case "question":
             yield f"Question: {result.question}"
         case "tests_fail":
             yield f"Not proposed, because its tests fail: {result.reason or 'as in the recorded run'}"
         case "interrupted":
             yield "Interrupted."
-        case outcome:
-            yield f"{_SAID.get(outcome, 'Failed')}: {result.error or result.reason}"
+        case _:
+            yield f"{_said(result)}: {result.error or result.reason}"
+
+
+def _said(result: CycleResult) -> str:
+    words = outcome_in_words(result.outcome)
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
@@ -305,7 +302,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
     if result.task and not dry_run:
         yield from _next_tries(result, result.task, commands)
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
-    yield f"  run     {result.run} (pullwright show {result.run}{more})"
+    yield f"  run     {PROGRAM} show {result.run}{more}"
 
 
 def _left_out(result: CycleResult) -> Iterator[str]:

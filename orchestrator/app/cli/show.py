@@ -24,6 +24,7 @@ from orchestrator.app.words import (
     local_time,
     megabytes,
     money,
+    outcome_in_words,
     short_line,
 )
 from orchestrator.bot.journal.folders import Home
@@ -298,7 +299,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
             continue
         when = local_time(found.started) if found.started else "at an unknown time"
         cost = "cost unknown" if usd is None else money(usd)
-        lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
+        lines = [f"{short_line(found.id)}  {when}  {outcome_in_words(outcome)}, {cost}"]
         lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
         if sys.stdout.isatty():
             lines = [part for line in lines for part in hanging(line, shutil.get_terminal_size().columns)]

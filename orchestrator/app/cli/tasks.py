@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.output import table_lines
+from orchestrator.app.cli.output import Unbroken, as_read, print_lines, table_lines
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import local_forges, open_tasks, repository_here, states_on_disk
@@ -325,8 +325,7 @@ def _show_pull(forges: Sequence[LocalForge], options: argparse.Namespace) -> Non
         fields = {"kind": "pull_request", "repository": str(place), **asdict(pull)}
         print_json(fields | {"comments": comments, "diff": change, "proof": proof_in(pull.body)})
         return
-    for line in _whole(pull, comments, change, Commands(str(place))):
-        print(clean(line))
+    print_lines(_whole(pull, comments, change, Commands(str(place))))
 
 
 def _whole(pull: PullRequest, comments: Sequence[str], change: str, commands: Commands) -> Iterator[str]:
@@ -337,22 +336,16 @@ def _whole(pull: PullRequest, comments: Sequence[str], change: str, commands: Co
     if proof := proof_in(pull.body):
         yield proof.sentence
     yield from (f"without {item}" for item in left_out_in(pull.body))
-    yield from ("", *_without_comments(pull.body).strip().splitlines())
+    yield from ("", *as_read(pull.body).strip().splitlines())
     for comment in comments:
-        yield from ("", "Comment:", *_without_comments(comment).strip().splitlines())
-    yield from ("", *(change.splitlines() or ["No change is left: its branch is part of the base."]))
+        yield from ("", "Comment:", *as_read(comment).strip().splitlines())
+    yield from ("", Unbroken(change.rstrip("\n")) or "No change is left: its branch is part of the base.")
     if pull.state is PullRequestState.OPEN:
         yield from (
             "",
             f"merge it:  {commands.merge(pull.number)}",
             f"close it:  {commands.close(pull.number)}",
         )
-
-
-def _without_comments(markdown: str) -> str:
-    """Return Markdown without its HTML comments, which a forge does not show."""
-    first, *others = markdown.split("<!--")
-    return first + "".join(part.partition("-->")[2] for part in others)
 
 
 def write_pulls(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:

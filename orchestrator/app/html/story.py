@@ -24,7 +24,7 @@ from orchestrator.app.html.page import (
     Step,
     Table,
 )
-from orchestrator.app.words import counted, duration, money, seconds_in_words, short_line
+from orchestrator.app.words import counted, duration, money, outcome_in_words, seconds_in_words, short_line
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord
@@ -94,7 +94,7 @@ OUTCOMES: dict[str, Tone] = {
 
 def outcome_badge(outcome: str) -> Badge:
     """Return an outcome with its colour."""
-    return Badge(short_line(outcome.replace("_", " "), 40), OUTCOMES.get(outcome, "quiet"))
+    return Badge(outcome_in_words(outcome), OUTCOMES.get(outcome, "quiet"))
 
 
 _TONES: dict[str, Tone] = {"green": "ok", "red": "failed", "yellow": "warning", "bold": "active"}

@@ -19,6 +19,7 @@ from orchestrator.app.words import (
     counted,
     first_lines,
     money,
+    outcome_in_words,
     tests_in_words,
 )
 from orchestrator.bot.cycle.task_state import TaskStatus, status_of_outcome
@@ -446,7 +447,7 @@ def _section(title: str, items: list[str]) -> str:
 
 
 def _outcome(run: RunSummary) -> str:
-    return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
+    return outcome_in_words(run.outcome) if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
 
 
 def _what(run: RunSummary, safe: SafeMarkdown) -> str:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
-from orchestrator.app.cli.output import end_on_signals
+from orchestrator.app.cli.output import end_on_signals, print_lines
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import NO_OBSERVERS, Observers, observing
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.words import clean, local_time, money, short_line
+from orchestrator.app.words import clean, local_time, money, outcome_in_words, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
@@ -304,8 +304,7 @@ class _WorkerRun:
         if self._options.json:
             print_json(cycle_json(member, result, onward, now, once=self._once))
         elif self._alone or result.outcome is not Outcome.NO_TASK or result.task is not None:
-            line = cycle_line(member, result, onward, now, once=self._once)
-            print(short_line(line, most_chars=1_000), flush=True)
+            print_lines([cycle_line(member, result, onward, now, once=self._once)[:_MOST_CHARS_A_CYCLE]])
 
     def _say(self, text: str) -> None:
         _say(text)
@@ -416,18 +415,20 @@ def quota_of(settings: Settings) -> str:
 
 
 _MOST_REASON_CHARS = 160
+_MOST_CHARS_A_CYCLE = 1_000
 
 
 def cycle_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
     """Return one line about a cycle: time, repository, outcome, cost, and when the next one begins."""
-    parts = [local_time(now), member.name, str(result.outcome), *_what(member, result, onward)]
+    parts = list(_what(member, result, onward))
     if result.rounds:
         parts.append(money(result.usd))
     if isinstance(onward, NeedsPerson):
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
         parts.append(f"next {local_time(next_at)}")
-    return " | ".join(short_line(part) for part in parts)
+    head = f"{local_time(now)}  {member.name}  {outcome_in_words(result.outcome)}"
+    return f"{head}: {'; '.join(map(short_line, parts))}" if parts else head
 
 
 def _next_at(member: Member, onward: NextStep, now: datetime, *, once: bool) -> datetime | None:

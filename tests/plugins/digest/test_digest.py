@@ -145,7 +145,7 @@ def test_every_section(words: SafeMarkdown) -> None:
     )
     for line in (
         "- #2 Two in `o/r`: Which? https://github.com/o/r/issues/2#c",
-        "- unfinished (limit), #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
+        "- unfinished (limit reached), #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
         "- #3 Three in `o/r`: `refs/x`",
         "- issue `#9` waits",
         "- in `o/r` (`20260102-110000-abcdef`)",

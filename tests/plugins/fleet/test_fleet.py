@@ -75,13 +75,12 @@ def test_one_pass_over_all_repositories(
     monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", "postgresql://fleet@db.example/fleet")
     done = stage.command("worker", "--config", str(fleet), "--once")
     broken, quiet, good = done.out.splitlines()  # looks come first
-    assert " | ./broken | failed | " in broken
+    assert " UTC  ./broken  failed: " in broken
     assert "no such folder" in broken
     assert "no further cycle" in broken
-    assert "/good | proposed | First | " in good
-    assert good.endswith("| pull request #1 | cost unknown")
-    assert "/quiet | no_task | " in quiet
-    assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC \| ", line) for line in (broken, good, quiet))
+    assert "/good  proposed: First; pull request #1; cost unknown" in good
+    assert "/quiet  nothing to do: " in quiet
+    assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC  ", line) for line in (broken, good, quiet))
     assert branches(fleet.parent / "good")
     own, served = done.err.splitlines()
     assert "PULLWRIGHT_DATABASE_URL has no effect here" in own
@@ -123,8 +122,13 @@ def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fle
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert err.read() == ""  # nothing runs, so there is no round to wait for
-    assert sorted(line.split(" | ")[2] for line in lines) == ["failed", "no_task", "no_task", "proposed"]
-    assert sum(" | next 20" in line for line in lines) == 3
+    assert sorted(line.split("  ")[2].partition(":")[0] for line in lines) == [
+        "failed",
+        "nothing to do",
+        "nothing to do",
+        "proposed",
+    ]
+    assert sum("; next 20" in line for line in lines) == 3
     assert state["status"] == "ok"
     assert [one["state"] for one in state["repositories"]] == ["disabled", "idle", "idle"]
     assert "First" not in json.dumps(state)

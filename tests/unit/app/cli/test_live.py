@@ -175,7 +175,7 @@ def test_what_the_summary_says_is_left_to_it() -> None:
     assert ERROR not in shown(FAILING[2:], summary=True)
     assert shown(
         [LimitReached("rounds", "1 of 1"), CycleEnded({"outcome": "limit", "reason": "1 of 1"})], summary=True
-    ) == ("! limit (1:30)\n")
+    ) == ("! limit reached (1:30)\n")
     asked: list[Event] = [
         QuestionAsked("Which?", None),
         CycleEnded({"outcome": "question", "question": "Which?"}),
@@ -306,7 +306,7 @@ def test_a_second_cycle_counts_from_nothing() -> None:
     text = shown(
         [*EVENTS, CycleStarted("b", "r", "m", "c"), CycleEnded({"outcome": "no_task", "reason": "none"})]
     )
-    assert text.endswith("✓ no task: none (1:30)\n")
+    assert text.endswith("✓ nothing to do: none (1:30)\n")
 
 
 def test_cycles_are_told_apart_by_one_line() -> None:
