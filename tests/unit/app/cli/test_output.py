@@ -1,0 +1,78 @@
+"""What a person reads of Markdown on a terminal, and where its lines break."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.app.cli import output
+from orchestrator.app.words import outcome_in_words
+from orchestrator.bot.cycle.parts import Outcome
+from orchestrator.bot.cycle.task_state import TaskStatus
+from orchestrator.core.prompts import render
+
+if TYPE_CHECKING:
+    import pytest
+
+LINES = (
+    "Pull request #1: Make add() add two numbers and nothing else",
+    "  look    pullwright pulls 1 --repo /home/ada/a/long/path/to/the/repository",
+    "  tests   the tests pass; before 1 passed, exit code 1; after 2 passed, exit code 0",
+    "| a table | that is left as it is, however long its row may be |",
+    output.Unbroken("-a line of a diff that is much longer than the terminal is wide"),
+)
+
+
+def report(block: str) -> str:
+    """The report of test runs, as a pull request has it."""
+    return render(
+        "verification/report.md",
+        proof="The tests pass.",
+        command="make test",
+        setup="",
+        sandbox="bubblewrap",
+        rows=[],
+        notes=[],
+        block=block,
+    )
+
+
+def test_what_is_for_programs_is_not_shown_to_people() -> None:
+    block = '{"a": 1}'
+    body = f"<!-- pullwright:x -->\nFixed.\n\n{report(block)}\n***\n\nIts own words\n"
+    text = output.as_read(body)
+    assert "make test" in text
+    assert "Its own words" in text
+    for hidden in ("pullwright:x", "details", "json", '"a"'):
+        assert hidden not in text
+
+
+def test_lines_break_between_words_and_commands_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.print_lines(LINES)
+    assert capsys.readouterr().out.splitlines() == list(LINES)
+    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.print_lines(LINES)
+    assert capsys.readouterr().out.splitlines() == [
+        "Pull request #1: Make add() add two numbers",
+        "  and nothing else",
+        LINES[1],
+        "  tests   the tests pass; before 1 passed,",
+        "          exit code 1; after 2 passed, exit",
+        "          code 0",
+        *LINES[3:],
+    ]
+
+
+def test_an_outcome_has_the_words_of_the_state_that_it_leaves() -> None:
+    for outcome, status in (
+        (Outcome.NO_TASK, TaskStatus.NOTHING),
+        (Outcome.TESTS_FAIL, TaskStatus.TESTS_FAIL),
+        (Outcome.QUESTION, TaskStatus.ASKED),
+        (Outcome.PROPOSED, TaskStatus.PROPOSED),
+        (Outcome.FAILED, TaskStatus.FAILED),
+    ):
+        assert outcome_in_words(outcome) == status
+    assert all("_" not in outcome_in_words(outcome) for outcome in Outcome)
