@@ -26,7 +26,7 @@ LINES = (
 def report(block: str) -> str:
     """The report of test runs, as a pull request has it."""
     return render(
-        "verification/report.md",
+        "verification/report",
         proof="The tests pass.",
         command="make test",
         setup="",
