@@ -41,7 +41,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "redteam": ("redteam",),
         "skills": ("--skill", "--disable-skills", "--skill-bytes"),
         "tracing": (),
-        "verify_pr": ("verify-pr",),
+        "verify_pr": ("--require-evidence", "verify-pr"),
     }
 )
 """The commands, options and `[tables]` of the program's own plug-ins, by plug-in, so that a message can name one that is

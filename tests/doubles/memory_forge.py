@@ -220,6 +220,10 @@ class MemoryForge:
         del check
         raise ForgePermissionError("a forge in memory has no check runs")
 
+    def attestations(self, digest: str) -> list[dict[str, Any]]:
+        del digest
+        return []
+
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         del checks, commit, base
         return []

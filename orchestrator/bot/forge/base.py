@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -553,6 +553,15 @@ class Forge(Protocol):
 
         Raises:
             ForgePermissionError: the token may not, or there are no check runs here.
+        """
+
+    def attestations(self, digest: str) -> list[dict[str, Any]]:
+        """Return the Sigstore bundles about what has this digest, such as `sha256:…`, as JSON that others wrote.
+
+        There are none where the forge keeps no attestations.
+
+        Raises:
+            ForgePermissionError: the token may not read them.
         """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:

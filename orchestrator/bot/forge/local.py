@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta  # pydantic reads the annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -480,6 +480,11 @@ class LocalForge:
     def ensure_check(self, check: OwnCheck) -> str:  # noqa: ARG002  there are none
         """Raise `ForgePermissionError`: a local repository has no check runs."""
         raise ForgePermissionError("a local repository has no check runs")
+
+    def attestations(self, digest: str) -> list[dict[str, Any]]:
+        """Return an empty list: a local repository keeps no attestations."""
+        del digest
+        return []
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Return an empty list: a local repository has no checks."""

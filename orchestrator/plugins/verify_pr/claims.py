@@ -41,6 +41,8 @@ class EvidenceLevel(StrEnum):
     """The report is about the commits that are proposed now."""
     DIGESTS = "digests"
     """Its digests match the files and commands that it names."""
+    SIGNED = "signed"
+    """Who signed a test result of the proposed commit."""
     RERUN = "rerun"
     """The same runs give the same results here."""
     TESTS = "tests"

@@ -64,6 +64,7 @@ _TITLES = {
     EvidenceLevel.BLOCK: "Report",
     EvidenceLevel.FRESH: "Commits",
     EvidenceLevel.DIGESTS: "Digests",
+    EvidenceLevel.SIGNED: "Signature",
     EvidenceLevel.RERUN: "The same runs again",
     EvidenceLevel.TESTS: "Tests",
 }

@@ -29,7 +29,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_text(parser, "--statement", "FILE", "also write the in-toto statement about the runs, to be signed")
     add_json(parser, "print one JSON object")
     tests = {*TEST_KEYS, "test_minutes", "test_paths", "max_minutes", "sandbox", "sandbox_read", "allow_host"}
-    add_settings(parser, tests | {"base", "github_url", "github_app_id", "mirror"})
+    add_settings(parser, tests | {"base", "github_url", "github_app_id", "mirror", "require_evidence"})
 
 
 _TEXT = "run the tests of a pull request again, and say which of its claims hold"
@@ -49,5 +49,7 @@ PLUGIN = Plugin(
             ),
         )
     },
+    options=".options:VerifyOptions",
     adds={Point.ATTACKS: ".attacks:FOLDER"},
+    extra="sigstore",
 )

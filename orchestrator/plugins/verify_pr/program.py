@@ -24,6 +24,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.program import tell_notices
 from orchestrator.app.wiring.repository import choose_site, label_of
+from orchestrator.bot.forge.github.parsing import is_bot
 from orchestrator.bot.forge.local import places
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import ask_remote
@@ -35,17 +36,20 @@ from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermis
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import is_branch_name
 from orchestrator.core.watchdog import time_limit
+from orchestrator.plugins.verify_pr.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.plugins.verify_pr.pull_request import (
     EvidenceParts,
     ProposedChange,
     own_check,
     verify_pull_request,
 )
+from orchestrator.plugins.verify_pr.signatures import lines_of_signatures, signed_results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunOptions
@@ -132,6 +136,7 @@ class VerifyProgram:
     bus: EventBus
     _options: RunOptions | None = None
     _asked: bool = False
+    _tightened: Settings | None = None
 
     async def run(self) -> PullRequestEvidence:
         """Verify the pull request, and record it in a journal.
@@ -146,6 +151,8 @@ class VerifyProgram:
             self.read,
             partial(open_clone_of, self.site, context, run, Path(tempfile.gettempdir()), with_git=False),
             self._verifier,
+            self._requirement,
+            self._signatures,
             self.bus,
             context.stop.at_once,
             settings.max_minutes,
@@ -214,14 +221,39 @@ class VerifyProgram:
             return None
         return host_runs(self.site, self.context, self.sandbox, self._options, clone, base=base, reuses=False)
 
+    def _settings(self) -> Settings:
+        """Return the person's settings with the stricter rules of the repository's file on the default branch."""
+        if self._tightened is None:
+            settings, text = self.context.settings, self.site.forge.read_file(LOCAL_FILE)
+            if text is not None:
+                settings, notes = tightened(settings, text, f"{LOCAL_FILE} of {self.site.label}")
+                for note in notes:
+                    self.bus(Warned(note))
+            self._tightened = settings
+        return self._tightened
+
+    def _requirement(self, change: ProposedChange) -> str:
+        """Return whose pull requests need evidence, if this is one of them; else an empty text."""
+        whose: str = getattr(self._settings(), "require_evidence", "none")
+        # The account of an unknown author is gone, so nobody can say that it was a person's.
+        is_asked = whose == "all" or (whose == "bots" and (not change.author or is_bot(change.author)))
+        return f"required of {whose}" if is_asked else ""
+
+    def _signatures(self, sha256: str, claimed: str) -> list[EvidenceLine]:
+        """Return who signed the test results of the head, whose object has this digest."""
+        forge = self.site.forge
+        try:
+            bundles, repository = forge.attestations(f"sha256:{sha256}"), forge.repository()
+        except ForgeError as error:
+            found = f"nobody could be asked who signed it: {error}"
+            return [EvidenceLine(EvidenceLevel.SIGNED, "signature", Standing.NOTED, found=found)]
+        signed = signed_results(bundles, sha256)
+        branch = repository.default_branch or ""
+        return list(lines_of_signatures(signed, claimed, repository.url, branch))
+
     def _chosen(self, clone: Clone) -> RunOptions | None:
         """Return how to run the tests: as the person says, or with `auto` as the default branch says."""
-        settings = self.context.settings
-        text = self.site.forge.read_file(LOCAL_FILE)
-        if text is not None:
-            settings, notes = tightened(settings, text, f"{LOCAL_FILE} of {self.site.label}")
-            for note in notes:
-                self.bus(Warned(note))
+        settings = self._settings()
         return chosen_tests(self.context, self.sandbox, settings, clone) if settings.test_command else None
 
 

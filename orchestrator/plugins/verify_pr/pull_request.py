@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.plugins.verify_pr.claims import ReportClaims
 
 _LINE_CHARS = 500
+_REQUIRED = "evidence"
 _SECONDS_A_MINUTE = 60.0
 _HEADS = "refs/heads/"
 CHECK_NAME = "Pullwright: claims and tests"
@@ -80,6 +81,7 @@ class ProposedChange:
         text: the body; may be empty.
         state: empty for a branch or a bundle.
         bundle: a file with the change, used in place of the remote.
+        author: the forge's login, a bot's with `[bot]`; empty if it is unknown.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ProposedChange:
     commit: str = ""
     onto_commit: str = ""
     bundle: Path | None = None
+    author: str = ""
 
     @classmethod
     def of(cls, pull: PullRequest) -> ProposedChange:
@@ -108,6 +111,7 @@ class ProposedChange:
             pull.commit,
             # The branch has other commits since, and the change itself if it was merged.
             pull.base_commit if is_over else "",
+            author=pull.author,
         )
 
 
@@ -167,6 +171,9 @@ class EvidenceParts:
         read: reads the present state of the change to verify.
         open_clone: creates a fresh clone of the default branch, whose files alone may say how tests are run.
         verifier: runs the tests of a clone, compared with a commit; None without a test command.
+        requirement: says whose changes need evidence, if a change is one of them; else it returns an empty text.
+        signatures: says who signed a test result of the head, given the digest of its object and the result that
+            the text claims; empty without a claim.
         stop: interrupts waiting for the remote.
         minutes: time limit of the whole verification; None without a limit.
     """
@@ -174,6 +181,8 @@ class EvidenceParts:
     read: Callable[[], ProposedChange]
     open_clone: Callable[[], Clone]
     verifier: Callable[[Clone, str], Verifier | None]
+    requirement: Callable[[ProposedChange], str]
+    signatures: Callable[[str, str], list[EvidenceLine]]
     emit: Emit
     stop: Callable[[], None]
     minutes: float | None = None
@@ -215,6 +224,7 @@ class _PullRequestVerification:
     commits: ProposedCommits | None = None
     verdict: ChangeVerdict | None = None
     sha256: str = ""
+    required: str = ""
     lines: list[EvidenceLine] = field(default_factory=list)
 
     def add(self, *facts: Any, **more: Any) -> None:
@@ -222,6 +232,7 @@ class _PullRequestVerification:
 
     async def run(self) -> None:
         self._read_block()
+        self.required = await asyncio.to_thread(self.parts.requirement, self.change)
         self.parts.emit(PhaseEntered(Phase.CLONE))
         async with opened_clone(self.parts.open_clone, lambda text: self.parts.emit(Warned(text))) as clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
@@ -236,6 +247,8 @@ class _PullRequestVerification:
             if self.claims is not None:
                 self.lines += lines_of_commits(self.claims, commits)
                 self.lines += lines_of_digests(self.claims, head, base)
+            result = self.claims.results.result if self.claims else ""
+            self.lines += await asyncio.to_thread(self.parts.signatures, self.sha256, result)
             self.parts.emit(PhaseEntered(Phase.VERIFY))
             named = "\n".join(self.claims.named_tests) if self.claims else ""
             change = Change(commits.start, head, files, named)
@@ -331,11 +344,31 @@ class _PullRequestVerification:
             is_stale = now != self.change
             line = _changed(self.change, now)
         levels = list(EvidenceLevel)
-        lines = sorted((*self.lines, line), key=lambda line: levels.index(line.level))
+        self.lines += (line, *self._lines_of_requirement(is_stale=is_stale))
+        lines = sorted(self.lines, key=lambda line: levels.index(line.level))
         self._report_refuted(lines)
         return PullRequestEvidence(
             self.change, tuple(lines), self.commits, self.verdict, is_stale, self.sha256
         )
+
+    def _lines_of_requirement(self, *, is_stale: bool) -> Iterator[EvidenceLine]:
+        """Refuse a change without evidence that holds, if it needs one. What its tests show counts by itself."""
+        if not self.required:
+            return
+        lines = [line for line in self.lines if line.level is not EvidenceLevel.TESTS]
+        standings = {line.standing for line in lines}
+        found = ""
+        if self.claims is None:
+            found = (
+                "there is no report" if Standing.REFUTED not in standings else "the report is not complete"
+            )
+        elif Standing.REFUTED in standings:
+            found = "a claim of the report does not hold"
+        elif is_stale or Standing.UNKNOWN in standings:
+            found = "not all of the report could be checked"
+        standing = Standing.REFUTED if found else Standing.HOLDS
+        found = found or "the report holds"
+        yield EvidenceLine(EvidenceLevel.BLOCK, _REQUIRED, standing, self.required, found)
 
     def _report_refuted(self, lines: Iterable[EvidenceLine]) -> None:
         refuted = [
@@ -395,21 +428,24 @@ _COMMAND_CHARS = 300
 
 def outcome_in_words(found: PullRequestEvidence) -> str:
     """Return the overall result as a sentence."""
-    refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
-    if refuted - {EvidenceLevel.TESTS}:
-        return "A claim of the report does not hold."
-    if refuted:
-        return f"{Proof.FAILED.sentence.capitalize()}."
-    if found.is_stale:
-        return "It changed during the verification, so it has to be verified again."
-    if found.outcome is EvidenceOutcome.UNKNOWN:
-        why = f": {found.verdict.proof.sentence}" if found.verdict else ""
-        return f"It could not be decided{why}."
-    has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
+    refuted = [line for line in found.lines if line.standing is Standing.REFUTED]
     proven = found.verdict.proof.sentence if found.verdict else "no test was run"
-    if has_report:
-        return f"All claims of the report hold, and {proven}."
-    return f"There is no report. {proven.capitalize()}."
+    has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
+    if missing := next((line for line in refuted if line.subject == _REQUIRED), None):
+        words = f"Evidence is {missing.claimed}, and {missing.found}."
+    elif any(line.level is not EvidenceLevel.TESTS for line in refuted):
+        words = "A claim of the report does not hold."
+    elif refuted:
+        words = f"{Proof.FAILED.sentence.capitalize()}."
+    elif found.is_stale:
+        words = "It changed during the verification, so it has to be verified again."
+    elif found.outcome is EvidenceOutcome.UNKNOWN:
+        words = f"It could not be decided{f': {proven}' if found.verdict else ''}."
+    elif has_report:
+        words = f"All claims of the report hold, and {proven}."
+    else:
+        words = f"There is no report. {proven.capitalize()}."
+    return words
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:

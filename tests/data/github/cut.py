@@ -14,6 +14,7 @@ OPERATIONS = {
     "/app/installations/{installation_id}/access_tokens": ("post",),
     "/rate_limit": ("get",),
     "/repos/{owner}/{repo}": ("get",),
+    "/repos/{owner}/{repo}/attestations/{subject_digest}": ("get",),
     "/repos/{owner}/{repo}/check-runs": ("post",),
     "/repos/{owner}/{repo}/check-runs/{check_run_id}": ("patch",),
     "/repos/{owner}/{repo}/collaborators/{username}/permission": ("get",),

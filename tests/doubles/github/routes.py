@@ -70,6 +70,7 @@ class Routes:
                 ("GET", repository + r"/issues/(\d+)/events", self._events),
                 ("GET", repository + r"/commits/([^/]+)/check-runs", self._check_runs),
                 ("GET", repository + r"/commits/([^/]+)/status", self._status),
+                ("GET", repository + r"/attestations/([^/]+)", self._attestations),
                 ("POST", repository + "/check-runs", self._create_check),
                 ("PATCH", repository + r"/check-runs/(\d+)", self._change_check),
                 ("GET", repository + r"/issues/(\d+)/dependencies/blocked_by", self._blockers),
@@ -308,6 +309,17 @@ class Routes:
 
     def _check_runs(self, call: Call, name: str, commit: str) -> Answer:
         return Answer(200, checks.check_runs(self._github, self._seen(call, name), commit, call.query))
+
+    def _attestations(self, call: Call, name: str, digest: str) -> Answer:
+        repo = self._seen(call, name)
+        if repo.private and not (
+            call.caller.grant and call.caller.grant.allows(repo, "attestations", "read")
+        ):
+            raise Rejected(403, "Resource not accessible by integration")
+        if digest not in repo.attestations:
+            raise Rejected(404, "Not Found")
+        found = [{"bundle": bundle, "repository_id": repo.id} for bundle in repo.attestations[digest]]
+        return Answer(200, {"attestations": found})
 
     def _create_check(self, call: Call, name: str) -> Answer:
         repo, grant = self._writable(call, name, "checks"), call.caller.grant

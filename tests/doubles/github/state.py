@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.doubles.github import bare
 
@@ -188,6 +188,7 @@ class Repo:
     moved: dict[int, str] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
+    attestations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rules: dict[int, BranchRule] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)

@@ -15,6 +15,7 @@ from orchestrator.bot.verification.page import find_block
 from orchestrator.bot.verification.reports import read_report
 from tests.doubles.github import bare
 from tests.doubles.github_page import github_page
+from tests.plugins.verify_pr.bundles import bundle
 from tests.scenarios.stage import (
     FINISH,
     FIX,
@@ -553,6 +554,68 @@ def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
     )
     assert "| after: this change | 2 | 0 | 0 |" in run.summary
     assert found["check"]["url"].endswith(f"/runs/{run.id}")
+
+
+@pytest.mark.parametrize(
+    ("whose", "author", "words"),
+    [
+        ("all", "ada", "Evidence is required of all, and there is no report."),
+        pytest.param(
+            "bots", "dependabot[bot]", "Evidence is required of bots, and there is no report.", marks=slow
+        ),
+        pytest.param("bots", "ada", "There is no report. The tests pass.", marks=slow),
+    ],
+)
+def test_a_pull_request_without_evidence_is_refused_where_the_default_branch_asks_for_it(
+    hosted: OnGitHub, whose: str, author: str, words: str
+) -> None:
+    rule = f"require_evidence = '{whose}'\n"
+    hosted.github.commit(hosted.repo, {"pullwright.toml": rule}, branch="main")
+    # The pull request itself has no say in it.
+    pull = hosted.pull({**GOOD, "pullwright.toml": "require_evidence = 'none'\n"})
+    pull.author = author
+    done = hosted.verify(str(pull.number), "--check")
+    refused = "required" in words
+    assert done.code == (6 if refused else 0), done.err
+    assert words in done.out
+    assert [run.result for run in hosted.repo.checks[pull.head_sha]] == ["failure" if refused else "success"]
+
+
+def test_evidence_that_holds_is_enough_and_a_lie_is_not(proposed: Bench) -> None:
+    required = (*COMMAND, "--require-evidence", "all")
+    found = proposed.verified("1", *required)
+    assert found["outcome"] == "holds"
+    assert "block: evidence" in lines(found, "holds")
+    assert "signed: signature" in lines(found, "noted")
+    proposed.edit(LIES["passed"][0])
+    done = proposed.verify("1", *required)
+    assert (done.code, done.out.rstrip().splitlines()[-1]) == (
+        6,
+        "Evidence is required of all, and a claim of the report does not hold.",
+    )
+
+
+def test_evidence_that_could_not_be_checked_is_not_enough(proposed: Bench) -> None:
+    found = proposed.verified("1", *NOTHING_RUN, "--require-evidence", "bots")
+    assert found["outcome"] == "refuted"
+    (line,) = [line for line in found["lines"] if line["standing"] == "refuted"]
+    assert (line["claimed"], line["found"]) == ("required of bots", "not all of the report could be checked")
+
+
+def test_who_signed_the_head_is_told(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD)
+    shown = bare.git(hosted.repo.path, "cat-file", "commit", pull.head_sha)
+    digest = hashlib.sha256(shown if isinstance(shown, bytes) else shown.encode()).hexdigest()
+    address = f"{hosted.github.web_url}/octo/calc"
+    ours, theirs = (
+        bundle(digest, repository=address),
+        bundle(digest, repository=address, ref="refs/pull/1/merge"),
+    )
+    hosted.repo.attestations[f"sha256:{digest}"] = [ours, theirs]
+    found = hosted.verified(str(pull.number), *NOTHING_RUN)
+    one, other = [line for line in found["lines"] if line["level"] == "signed"]
+    assert one["found"].endswith("/octo/calc/.github/workflows/verify.yml@refs/heads/main")
+    assert "not by a workflow of the default branch" in other["note"]
 
 
 @slow

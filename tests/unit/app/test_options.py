@@ -22,13 +22,16 @@ def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> No
         for key in all_options()
         if all_options()[key].reach is Reach.TIGHTEN and choices(key)
     }
-    assert tightened == {
+    expected: dict[str, tuple[object, ...]] = {
         "permission": ("read-only", "safe", "dangerous"),
         "comments": ("none", "writers", "quoted"),
         "draft": (True, False),
         "require_tests": (True, False),
-        **({"disable_skills": (True, False)} if "disable_skills" in all_options() else {}),
+        "disable_skills": (True, False),
+        "require_evidence": ("all", "bots", "none"),
     }
+    # A plug-in's option is not there without it.
+    assert tightened == {key: values for key, values in expected.items() if key in all_options()}
 
 
 def test_the_length_of_a_command_is_the_one_in_its_description() -> None:

@@ -100,6 +100,7 @@ _CONCLUSIONS = {
     CheckState.RUNNING: "neutral",
 }
 _CHECK_TITLE_CHARS = 200
+_MOST_ATTESTATIONS = "30"
 _CHECK_SUMMARY_CHARS = 65_535
 """The limit of GitHub: docs.github.com/rest/checks/runs#create-a-check-run"""
 _Entry = tuple[str, str, int, Check]
@@ -201,6 +202,19 @@ class RestPullRequests(RestIssues):
             return self._calls.read(change, _to_place, repeatable=True)[1]
         except (ForgePermissionError, ForgeNotFoundError):  # another App's, which only that App can change
             return self._calls.read(create, _to_place)[1]
+
+    def attestations(self, digest: str) -> list[dict[str, Any]]:
+        """Return the bundles of attestations: docs.github.com/rest/repos/attestations. An older server has none."""
+        request = self._request(
+            "GET",
+            f"/attestations/{quote(digest, safe=':')}",
+            "read the attestations",
+            query={"per_page": _MOST_ATTESTATIONS},
+        )
+        reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
+        if reply.status == HTTPStatus.NOT_FOUND:
+            return []
+        return self._calls.parsed(reply, request.doing, _to_bundles)
 
     def _own_check(self, check: OwnCheck, doing: str) -> tuple[int, str] | None:
         """Return the number and the address of the newest check run of a commit with this key."""
@@ -320,6 +334,10 @@ class RestPullRequests(RestIssues):
                 return None
             raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
         return self._calls.parsed(reply, doing, to_pull_request)
+
+
+def _to_bundles(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(one["bundle"]) for one in data["attestations"] if isinstance(one.get("bundle"), dict)]
 
 
 def _to_place(run: Mapping[str, Any]) -> tuple[int, str]:

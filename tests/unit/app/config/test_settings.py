@@ -414,6 +414,7 @@ LOOSER = {
     "comments": ("'writers'", "'quoted'"),
     "draft": ("true", "false"),
     "require_tests": ("true", "false"),
+    "require_evidence": ("'bots'", "'none'"),
     "test_minutes": ("5.0", "6.0"),
     "max_rounds": ("5", "6"),
     "max_usd": ("0.5", "0.75"),
