@@ -20,7 +20,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FILES = [*WORKFLOWS, *ACTIONS]
 # Who runs on whose account: a step of one of these is looked at below.
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}|\$/[\w./-]+")
-HARMLESS = re.compile(r"\$\{\{ (?:inputs|steps|vars|secrets|matrix|github)\.[\w.-]+ \}\}")
+HARMLESS = re.compile(r"\$\{\{ (?:inputs|steps|needs|vars|secrets|matrix|github)\.[\w.-]+ \}\}")
 
 
 def loaded(path: Path) -> dict[Any, Any]:
@@ -93,13 +93,18 @@ def test_the_job_ends_its_work_before_its_time_is_over() -> None:
     assert int(minutes[1]) <= job["timeout-minutes"] - 10
 
 
-def test_a_pull_request_of_a_stranger_finds_no_secret_and_nothing_to_write_but_a_check() -> None:
+def test_the_code_of_a_pull_request_runs_without_rights_and_what_signs_runs_no_code() -> None:
     path = ROOT / ".github" / "workflows" / "verify.yml"
-    assert set(loaded(path)[True]) == {"pull_request"}  # and not pull_request_target, which has secrets
+    # Of the default branch: a pull request cannot change what verifies it.
+    assert set(loaded(path)[True]) == {"pull_request_target"}
     assert "secrets." not in path.read_text(encoding="utf-8")
-    (job,) = loaded(path)["jobs"].values()
-    assert [name for name, level in job["permissions"].items() if level == "write"] == ["checks"]
+    jobs = loaded(path)["jobs"]
+    assert set(jobs["verify"]["permissions"].values()) == {"read"}
     assert not [step for step in steps(path) if "checkout" in step.get("uses", "")]
+    assert jobs["sign"]["permissions"] == {"id-token": "write", "attestations": "write"}
+    (signs,) = jobs["sign"]["steps"]
+    assert signs["uses"].startswith("actions/attest@")
+    assert "run" not in signs
 
 
 def test_the_workflows_pass_inputs_that_the_actions_have() -> None:

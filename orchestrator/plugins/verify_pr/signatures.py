@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 EXTRA = "sigstore"
 _FULCIO = "1.3.6.1.4.1.57264.1"
-_ISSUER, _REPOSITORY, _REF, _WORKFLOW = 8, 12, 14, 18
+_FACTS = (8, 12, 14, 18)
+"""The numbers of issuer, repository, ref, and workflow."""
 _UTF8_STRING, _MOST_SHORT_LENGTH = 0x0C, 0x7F
 _GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
 """Who vouches for a job of GitHub Actions: https://docs.github.com/en/actions/concepts/security/openid-connect."""
@@ -131,10 +132,10 @@ def _signed_result(bundle: Mapping[str, Any], sha256: str, check: CheckSignature
         chain = material.get("x509CertificateChain")
         leaf = material["certificate"] if chain is None else chain["certificates"][0]
         certificate = _load(base64.b64decode(leaf["rawBytes"], validate=True))
-        facts = [_fact(certificate, number) for number in (_ISSUER, _REPOSITORY, _REF, _WORKFLOW)]
+        issuer, repository, ref, workflow = (_fact(certificate, number) for number in _FACTS)
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError, binascii.Error):
         return None
-    return SignedResult(*facts, result, *check(bundle))
+    return SignedResult(issuer, repository, ref, workflow, result, *check(bundle))
 
 
 def _load(der: bytes) -> Certificate:

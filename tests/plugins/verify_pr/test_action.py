@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,10 +63,17 @@ def test_a_pull_request_is_verified_and_leaves_a_check_run_a_summary_and_a_page(
         },
     )
     outputs = runner.run(test_command=verified.COMMAND[1], test_report=verified.COMMAND[3])
-    assert (outputs, runner.failed) == ({"outcome": "holds"}, []), runner.log
+    assert (outputs["outcome"], runner.failed) == ("holds", []), runner.log
+    commit = subprocess.run(
+        ["git", "cat-file", "commit", head], cwd=repo.path, capture_output=True, check=True
+    ).stdout
+    assert outputs["subject-digest"] == f"sha256:{hashlib.sha256(commit).hexdigest()}"
+    assert json.loads(outputs["predicate"])["result"] == "PASSED"
     assert [run.title for run in repo.checks[head]] == ["There is no report. The tests pass."]
     assert "**There is no report. The tests pass.**" in runner.summary
-    page, runs = map(Path, uploads[0]["path"].split())
+    page, statement, ctrf, runs = map(Path, uploads[0]["path"].split())
+    assert json.loads(statement.read_text())["predicate"] == json.loads(outputs["predicate"])
+    assert json.loads(ctrf.read_text())["reportFormat"] == "CTRF"
     assert "Runs made here" in page.read_text()
     assert len(list(runs.iterdir())) == 1
     assert token not in runner.log + runner.summary + page.read_text()

@@ -604,8 +604,9 @@ def test_evidence_that_could_not_be_checked_is_not_enough(proposed: Bench) -> No
 
 def test_who_signed_the_head_is_told(hosted: OnGitHub) -> None:
     pull = hosted.pull(GOOD)
-    shown = bare.git(hosted.repo.path, "cat-file", "commit", pull.head_sha)
-    digest = hashlib.sha256(shown if isinstance(shown, bytes) else shown.encode()).hexdigest()
+    command = ["git", "cat-file", "commit", pull.head_sha]
+    shown = subprocess.run(command, cwd=hosted.repo.path, capture_output=True, check=True).stdout
+    digest = hashlib.sha256(shown).hexdigest()
     address = f"{hosted.github.web_url}/octo/calc"
     ours, theirs = (
         bundle(digest, repository=address),
