@@ -122,9 +122,12 @@ def test_an_answer_and_a_stop_reach_a_page_that_somebody_else_has_open(
             page.get_by_label("Your answer").fill("Yes")
             page.get_by_role("button", name="Answer").click()
             page.get_by_role("button", name="Begin the run").click()
-            page.get_by_text("has begun").wait_for()
+            page.get_by_text("your answer is kept").wait_for()
             other.get_by_text("1 run at work").wait_for(timeout=60_000)
             other.get_by_label("Your answer").wait_for(state="detached")
+            # A run that is told to end before its first request asks no model.
+            asked = other.locator(".facts.tight div").filter(has_text=re.compile(r"round\s*[1-9]"))
+            asked.wait_for(timeout=60_000)
             page.get_by_role("link", name="Back to the overview").click()
             page.get_by_role("button", name="Stop after this round").click()
             assert "kill -INT" in page.locator("pre").inner_text()
