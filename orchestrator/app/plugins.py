@@ -35,13 +35,14 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "containers": (),
         "dashboard": ("dashboard",),
         "digest": ("digest",),
-        "fleet": ("fleet", "worker"),
+        "fleet": ("fleet",),
         "mcp": ("mcp", "--mcp-config", "--mcp-unconfined", "[mcp]"),
         "onboarding": ("init",),
         "redteam": ("redteam",),
         "skills": ("--skill", "--disable-skills", "--skill-bytes"),
         "tracing": (),
         "verify_pr": ("--require-evidence", "verify-pr"),
+        "worker": ("worker",),
     }
 )
 """The commands, options and `[tables]` of the program's own plug-ins, by plug-in, so that a message can name one that is

@@ -54,7 +54,7 @@ DOORS = (
             "plugins/chat/command.py": 2,
             "plugins/dashboard/command.py": 1,
             "plugins/fleet/probes.py": 1,
-            "plugins/fleet/worker.py": 1,
+            "plugins/fleet/command.py": 1,
             "plugins/dashboard/actions.py": 4,
             "plugins/backtest/attempts.py": 5,
             "app/wiring/session_parts.py": 3,

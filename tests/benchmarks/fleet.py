@@ -158,7 +158,7 @@ _LOADED = (
     "orchestrator.plugins.fleet.command",
     "orchestrator.app.wiring.model",
     "orchestrator.bot.cycle.cycle",
-    "orchestrator.plugins.fleet.engine",
+    "orchestrator.plugins.worker.engine",
     "github",
     "psycopg",
 )

@@ -41,7 +41,12 @@ _IMPORTED_LATE = (
     "rich.console",
     "truststore",
 )
-_LEFT_OUT = ("orchestrator.__main__", "orchestrator.plugins.fleet", "orchestrator.plugins.mcp")
+_LEFT_OUT = (
+    "orchestrator.__main__",
+    "orchestrator.plugins.fleet",
+    "orchestrator.plugins.worker",
+    "orchestrator.plugins.mcp",
+)
 """What runs when it is imported, and what brings packages that few commands need."""
 _LONGEST_ORDER = 1 << 20
 _STREAMS = 3

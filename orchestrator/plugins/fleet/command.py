@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -12,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, NOTHING
 from orchestrator.app.cli.output import table_lines
 from orchestrator.app.config.settings import nearest_to
-from orchestrator.app.terminal import print_json
+from orchestrator.app.plugins import absence_words, installed
+from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import clean, money, short_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
+from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.keys import ApiKeys
-from orchestrator.plugins.fleet.fleet_file import load_fleet
-from orchestrator.plugins.fleet.worker import Members, database_file, open_store, run_worker
+from orchestrator.plugins.fleet.fleet_file import FleetSettings, load_fleet
 
 if TYPE_CHECKING:
     import argparse
@@ -45,9 +47,12 @@ def fleet(options: argparse.Namespace) -> int:
     file = load_fleet(path, os.environ)
     url = database_url(options.database_url, os.environ, path)
     if options.action == "run":
-        return run_worker(file, options, url, alone=False)
-    members = Members(options, Home.of(os.environ), SystemClock())
-    keys = {one.name: members.key(one) for one in file.repositories}
+        if (worker := installed().get("worker")) is None:
+            raise ConfigurationError(absence_words("fleet run", "worker"))
+        status: int = worker.load(".run:run_worker")(file, options, url, alone=False)
+        return status
+    settings = FleetSettings(options)
+    keys = {one.name: settings.key(one) for one in file.repositories}
     with _opened(url) as store:
         if options.action not in {"list", "status"}:
             return _steer(store, options, keys)
@@ -69,6 +74,40 @@ def database_url(typed: str | None, environ: Mapping[str, str], config: Path) ->
             "put the whole URL into PULLWRIGHT_DATABASE_URL"
         )
     return typed or ApiKeys.of(environ).database or database_file(config, environ)
+
+
+def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = False) -> str:
+    """Return the URL of the SQLite file on this machine that holds the queue of a fleet's file.
+
+    Args:
+        dry_run: whether to return the queue of dry runs, which do not change the other one.
+
+    Raises:
+        ConfigurationError: the state folder cannot be written.
+    """
+    name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
+    folder = Home.of(environ).fleets
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        problem = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
+        raise ConfigurationError(f"{problem}; name another state folder with PULLWRIGHT_HOME") from None
+    return f"sqlite:///{folder / name}{'-dry-run' if dry_run else ''}.db"
+
+
+def open_store(url: str, *, patient: bool) -> FleetStore:
+    """Return the store of a fleet's queue, which is not connected yet.
+
+    Raises:
+        ConfigurationError: the packages that it needs are not installed, or the URL cannot be read.
+    """
+    try:
+        from orchestrator.plugins.fleet.store import FleetStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the queue needs the package {error.name}: {install_command('fleet')}"
+        ) from None
+    return FleetStore(url, SystemClock(), patient=patient, redactor=known_secrets(os.environ))
 
 
 @contextmanager

@@ -5,27 +5,35 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.app.cli.arguments import given_settings
 from orchestrator.app.config.settings import (
     Origin,
     SourceKind,
     check_value,
+    load_settings,
     nearest_to,
     read_toml,
     unknown_key,
 )
 from orchestrator.app.options import RENAMED, Reach, all_options, flag_of
+from orchestrator.app.wiring.repository import label_of
 from orchestrator.core.addresses import holds_credential, ip_address
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
+from orchestrator.core.repositories import repository_key
 from orchestrator.engine.models.keys import secret_values
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
+
+    from orchestrator.app.config.settings import Settings
 
 DEFAULT_EVERY = "10m"
 """Interval between two looks at a repository without a schedule of its own."""
@@ -284,3 +292,30 @@ class _Reader:
 
 def _has_schedule(table: Mapping[str, Any]) -> bool:
     return any(key in table for key in _WHEN)
+
+
+class FleetSettings:
+    """The settings of the repositories of a fleet's file, under the options that were typed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._typed = given_settings(options)
+
+    def flags(self, repository: FleetRepository) -> Mapping[str, object]:
+        """Return the file's options, replaced by those that were typed. A typed schedule replaces the file's."""
+        when = {"every", "cron"}
+        typed_when = bool(when & self._typed.keys())
+        own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
+        return {**own, **self._typed}
+
+    def of(self, repository: FleetRepository) -> Settings:
+        """Return the settings of a repository.
+
+        Raises:
+            ConfigurationError: an option is wrong.
+        """
+        named = partial(label_of, repository.name)
+        return load_settings(self.flags(repository), repository.environ, Path.cwd(), named).settings
+
+    def key(self, repository: FleetRepository) -> str:
+        """Return the key by which all machines know a repository."""
+        return repository_key(label_of(repository.name, self.of(repository).github_url))

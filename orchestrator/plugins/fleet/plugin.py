@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     import argparse
 
 
-def _add_worker(parser: argparse.ArgumentParser) -> None:
-    from orchestrator.app.cli.flags import DRY_RUN, add_json, add_settings, add_switch, add_text
-
-    add_text(parser, "--config", "FILE", "the fleet's file, such as fleet.toml", required=True)
-    add_switch(parser, "--once", "run one cycle for each repository, then exit")
-    add_switch(parser, "--dry-run", DRY_RUN)
-    add_json(parser, "print one JSON object per cycle on standard output")
-    add_settings(parser)
-
-
 _FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "run": ("run a worker on this machine until somebody ends it", {}),
     "list": ("list the queue: what runs, what waits, what is scheduled", {}),
@@ -80,16 +70,8 @@ PLUGIN = Plugin(
     name="fleet",
     text=_TEXT,
     commands={
-        "worker": CommandEntry(
-            "work on several repositories, as a fleet's file says",
-            "start",
-            _add_worker,
-            ".worker:worker",
-            has_many_flags=True,
-            lists_actions=True,
-        ),
         "fleet": CommandEntry(_TEXT, "steer", _add_fleet, ".command:fleet", lists_actions=True),
     },
-    adds={Point.ATTACKS: ".attacks:FOLDER", Point.PROBES: ".probes:probes"},
+    adds={Point.PROBES: ".probes:probes"},
     extra="fleet",
 )

@@ -35,7 +35,7 @@ _MOST_PROCESSES = 8
 _PRELOADED = [
     "orchestrator.plugins.redteam.stage",
     "orchestrator.plugins.redteam.servers",
-    *("orchestrator.plugins.dashboard.server", "orchestrator.plugins.fleet.serving"),
+    *("orchestrator.plugins.dashboard.server", "orchestrator.plugins.worker.serving"),
     *("orchestrator.plugins.verify_pr.program", "orchestrator.plugins.mcp.servers"),
     # What the program imports at its first use, and most attacks use. The packages of extras may be missing.
     *("jinja2", "jsonschema", "markdown_it", "mcp.client"),

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from orchestrator.plugins.dashboard.actions import TaskActions
     from orchestrator.plugins.dashboard.pages import Pages
     from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
-    from orchestrator.plugins.fleet.serving import Receiver
     from orchestrator.plugins.fleet.store import FleetStore
     from orchestrator.plugins.redteam.attack import Attack, WorldRequest
     from orchestrator.plugins.redteam.judge import Evidence
     from orchestrator.plugins.redteam.world import Scene
+    from orchestrator.plugins.worker.serving import Receiver
 
 _PORT = 8788
 _RUN = "20261123-150000-0000000"
@@ -132,7 +132,7 @@ class Served:
         return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
 
     def _webhook(self, queue: _Queue) -> ASGIApp:
-        from orchestrator.plugins.fleet.serving import Receiver, receiving_app
+        from orchestrator.plugins.worker.serving import Receiver, receiving_app
 
         known, receiver = [repository_key(NAME)], self.parts.receiver or Receiver
         return receiving_app(receiver(self.secret, known, queue.take, _QUEUE_SECONDS))

@@ -26,10 +26,10 @@ from orchestrator.plugins.dashboard.actions import FleetView
 from orchestrator.plugins.dashboard.pages import Pages
 from orchestrator.plugins.fleet import control, database
 from orchestrator.plugins.fleet.command import _list, _status
-from orchestrator.plugins.fleet.engine import EngineOptions, FleetEngine
 from orchestrator.plugins.fleet.rows import raw
 from orchestrator.plugins.fleet.store import QUEUE, FleetStore
 from orchestrator.plugins.fleet.turns import DAY_CAP, Following, RepositoryTurn
+from orchestrator.plugins.worker.engine import EngineOptions, FleetEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

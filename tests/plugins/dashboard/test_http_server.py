@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.http_server import ServerLimits, listen, serving
-from orchestrator.plugins.fleet.serving import Receiver, receiving, serving_health
+from orchestrator.plugins.worker.serving import Receiver, receiving, serving_health
 from tests.plugins.dashboard.scene import make_scene
-from tests.plugins.fleet.test_health import Scene
+from tests.plugins.worker.test_health import Scene
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

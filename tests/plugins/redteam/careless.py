@@ -51,7 +51,6 @@ from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import allow_all
 from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
 from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
-from orchestrator.plugins.fleet.serving import Receiver
 from orchestrator.plugins.mcp.base import ServerProgram
 from orchestrator.plugins.mcp.definitions import McpDefinition
 from orchestrator.plugins.mcp.servers import McpMaker
@@ -66,6 +65,7 @@ from orchestrator.plugins.redteam.world import NAME
 from orchestrator.plugins.verify_pr.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.plugins.verify_pr.program import VerifyProgram
 from orchestrator.plugins.verify_pr.pull_request import PullRequestEvidence
+from orchestrator.plugins.worker.serving import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

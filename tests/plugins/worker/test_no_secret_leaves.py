@@ -11,8 +11,8 @@ from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.policy.secrets import Redactor
-from orchestrator.plugins.fleet.members import SILENT_SECONDS, Health, Member
-from orchestrator.plugins.fleet.serving import serving_health
+from orchestrator.plugins.worker.members import SILENT_SECONDS, Health, Member
+from orchestrator.plugins.worker.serving import serving_health
 from tests.scenarios.test_no_secret_leaves import IN_ONE, MARKS, SHORT, VALUES, WORDS, leaks
 
 

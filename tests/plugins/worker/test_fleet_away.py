@@ -18,10 +18,10 @@ from orchestrator.bot.cycle.tasks import TaskKind, from_text
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock
-from orchestrator.plugins.fleet.engine import EngineOptions, FleetEngine, FleetWorker
-from orchestrator.plugins.fleet.members import Member
-from orchestrator.plugins.fleet.serving import Receiver
 from orchestrator.plugins.fleet.store import FleetStore
+from orchestrator.plugins.worker.engine import EngineOptions, FleetEngine, FleetWorker
+from orchestrator.plugins.worker.members import Member
+from orchestrator.plugins.worker.serving import Receiver
 
 if TYPE_CHECKING:
     from orchestrator.bot.worker.worker import NextStep

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from orchestrator.plugins.fleet.members import Health
+    from orchestrator.plugins.worker.members import Health
 
 _HEALTH_LIMITS = ServerLimits(connections=16, body_bytes=0)
 _PROMETHEUS = (

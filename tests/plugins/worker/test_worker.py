@@ -28,15 +28,15 @@ from orchestrator.core.errors import (
     RateLimitError,
     SpentQuotaError,
 )
-from orchestrator.plugins.fleet.engine import (
+from orchestrator.plugins.fleet.store import FleetStore
+from orchestrator.plugins.worker.engine import (
     EngineOptions,
     FleetEngine,
     FleetWorker,
     HeartbeatWatch,
     new_worker_name,
 )
-from orchestrator.plugins.fleet.members import Member, MemberState, MemberTotals
-from orchestrator.plugins.fleet.store import FleetStore
+from orchestrator.plugins.worker.members import Member, MemberState, MemberTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock, SystemClock
-from orchestrator.plugins.fleet.engine import FleetWorker
-from orchestrator.plugins.fleet.members import Member
 from orchestrator.plugins.fleet.store import FleetStore
 from orchestrator.plugins.fleet.turns import DailyCost, Following, RepositoryTurn
+from orchestrator.plugins.worker.engine import FleetWorker
+from orchestrator.plugins.worker.members import Member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from orchestrator.core.errors import FleetError
-from orchestrator.plugins.fleet.serving import MOST_BYTES, Receiver, receiving
+from orchestrator.plugins.worker.serving import MOST_BYTES, Receiver, receiving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from orchestrator.plugins.fleet.worker import allow_open_files
+from orchestrator.plugins.worker.run import allow_open_files
 
 
 def test_as_many_files_may_be_open_as_the_system_allows_and_never_fewer_than_before() -> None:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.core.clock import SystemClock
 from orchestrator.plugins.fleet.store import FleetStore
 from tests.doubles.model_server import gated
-from tests.plugins.fleet.test_fleet_queue import PROPOSE, WRITE, end, results, worker
+from tests.plugins.worker.test_fleet_queue import PROPOSE, WRITE, end, results, worker
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:

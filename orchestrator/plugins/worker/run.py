@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
+from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING
 from orchestrator.app.cli.output import end_on_signals, print_lines
-from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import NO_OBSERVERS, Observers, observing
 from orchestrator.app.wiring.model import name_in_journals
@@ -36,12 +33,13 @@ from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.core.suggestions import PROGRAM, Commands, install_command
+from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.models.keys import ApiKeys, secret_values
-from orchestrator.plugins.fleet.fleet_file import load_fleet
-from orchestrator.plugins.fleet.members import Health, Member, MemberTotals
+from orchestrator.plugins.fleet.command import database_file, open_store
+from orchestrator.plugins.fleet.fleet_file import FleetSettings, load_fleet
+from orchestrator.plugins.worker.members import Health, Member, MemberTotals
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.plugins.fleet.fleet_file import FleetFile, FleetRepository
-    from orchestrator.plugins.fleet.store import FleetStore
 
 
 _OWN_QUEUE = "PULLWRIGHT_DATABASE_URL has no effect here: only pullwright fleet run uses that database"
@@ -79,40 +76,6 @@ def worker(options: argparse.Namespace) -> int:
         print(f"pullwright: {_OWN_QUEUE}", file=sys.stderr, flush=True)
     url = database_file(path, os.environ, dry_run=options.dry_run)
     return run_worker(file, options, url, alone=True)
-
-
-def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = False) -> str:
-    """Return the URL of the SQLite file on this machine that holds the queue of a fleet's file.
-
-    Args:
-        dry_run: whether to return the queue of dry runs, which do not change the other one.
-
-    Raises:
-        ConfigurationError: the state folder cannot be written.
-    """
-    name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
-    folder = Home.of(environ).fleets
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        problem = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
-        raise ConfigurationError(f"{problem}; name another state folder with PULLWRIGHT_HOME") from None
-    return f"sqlite:///{folder / name}{'-dry-run' if dry_run else ''}.db"
-
-
-def open_store(url: str, *, patient: bool) -> FleetStore:
-    """Return the store of a fleet's queue, which is not connected yet.
-
-    Raises:
-        ConfigurationError: the packages that it needs are not installed, or the URL cannot be read.
-    """
-    try:
-        from orchestrator.plugins.fleet.store import FleetStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the queue needs the package {error.name}: {install_command('fleet')}"
-        ) from None
-    return FleetStore(url, SystemClock(), patient=patient, redactor=known_secrets(os.environ))
 
 
 def allow_open_files(wanted: int) -> None:
@@ -170,7 +133,7 @@ class _WorkerRun:
         alone: bool,
     ) -> None:
         self._store = open_store(url, patient=True)  # before the imports, because it names a missing package
-        from orchestrator.plugins.fleet.engine import (
+        from orchestrator.plugins.worker.engine import (
             LEASE_SECONDS,
             EngineOptions,
             FleetEngine,
@@ -188,11 +151,11 @@ class _WorkerRun:
         self._stop = Stop()
         self._ended = asyncio.Event()
         self._outcomes: set[str] = set()
-        make = Members(options, self._home, self._clock, observers)
+        make, settings = Members(options, self._home, self._clock, observers), FleetSettings(options)
         self._worker = FleetWorker(
             new_worker_name(socket.gethostname()),
             self._store,
-            {make.key(one): make.member(one) for one in file.repositories},
+            {settings.key(one): make.member(one) for one in file.repositories},
             self._clock,
             self._stop,
             random.SystemRandom(),
@@ -214,7 +177,7 @@ class _WorkerRun:
             await asyncio.to_thread(self._store.open)
             stack.push_async_callback(asyncio.to_thread, self._store.close)
             if (address := self._file.health) is not None:
-                from orchestrator.plugins.fleet.serving import serving_health
+                from orchestrator.plugins.worker.serving import serving_health
 
                 served = serving_health(self._health, address.host, address.port)
                 port = await stack.enter_async_context(served)
@@ -268,7 +231,7 @@ class _WorkerRun:
                 f"webhook in {self._options.config} needs a secret: set PULLWRIGHT_WEBHOOK_SECRET to the one that you "
                 "gave GitHub for this webhook"
             )
-        from orchestrator.plugins.fleet.serving import PATH, Receiver, receiving
+        from orchestrator.plugins.worker.serving import PATH, Receiver, receiving
 
         receiver = Receiver(secret, self._worker.by_key, self._store.receive)
         port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
@@ -320,7 +283,7 @@ class Members:
         self._home = home
         self._clock = clock
         self._observers = observers
-        self._typed = given_settings(options)
+        self._settings = FleetSettings(options)
         self._names: dict[str, str] = {}
 
     def member(self, repository: FleetRepository) -> Member:
@@ -329,8 +292,8 @@ class Members:
         Raises:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
-        flags = self._flags(repository)
-        settings = self._settings(repository, flags)
+        flags = self._settings.flags(repository)
+        settings = self._settings.of(repository)
         self._only_once(repository.name, settings.github_url)
         left, last_run = self._earlier_pause(repository.name, settings)
         member = Member(
@@ -344,16 +307,6 @@ class Members:
             totals=MemberTotals(last_run=last_run),
         )
         return member
-
-    def _settings(self, repository: FleetRepository, flags: Mapping[str, object]) -> Settings:
-        named = partial(label_of, repository.name)
-        return load_settings(flags, repository.environ, Path.cwd(), named).settings
-
-    def key(self, repository: FleetRepository) -> str:
-        """Return the key by which all machines know a repository."""
-        flags = self._flags(repository)
-        settings = self._settings(repository, flags)
-        return repository_key(label_of(repository.name, settings.github_url))
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that the file names twice, also if the spelling differs."""
@@ -382,13 +335,6 @@ class Members:
             if run is not None:
                 return run.pause_at(self._clock.now()), run.id
         return None, None
-
-    def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
-        """Return the file's options, replaced by those that were typed. A typed schedule replaces the file's."""
-        when = {"every", "cron"}
-        typed_when = bool(when & self._typed.keys())
-        own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
-        return {**own, **self._typed}
 
     def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
         def heard(event: Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.app.config.settings import Settings
-from orchestrator.plugins.fleet.worker import quota_of
+from orchestrator.plugins.worker.run import quota_of
 
 SECRET = "sk-" + "a1B2" * 10
 

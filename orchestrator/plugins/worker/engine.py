@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
     from orchestrator.plugins.fleet.control import FleetSnapshot
-    from orchestrator.plugins.fleet.members import Member
     from orchestrator.plugins.fleet.store import FleetStore
+    from orchestrator.plugins.worker.members import Member
 
 
 T = TypeVar("T")

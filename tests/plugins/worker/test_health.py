@@ -21,11 +21,11 @@ from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
-from orchestrator.plugins.fleet.members import LOOP_SECONDS, SILENT_SECONDS, Health, Member
-from orchestrator.plugins.fleet.serving import serving_health
+from orchestrator.plugins.worker.members import LOOP_SECONDS, SILENT_SECONDS, Health, Member
+from orchestrator.plugins.worker.serving import serving_health
 
 if TYPE_CHECKING:
-    from orchestrator.plugins.fleet.members import Runner
+    from orchestrator.plugins.worker.members import Runner
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.core.clock import SystemClock
-from orchestrator.plugins.fleet.engine import FleetWorker
-from orchestrator.plugins.fleet.members import Member
 from orchestrator.plugins.fleet.store import FleetStore
+from orchestrator.plugins.worker.engine import FleetWorker
+from orchestrator.plugins.worker.members import Member
 
 if TYPE_CHECKING:
     from tests.doubles.postgres import PostgresServer
