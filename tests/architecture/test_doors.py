@@ -96,7 +96,8 @@ DOORS = (
         {
             "core/files.py": 4,
             "plugins/onboarding/command.py": 1,
-            "app/doctor/machine.py": 3,
+            "app/doctor/machine.py": 2,
+            "plugins/mcp/probes.py": 1,
             "app/doctor/repository.py": 1,
             "plugins/onboarding/pull_request.py": 1,
             "plugins/verify_pr/program.py": 1,
