@@ -294,7 +294,8 @@ def _facts(story: RunStory, run: RunSummary) -> Iterator[tuple[str, Cell]]:
     if story.start is not None and story.start.contract:
         yield "contract", story.start.contract
     yield "rounds", f"{run.spent.rounds:,}"
-    yield "tokens", f"{run.spent.tokens:,}"
+    cached = sum(one.usage.cached_input_tokens for one in story.rounds)
+    yield "tokens", f"{run.spent.tokens:,}{f', {cached:,} of them cached' if cached else ''}"
     yield "cost", money(run.spent.usd) if run.costs else "nothing"
     if run.pull is not None:
         yield (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.html.page import Badge, Link, html_from_template
 from orchestrator.app.html.story import PROOF_TONES, RunStory, outcome_badge, page_of, tone_of
-from orchestrator.app.words import duration, money, short_line
+from orchestrator.app.words import counted, duration, money, short_line
 from orchestrator.core.messages import Spent
 from orchestrator.plugins.dashboard.overview import titles_of
 
@@ -82,6 +82,7 @@ class Pages:
             "pull_badge": _pull_badge,
             "proof_tones": PROOF_TONES,
             "money": money,
+            "counted": counted,
             "short": lambda text, most=120: short_line(text, most),
             "statuses": _statuses,
             "costs_of": _costs_of,

@@ -93,6 +93,7 @@ async def test_a_runs_page_has_its_story_change_tests_and_costs(scene: Dashboard
     answer = page(await scene.get(f"/run/{run.name}"))
     text = answer.text_content()
     assert "def add(a, b):" in text
+    assert "5,280, 3,000 of them cached" in text
     assert (
         answer.xpath("//span[@class='added']")[0].text_content().strip() == "+    if not isinstance(a, int):"
     )
