@@ -134,6 +134,7 @@ class LiveView:
         self._refresher: threading.Thread | None = None
         self._entered = False
         self._cycles = 0
+        self._typed = ""
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False, summary: bool = False, answers: bool = False) -> Self:
@@ -248,6 +249,11 @@ class LiveView:
         with self._screen:
             self._console.print(what)
 
+    def show_typed(self, line: str) -> None:
+        """Show below the status what the person is typing for later; nothing if it is empty."""
+        with self._lock:
+            self._typed = line
+
     def tell(self, lines: Iterable[str]) -> None:
         """Print lines that do not belong to an event."""
         for line in lines:
@@ -268,7 +274,9 @@ class LiveView:
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
             frame = frames[int(now * _UPDATES_A_SECOND) % len(frames)]
             wall = self._clock.now()
-            return Group(*self._status.lines((now, wall), frame, self._console.width))
+            typed = f"> {clean(self._typed)}"[-max(self._console.width - 1, 1) :]
+            shown = [Text(typed, no_wrap=True, overflow="crop")] if self._typed else []
+            return Group(*self._status.lines((now, wall), frame, self._console.width), *shown)
 
 
 def _is_same_file(one: TextIO, other: TextIO) -> bool:

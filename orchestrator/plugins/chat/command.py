@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import os
 import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -49,6 +50,8 @@ _MOST_NAMES = 200
 _HISTORY = "chat_history"
 _PRIVATE = 0o600
 _READ_BYTES = 65_536
+_KEYS_WITHOUT_TEXT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
+"""Arrows, function keys, and what is typed with Alt."""
 
 
 class _LeaveError(Exception):
@@ -108,6 +111,7 @@ class TerminalChat:
         self._asking = asyncio.Lock()
         self._working: asyncio.Task[Any] | None = None
         self._typed = StandardInput()
+        self._ahead = TypedAhead(self._show_typed)
         self._is_terminal = not options.plain and sys.stdin.isatty() and sys.stdout.isatty()
 
     @property
@@ -141,6 +145,8 @@ class TerminalChat:
             await self.program()
         if self._options.run is not None:
             await self._open_task()
+        if self._is_terminal and self._program is not None:
+            self._introduce(await self.program())
         if self._options.resume and (begun := (await self.program()).begun):
             from orchestrator.plugins.chat.slash import last_words
 
@@ -210,7 +216,7 @@ class TerminalChat:
 
     async def interruptible(self, work: Coroutine[Any, Any, Made]) -> None:
         """Await work that Ctrl+C cancels. Errors are shown, and the conversation continues."""
-        with _no_echo(is_terminal=self._is_terminal), self.view.live:
+        with self._ahead.reading() if self._is_terminal else nullcontext(), self.view.live:
             task = self._working = asyncio.ensure_future(work)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -238,7 +244,7 @@ class TerminalChat:
         async with self._asking:
             self.view.ask(tool, scope, why)
             try:
-                answer = await self._line("Run it? [y]es, [a]lways in this session, [n]o or why not: ")
+                answer = await self._answer("Run it? [y]es, [a]lways in this session, [n]o or why not: ")
             except (EOFError, KeyboardInterrupt):
                 if self._working:
                     self._working.cancel()
@@ -274,7 +280,7 @@ class TerminalChat:
             return False
         self.view.live.pause()
         try:
-            return (await self._line(f"{question} [y]es, [n]o: ")).strip().casefold() in {"y", "yes"}
+            return (await self._answer(f"{question} [y]es, [n]o: ")).strip().casefold() in {"y", "yes"}
         except (EOFError, KeyboardInterrupt):
             return False
 
@@ -306,23 +312,40 @@ class TerminalChat:
         if not self._is_terminal:
             return await self._typed.line()
         while True:
+            begun, is_whole = self._ahead.take()
             try:
-                return await self._line(words, is_first=True)
+                return await self._line(words, begun, is_whole=is_whole)
             except KeyboardInterrupt:
                 self.view.say("Ctrl+D or exit leaves.")
 
-    async def _line(self, words: str, *, is_first: bool = False) -> str:
+    def _show_typed(self, line: str) -> None:
+        self.view.live.show_typed(line)
+
+    async def _answer(self, words: str) -> str:
+        """Read the answer to a question. It does not go into the history."""
         from prompt_toolkit import PromptSession
 
-        if not is_first:  # answers to questions do not go into the history
-            own: PromptSession[str] = PromptSession()
+        own: PromptSession[str] = PromptSession()
+        with self._ahead.aside():
             return await own.prompt_async(words)
+
+    async def _line(self, words: str, begun: str, *, is_whole: bool) -> str:
+        """Read a line. What is printed meanwhile stands above it.
+
+        Args:
+            begun: what was typed already.
+            is_whole: whether that is the line.
+        """
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.patch_stdout import patch_stdout
+
         if self._input is None:
             self._input = PromptSession(
                 history=self._history(), completer=_completer(), complete_while_typing=False
             )
             self._input.app.after_render += self._load
-        return await self._input.prompt_async(words)
+        with patch_stdout(raw=True):
+            return await self._input.prompt_async(words, default=begun, accept_default=is_whole)
 
     def _load(self, _application: object) -> None:
         """Start to build the program after the prompt was shown. A failure closes the prompt."""
@@ -331,13 +354,16 @@ class TerminalChat:
             self._program.add_done_callback(self._loaded)
 
     def _loaded(self, future: asyncio.Future[ChatProgram]) -> None:
-        if (
-            not future.cancelled()
-            and (error := future.exception())
-            and self._input
-            and self._input.app.is_running
-        ):
+        if future.cancelled():
+            return
+        if (error := future.exception()) is None:
+            self._introduce(future.result())
+        elif self._input and self._input.app.is_running:
             self._input.app.exit(exception=error)
+
+    def _introduce(self, program: ChatProgram) -> None:
+        """Tell which model answers, and what it may do."""
+        self.view.say(f"The model is {program.model_name} ({program.rules}).\n")
 
     def _history(self) -> History:
         """Return the input history of all conversations, without secrets. Only the owner can read its file."""
@@ -367,7 +393,7 @@ class TerminalChat:
     def _questions(self) -> ServerQuestions:
         from orchestrator.plugins.chat.view import ServerQuestions
 
-        return ServerQuestions(self.view, self._line, self._holds_secret)
+        return ServerQuestions(self.view, self._answer, self._holds_secret)
 
     def _person(self) -> PersonAtTerminal | None:
         """Return the person for the questions of MCP servers; None if the program has no such servers."""
@@ -464,27 +490,101 @@ def _read_input() -> bytes:
     return os.read(handle, _READ_BYTES)
 
 
-@contextmanager
-def _no_echo(*, is_terminal: bool) -> Iterator[None]:
-    """Turn the terminal's echo off, so that input typed ahead does not disturb the status.
+class TypedAhead:
+    """What the person types during a reply: the view shows it, and the next prompt begins with it.
 
-    The input is read later.
+    Ctrl+C ends the reply and keeps it. It answers no question that comes meanwhile.
+
+    Args:
+        show: shows the line that is being typed.
     """
-    if not is_terminal:
-        yield
-        return
-    import termios
 
-    handle = sys.stdin.fileno()
-    before = termios.tcgetattr(handle)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
-    try:
-        yield
-    finally:
-        with suppress(termios.error):  # the terminal may be gone
-            termios.tcsetattr(handle, termios.TCSADRAIN, before)
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._text, self._leaves, self._reads = "", False, False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read keys while the block runs. The terminal echoes none, so that the status is not disturbed."""
+        import termios
+
+        handle = sys.stdin.fileno()
+        before = termios.tcgetattr(handle)
+        single = [*before]
+        single[3] = single[3] & ~(termios.ECHO | termios.ICANON) | termios.NOFLSH
+        termios.tcsetattr(handle, termios.TCSADRAIN, single)
+        self._start()
+        try:
+            yield
+        finally:
+            self._stop()
+            with suppress(termios.error):  # the terminal may be gone
+                termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the keyboard to a question while the block runs."""
+        reads = self._reads
+        if reads:
+            self._stop()
+        try:
+            yield
+        finally:
+            if reads:
+                self._start()
+
+    def take(self) -> tuple[str, bool]:
+        """Return the first line that was typed, and whether Enter was pressed.
+
+        Raises:
+            EOFError: nothing but Ctrl+D was pressed.
+        """
+        line, is_whole, self._text = self._text.partition("\n")
+        leaves, self._leaves = self._leaves and not (line or is_whole), False
+        if leaves:
+            raise EOFError
+        return line, bool(is_whole)
+
+    def _start(self) -> None:
+        self._reads = True
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+
+    def _stop(self) -> None:
+        self._reads = False
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        self._show("")
+
+    def _read(self) -> None:
+        try:
+            data = os.read(sys.stdin.fileno(), _READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:  # the terminal is gone
+            self._stop()
+            return
+        for key in _KEYS_WITHOUT_TEXT.sub("", self._decoder.decode(data)):
+            self._press(key)
+        self._show(self._text.rpartition("\n")[2])
+
+    def _press(self, key: str) -> None:
+        *above, line = self._text.split("\n")
+        match key:
+            case "\x7f" | "\b":
+                line = line[:-1]
+            case "\x15":  # Ctrl+U
+                line = ""
+            case "\x17":  # Ctrl+W
+                line = line.rstrip().rpartition(" ")[0]
+            case "\x04":  # Ctrl+D
+                self._leaves = not self._text
+            case "\r" | "\n":
+                line += "\n"
+            case _ if key.isprintable():
+                line += key
+            case _:
+                pass
+        self._text = "\n".join((*above, line))
 
 
 def _completer() -> Completer:

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.output import open_console
 from orchestrator.app.terminal import known_secrets
-from orchestrator.app.words import YES, clean
+from orchestrator.app.words import YES, clean, counted
 from orchestrator.core.events import (
+    CallStatus,
     PlanAccepted,
     ProcessingEnded,
     ReplyReceived,
     TextDelta,
     TextStarted,
+    ToolCallEnded,
+    ToolCallStarted,
     TurnStarted,
 )
-from orchestrator.core.prompts import fence_after
+from orchestrator.core.prompts import cut, fence_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -36,6 +39,7 @@ _WRITTEN_CALL = re.compile(
 )
 """The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
+_MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARS = 8, 400
 _CODE_THEME = "ansi_dark"
 _NOT_SENT = "That looks like a key or a password. It is not sent: a server must not ask for one in this way."
 
@@ -150,6 +154,7 @@ class ChatView:
             self.live = LiveView.on_stderr(plain=True, answers=True)
         else:
             self.live = LiveView(console, answers=True, stream=self._new_stream, phase="at work")
+        self._commands: set[str] = set()
         self._text, self._blocks = ReplyText(self._redactor), MarkdownBlocks()
 
     @classmethod
@@ -175,6 +180,25 @@ class ChatView:
         for block in shown:
             self._show(block)
         self.live(event)
+        if isinstance(event, ToolCallStarted) and isinstance(event.arguments.get("command"), str):
+            self._commands.add(event.call_id)
+        elif isinstance(event, ToolCallEnded) and event.call_id in self._commands:
+            self._commands.discard(event.call_id)
+            self._show_output(event)
+
+    def _show_output(self, event: ToolCallEnded) -> None:
+        """Show the last lines that a successful command printed. A failed one has them in its own line."""
+        lines = [line for line in clean(event.output).splitlines() if line.strip()]
+        if event.status is not CallStatus.OK or self._console is None or not lines:
+            return
+        from rich.text import Text
+
+        left_out = len(lines) - _MOST_OUTPUT_LINES
+        first = [f"... {counted(left_out, 'line')} before"] if left_out > 0 else []
+        text = "\n".join(
+            f"    {cut(line, _MOST_OUTPUT_CHARS)}" for line in [*first, *lines[-_MOST_OUTPUT_LINES:]]
+        )
+        self.live.show(Text(text, style="dim"))
 
     def say(self, text: str, *, to_copy: bool = False) -> None:
         """Print lines from the program itself, on standard output.

@@ -494,6 +494,7 @@ def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path
         person.wait_for("tes.txt")
         person.press("\r")
         person.wait_for("Read.")
+        person.wait_for("> ")
         person.press("/co\t")
         person.wait_for(slash_commands()["/compact"].text)
     assert stage.told().startswith("Explain @deep/notes.txt")
@@ -588,6 +589,38 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         person.press("\x04")
         assert "chat --resume" in person.wait_for("continues this conversation")
         assert person.end() == DONE
+
+
+def test_what_is_typed_during_a_reply_is_shown_and_kept_for_the_next_prompt(
+    stage: Stage, terminal: Talk
+) -> None:
+    stage.script(Step(text="A long story. " * 500, pause_seconds=0.05), reply("First."), reply("Second."))
+    with terminal() as person:
+        assert f"The model is openai-chat:{MODEL}" in person.wait_for("needs more")
+        person.type("Tell")
+        person.wait_for("A long story")
+        person.press("What is 1x\x7f + 1")
+        person.wait_for("> What is 1 + 1")
+        person.interrupt()
+        person.wait_for("Stopped.")
+        person.wait_for("What is 1 + 1")
+        person.type("?")
+        person.wait_for("First.")
+    assert stage.asked(1)[-1]["content"].startswith("What is 1 + 1?")
+
+
+def test_the_output_of_a_command_that_succeeds_is_shown(stage: Stage, terminal: Talk) -> None:
+    words = {"command": "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; done"}
+    stage.script(calls(("run_shell_command", words)), reply("Done."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.type("List")
+        person.wait_for("why not:")
+        person.type("y")
+        shown = person.wait_for("Done.")
+    assert "    line 12" in shown
+    assert "lines before" in shown
+    assert "    line 1\n" not in shown.replace("\r", "")
 
 
 def test_a_terminal_that_is_closed_ends_the_journal(stage: Stage, terminal: Talk) -> None:
