@@ -494,7 +494,7 @@ def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path
         person.wait_for("tes.txt")
         person.press("\r")
         person.wait_for("Read.")
-        person.wait_for("> ")
+        person.wait_for("\n>")
         person.press("/co\t")
         person.wait_for(slash_commands()["/compact"].text)
     assert stage.told().startswith("Explain @deep/notes.txt")
