@@ -32,6 +32,7 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = [README, ROOT / "AGENTS.md", *sorted(DOCS.glob("*.md"))]
 MOST_LINES = 200
+MOST_ROW_CHARACTERS = 500
 MOST_TERMS = 20
 
 page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -220,10 +221,19 @@ def test_every_contract_and_profile_is_explained() -> None:
 
 
 def test_every_guarantee_names_its_tests() -> None:
-    rows = [line.split(" | ") for line in text(DOCS / "guarantees.md").splitlines() if line.startswith("| ")]
+    page = text(DOCS / "guarantees.md")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     cells = [cells[-1] for cells in rows if cells[0] != "| guarantee"]
     assert len(cells) > 20
     assert [cell for cell in cells if "`tests/" not in cell and cell != "the same |"] == []
+    lists = re.findall(r"^### (.+)\n\n(?:- .+\n)+\n(.*)$", page, re.MULTILINE)
+    assert len(lists) == page.count("\n### ")
+    assert [name for name, tests in lists if not tests.startswith("Tests: `tests/")] == []
+
+
+def test_a_long_guarantee_is_a_list() -> None:
+    rows = [line.split(" | ")[0] for line in text(DOCS / "guarantees.md").splitlines()]
+    assert [row[:60] for row in rows if row.startswith("| ") and len(row) > MOST_ROW_CHARACTERS] == []
 
 
 def test_the_glossary_is_short_and_in_order() -> None:
