@@ -61,6 +61,8 @@ class Defence(StrEnum):
     """The dashboard does what its own pages ask for, and shows other people's words as text."""
     MCP = "mcp"
     """MCP servers offer only approved tools, return a limited amount of text, and receive nothing but calls."""
+    WORKER = "worker"
+    """A program that works in place of the model's loop says a limited amount, and what it says is taken for no fact."""
 
 
 @dataclass(frozen=True, slots=True)

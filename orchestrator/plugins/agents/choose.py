@@ -123,6 +123,18 @@ def agent_probes(context: BuildContext) -> list[Group]:
     return [Group("Agent", (Probe(name, look, "see above", _PROBE_SECONDS),))] if name else []
 
 
+def check_installed() -> None:
+    """Check that the library of the protocol is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if find_spec("acp") is None:
+        raise ConfigurationError(
+            f"--agent needs the package agent-client-protocol: {install_command('agents')}"
+        )
+
+
 def _other_version(kind: AgentKind, found: Installed) -> str:
     return f"{kind.title} is there in version {found.version or 'unknown'}; {kind.version} is the one that was tried"
 
@@ -137,10 +149,7 @@ def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedMod
     named_agent: str | None = getattr(settings, "agent", None)
     if named_agent is None:
         return None
-    if find_spec("acp") is None:
-        raise ConfigurationError(
-            f"--agent needs the package agent-client-protocol: {install_command('agents')}"
-        )
+    check_installed()
     kind = agent_named(named_agent)
     _refuse_what_does_not_apply(kind, context.loaded)
     found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))

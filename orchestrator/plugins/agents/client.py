@@ -29,7 +29,7 @@ from orchestrator.core.errors import BadReplyError, ConfigurationError
 from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Container, Coroutine
     from typing import TypeVar
 
     from acp import Client
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T")
 
-MOST_UPDATES = 200_000
-"""Updates of one session; a long one has some thousand."""
-_MOST_RUBBISH = 1_000
-"""Lines of one session that are no messages."""
-_START_SECONDS = 120.0
-"""Time for each answer before the first prompt: the slowest takes 10 seconds on an idle machine."""
 _CANCEL_SECONDS = 5.0
 _MESSAGE_CHARS = 300
 
@@ -65,19 +59,22 @@ class AgentConnection:
     Args:
         name: how messages call the program.
         running: the program; `listen` and `watch` of it run elsewhere.
-        most_updates: after which the program is stopped.
+
+    Attributes:
+        versions: of the protocol, that are known here.
+        start_seconds: time for each answer before the first prompt: the slowest takes 10 seconds on an idle machine.
+        most_updates: after which the program is stopped; a long session has some thousand.
+        most_rubbish: lines that are no messages, after which it is stopped.
     """
 
-    def __init__(
-        self,
-        name: str,
-        running: RunningProgram,
-        report: ProgramReport,
-        listener: Listener,
-        most_updates: int = MOST_UPDATES,
-    ) -> None:
+    versions: Container[int] = (PROTOCOL_VERSION,)
+    start_seconds = 120.0
+    most_updates = 200_000
+    most_rubbish = 1_000
+
+    def __init__(self, name: str, running: RunningProgram, report: ProgramReport, listener: Listener) -> None:
         self._name, self._report = name, report
-        self._lines = _BoundedLines(running, listener, most_updates)
+        self._lines = _BoundedLines(running, listener, self.most_updates, self.most_rubbish)
         self._connection = connect_to_agent(cast("Client", _Client(listener)), self._lines)
         self._session = ""
 
@@ -97,8 +94,10 @@ class AgentConnection:
         """
         nothing = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=False, write_text_file=False))
         us = Implementation(name="pullwright", version="1")
-        hello = await self._answer(self._connection.initialize(PROTOCOL_VERSION, nothing, us), _START_SECONDS)
-        if hello.protocol_version != PROTOCOL_VERSION:
+        hello = await self._answer(
+            self._connection.initialize(PROTOCOL_VERSION, nothing, us), self.start_seconds
+        )
+        if hello.protocol_version not in self.versions:
             raise ConfigurationError(
                 f"{self._name} speaks version {hello.protocol_version} of the Agent Client Protocol, and Pullwright version "
                 f"{PROTOCOL_VERSION}: install another version of it"
@@ -114,12 +113,12 @@ class AgentConnection:
             headers = [HttpHeader(name="Authorization", value=f"Bearer {token}")]
             servers.append(HttpMcpServer(type="http", name="pullwright", url=url, headers=headers))
         opened = await self._answer(
-            self._connection.new_session(cwd=folder, mcp_servers=servers, **meta), _START_SECONDS
+            self._connection.new_session(cwd=folder, mcp_servers=servers, **meta), self.start_seconds
         )
         self._session = opened.session_id
         if mode:
             await self._answer(
-                self._connection.set_session_mode(session_id=self._session, mode_id=mode), _START_SECONDS
+                self._connection.set_session_mode(session_id=self._session, mode_id=mode), self.start_seconds
             )
 
     async def prompt(self, text: str) -> str:
@@ -211,8 +210,11 @@ class _Client:
 class _BoundedLines:
     """The library's transport over a program's pipes. It gives updates to the listener and the rest to the library."""
 
-    def __init__(self, running: RunningProgram, listener: Listener, most_updates: int) -> None:
-        self._running, self._listener, self._most_updates = running, listener, most_updates
+    def __init__(
+        self, running: RunningProgram, listener: Listener, most_updates: int, most_rubbish: int
+    ) -> None:
+        self._running, self._listener = running, listener
+        self._most_updates, self._most_rubbish = most_updates, most_rubbish
         self._updates = self._rubbish = 0
         self._closed = asyncio.Event()
         self.problem = ""
@@ -233,8 +235,8 @@ class _BoundedLines:
             if message is None:
                 if line.strip():
                     self._rubbish += 1
-                    if self._rubbish > _MOST_RUBBISH:
-                        self._end(f"it sent more than {_MOST_RUBBISH:,} lines that are no messages")
+                    if self._rubbish > self._most_rubbish:
+                        self._end(f"it sent more than {self._most_rubbish:,} lines that are no messages")
                         return None
             elif message.get("method") == "session/update" and "id" not in message:
                 self._updates += 1

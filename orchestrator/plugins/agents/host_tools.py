@@ -42,8 +42,10 @@ LIMITS = ServerLimits(
     head_seconds=600.0,
     answer_seconds=60.0,
     stream_seconds=86_400.0,
+    end_seconds=0.1,
 )
-"""Programs keep connections open, and a call may take as long as the tests."""
+"""Programs keep connections open, and a call may take as long as the tests. At the end no program is there any more, and
+the call that ended the session still waits."""
 
 
 class HostTools:

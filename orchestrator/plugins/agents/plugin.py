@@ -10,6 +10,12 @@ PLUGIN = Plugin(
     name="agents",
     text="let a coding-agent program work in place of the model's loop: Claude Code, Codex, Gemini CLI, opencode",
     options=".options:AgentOptions",
-    adds=MappingProxyType({Point.PROBES: ".choose:agent_probes", Point.WORKER: ".choose:choose_agent"}),
+    adds=MappingProxyType(
+        {
+            Point.ATTACKS: ".attacks:FOLDER",
+            Point.PROBES: ".choose:agent_probes",
+            Point.WORKER: ".choose:choose_agent",
+        }
+    ),
     extra="agents",
 )

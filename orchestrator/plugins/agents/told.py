@@ -153,8 +153,12 @@ class Told:
                 )
             return
         self._flush()
-        name = self._calls[number] = one_line(title or call.kind or "call", limit=_TITLE_CHARS, keep="`")
+        name = self._calls[number] = self._named(title or call.kind or "call")
         self._tell(ToolCallStarted(number, name, _arguments(call)))
+
+    def _named(self, title: str) -> str:
+        """Return a title as it can be shown: one line, in which a terminal finds nothing to carry out."""
+        return one_line(title, limit=_TITLE_CHARS, keep="`")
 
     def _progress(self, update: Any) -> None:
         status = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}.get(update.status or "")

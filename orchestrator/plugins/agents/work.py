@@ -31,10 +31,12 @@ from orchestrator.plugins.agents.relay import Relay, RelayLimits
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from orchestrator.core.changes import FileChange
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Message
+    from orchestrator.engine.environments.running_program import RunningProgram
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.session.calls import ToolRunner
@@ -52,6 +54,33 @@ _LAST_SECONDS = 10.0
 """Time for a program to end its turn by itself after its cap is reached."""
 _TURN_LOST_SECONDS = 5.0
 """Time for it to end a turn that was cancelled. Then its box ends."""
+
+
+def _connection() -> type[AgentConnection]:
+    from orchestrator.plugins.agents.client import AgentConnection
+
+    return AgentConnection
+
+
+def _told() -> type[Told]:
+    from orchestrator.plugins.agents.told import Told
+
+    return Told
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """What stands between an agent program and the rest. The proof of its attacks puts others in their place.
+
+    Attributes:
+        box: starts the program, see `boxed`.
+        connection, told: return the classes, because their modules load the library of the protocol.
+    """
+
+    box: Callable[..., AbstractAsyncContextManager[RunningProgram]] = boxed
+    relay: type[Relay] = Relay
+    connection: Callable[[], type[AgentConnection]] = _connection
+    told: Callable[[], type[Told]] = _told
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +113,7 @@ class AgentProgram:
     random: Callable[[], float]
     new_token: Callable[[], str]
     users_words: str = ""
+    parts: AgentParts = AgentParts()
 
     @property
     def name(self) -> str:
@@ -162,12 +192,11 @@ class AgentProgram:
         self, protect: Callable[[FileChange], str | None], inputs: Inputs, runner: ToolRunner
     ) -> AsyncGenerator[_Turns]:
         """Start the program in its box, and open a session in it. Everything ends with the block."""
-        from orchestrator.plugins.agents.client import AgentConnection
-        from orchestrator.plugins.agents.told import PermissionPolicy, Told
+        from orchestrator.plugins.agents.told import PermissionPolicy
 
         folder = runner.environment.working_directory()
         token, placeholder = self.new_token(), self.new_token()
-        relay = Relay(
+        relay = self.parts.relay(
             self.upstream,
             budget=inputs.budget,
             emit=inputs.emit,
@@ -181,7 +210,7 @@ class AgentProgram:
         policy = PermissionPolicy(
             folder, runner.gate, protect, inputs.budget, runs_commands=self.runs_commands
         )
-        told = Told(self.name, inputs.emit, policy, runner.told, self.clock)
+        told = self.parts.told()(self.name, inputs.emit, policy, runner.told, self.clock)
         address = f"http://127.0.0.1:{TOOLS_PORT}/mcp"
         filled = fill_in(
             self.kind,
@@ -212,8 +241,8 @@ class AgentProgram:
         runner.ledger.shell_used = True
         report = ProgramReport()
         doors = {MODEL_PORT: _Door(relay.serve, relay.close), TOOLS_PORT: _Door(partial(_serve, tools))}
-        async with boxed(start, self.sandbox, self.inherited, doors, report) as running:
-            connection = AgentConnection(self.kind.title, running, report, told)
+        async with self.parts.box(start, self.sandbox, self.inherited, doors, report) as running:
+            connection = self.parts.connection()(self.kind.title, running, report, told)
             try:
                 server = (address, token) if self.kind.tools == "session" else None
                 await connection.begin(folder, server, filled.mode, dict(filled.meta))

@@ -47,6 +47,8 @@ class AttackPlace(StrEnum):
     """Requests to the webhook address of a fleet. No cycle runs."""
     DASHBOARD = "dashboard"
     """A run that the dashboard shows, and requests of a browser for it. No cycle runs."""
+    AGENT = "agent"
+    """An agent program that works in place of the model's loop runs the text, which is Python."""
 
 
 class Sign(StrEnum):
@@ -96,11 +98,17 @@ class Sign(StrEnum):
     """The attacker's text became markup on a page of the dashboard."""
     SURVIVED = "survived"
     """A process that the model started still runs after the cycle."""
+    TOLD = "told"
+    """More updates of an agent than this number became events."""
+    NAMED = "named"
+    """The name of a call that an agent told of matches this regular expression."""
+    HUNG = "hung"
+    """The cycle did not end by itself."""
 
 
 _WITHOUT_ARGUMENT = frozenset(
     {Sign.SECRET_LEFT, Sign.REACHED, Sign.ASKED, Sign.OBEYED, Sign.LOOSENED, Sign.VERIFIED}
-    | {Sign.DONE, Sign.MARKUP, Sign.SURVIVED}
+    | {Sign.DONE, Sign.MARKUP, Sign.SURVIVED, Sign.HUNG}
 )
 
 
@@ -115,7 +123,7 @@ def split_sign(text: str) -> tuple[Sign, str]:
     if (sign in _WITHOUT_ARGUMENT) == bool(argument) or (colon and not argument):
         needs = "takes no" if sign in _WITHOUT_ARGUMENT else "needs"
         raise ValueError(f"{sign} {needs} argument")
-    if sign in {Sign.OVER, Sign.QUEUED} and not argument.isdigit():
+    if sign in {Sign.OVER, Sign.QUEUED, Sign.TOLD} and not argument.isdigit():
         raise ValueError(f"{sign} needs a number")
     return sign, argument
 
@@ -211,6 +219,8 @@ class World(_Part):
         requests: requests to the webhook or to the dashboard.
         server: behaviour of the MCP server `tickets`, see `orchestrator.plugins.mcp.scripted_server`; empty for no server.
         approved: its approved tools in the form of `tools/list`; None for all that it has.
+        agent: how the agent program begins: `hangs`, with a `newer` protocol, or as it should.
+        max_rounds: cap on requests, where the user's own is higher; 0 for none.
     """
 
     files: dict[str, str] = {}
@@ -248,6 +258,8 @@ class World(_Part):
     requests: list[WorldRequest] = []
     server: dict[str, Any] = {}
     approved: list[dict[str, Any]] | None = None
+    agent: Literal["", "hangs", "newer"] = ""
+    max_rounds: int = 0
 
 
 class Attack(_Part):

@@ -37,6 +37,11 @@ _PRELOADED = [
     "orchestrator.plugins.redteam.servers",
     *("orchestrator.plugins.dashboard.server", "orchestrator.plugins.worker.serving"),
     *("orchestrator.plugins.verify_pr.program", "orchestrator.plugins.mcp.servers"),
+    *(
+        "orchestrator.plugins.redteam.agents",
+        "orchestrator.plugins.agents.client",
+        "orchestrator.plugins.agents.told",
+    ),
     # What the program imports at its first use, and most attacks use. The packages of extras may be missing.
     *("jinja2", "jsonschema", "markdown_it", "mcp.client"),
 ]

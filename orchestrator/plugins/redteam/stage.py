@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ from orchestrator.engine.memory.embedding import OfflineEmbedder
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.models.keys import ApiKeys, secret_values
 from orchestrator.engine.policy.secrets import Redactor
-from orchestrator.plugins.redteam.attack import AttackPlace
+from orchestrator.plugins.redteam.attack import AttackPlace, Sign
 from orchestrator.plugins.redteam.forge import FakeWeb, OutgoingText, StagedForge
 from orchestrator.plugins.redteam.judge import (
     Evidence,
@@ -73,8 +74,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.plugins.agents.work import AgentParts
     from orchestrator.plugins.mcp.servers import McpMaker
+    from orchestrator.plugins.redteam.agents import HostileAgent
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.servers import WebParts
@@ -87,6 +91,8 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
     AttackPlace.TOOL_OUTPUT: {"tool": "grep", "pattern": "OBEY", "path": "docs/deep"},
 }
 """The model's first call by place, by which it comes to read the attacker's text."""
+_MOST_SECONDS = 20.0
+"""After this time a cycle that an attack made endless is ended."""
 _SERVER = "tickets"
 _TALK = "20261123-150000-0000000"
 """The id of the conversation's run."""
@@ -204,16 +210,20 @@ class Stage:
         planted = await asyncio.to_thread(outside_files, scene)
         talks = attack.place is AttackPlace.CONVERSATION
         operator = await self._talk() if talks else None
-        program = self._program(settings, forge, model, web, operator)
-        try:
-            evidence.result = await program.cycle()
-        finally:
-            await program.close()
+        async with AsyncExitStack() as stack:
+            hostile = self._hostile()
+            if hostile is not None:
+                await stack.enter_async_context(hostile.served())
+            program = self._program(settings, forge, model, web, hostile or operator)
+            stack.push_async_callback(program.close)
+            await self._cycle(program)
         evidence.shown, evidence.requests, evidence.obeyed = (
             model.shown,
             len(model.requests),
             len(model.obeyed),
         )
+        if hostile is not None:
+            hostile.testify(evidence)
         evidence.fetched = [*web.fetched, *scene.store.fetched]
         bodies = (one.text for one in forge.written if one.where == "body")
         evidence.reports = [report for body in bodies for report in self.reports(body)]
@@ -223,6 +233,30 @@ class Stage:
         evidence.left += [OutgoingText("journal", text) for text in journals]
         remembered = await asyncio.to_thread(_remembered, scene.state)
         evidence.left += [OutgoingText("memory", text) for text in remembered]
+
+    async def _cycle(self, program: StagedProgram) -> None:
+        """Run the cycle; one whose attack is to make it endless has a time limit."""
+        limit = asyncio.timeout(_MOST_SECONDS if str(Sign.HUNG) in self.attack.success else None)
+        try:
+            async with limit:
+                self.evidence.result = await program.cycle()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.evidence.hung = True
+
+    def _hostile(self) -> HostileAgent | None:
+        """Return the agent program of the attack; None if it is played by the model's loop.
+
+        Raises:
+            ConfigurationError: the plug-in with the agents is not there.
+        """
+        if self.attack.place is not AttackPlace.AGENT:
+            return None
+        from orchestrator.plugins.redteam.agents import HostileAgent
+
+        text, manner = self.scene.fill(self.attack.text), self.attack.world.agent
+        return HostileAgent(text, manner, self.scene, self.agent_parts())
 
     async def _verify(self, settings: Settings, forge: StagedForge) -> str:
         """Verify the attacker's pull request, and return the outcome."""
@@ -261,14 +295,32 @@ class Stage:
         """Return the settings of the run."""
         settings = self.started()
         # The user's test command is for another repository.
-        named = {key: self.attack.settings.get(key) for key in TEST_KEYS} if settings.test_command else {}
-        return settings.model_copy(update=named)
+        changed = {key: self.attack.settings.get(key) for key in TEST_KEYS} if settings.test_command else {}
+        if most := self.attack.world.max_rounds:
+            changed["max_rounds"] = min(most, settings.max_rounds)
+        return settings.model_copy(update=changed)
 
     def web_parts(self) -> WebParts:
         """Return the defences of the webhook and the dashboard."""
         from orchestrator.plugins.redteam.servers import WebParts
 
         return WebParts()
+
+    def agent_parts(self) -> AgentParts:
+        """Return what stands between an agent and the rest."""
+        from orchestrator.plugins.redteam.agents import usual_parts
+
+        return usual_parts(self.attack.world.agent)
+
+    def agent_box(self, settings: Settings) -> BubblewrapSandbox:
+        """Find the sandbox of an agent.
+
+        Raises:
+            SandboxMissingError: an agent cannot run here.
+        """
+        from orchestrator.plugins.redteam.agents import find_box
+
+        return find_box(settings)
 
     def memory(self, context: BuildContext) -> LongTermMemory:
         """Open the memory of this machine."""
@@ -356,8 +408,11 @@ class Stage:
         forge: StagedForge,
         model: ObedientModel,
         web: FakeWeb,
-        operator: FolderOperator | None,
+        instead: FolderOperator | HostileAgent | None,
     ) -> StagedProgram:
+        """Create the program, with what works in place of the model's loop."""
+        operator = instead if isinstance(instead, FolderOperator) else None
+        hostile = None if isinstance(instead, FolderOperator) else instead
         scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
@@ -376,6 +431,7 @@ class Stage:
             long_term=LazyMemory(partial(self.memory, context)),
             foreign=self.servers(settings) if self.attack.world.server else ForeignSources(),
             operator=operator,
+            worker=hostile.worker(context, self.agent_box(settings)) if hostile else None,
         )
         if operator is not None:
             wanted = TaskSelection(conversation=(_TALK, operator.title))

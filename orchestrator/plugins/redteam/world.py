@@ -332,6 +332,7 @@ class Scene:
         known = {
             "outside": str(self.outside),
             "home": str(self.home),
+            "repository": str(self.repository),
             "mark": self.mark,
             "runner": str(self.runner),
             "sink": self.sink.address,

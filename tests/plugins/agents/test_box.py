@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.engine.environments.sandbox.visible import bare_view
 from orchestrator.plugins.agents.box import masked
 
 if TYPE_CHECKING:
@@ -34,3 +35,14 @@ def test_settings_of_agents_are_found_at_every_depth_and_behind_links(tmp_path: 
         (tmp_path / link).parent.mkdir(exist_ok=True)
         (tmp_path / link).symlink_to(target)
     assert masked(str(tmp_path)) == (".claude", "app/.ENV", "conf/servers.json", "own")
+
+
+def test_a_program_in_a_folder_that_is_shown_is_not_mounted_once_more(tmp_path: Path) -> None:
+    """Its place would be a file of this machine, which nobody can open for writing while it runs."""
+    folder = tmp_path / "own"
+    program = folder / "bin/agent"
+    program.parent.mkdir(parents=True)
+    program.write_text("x")
+    steps = bare_view([str(tmp_path)], [str(program), str(folder)])
+    assert not [one for one in steps if one[0] == "file"]
+    assert [one for one in steps if one[0] == "open" and one[1] == str(folder).encode()]

@@ -63,13 +63,17 @@ CHUNK = {
 DONE = {"result": {"stopReason": "end_turn"}}
 
 
-async def connected(
-    prompt: list[Any], most_updates: int = 1_000
-) -> tuple[AgentConnection, Program, Listener]:
+class Short(AgentConnection):
+    """A connection on which few updates are many."""
+
+    most_updates = 10
+
+
+async def connected(prompt: list[Any]) -> tuple[AgentConnection, Program, Listener]:
     program = Program({"initialize": [HELLO], "session/new": [OPENED], "session/prompt": prompt})
     listener = Listener()
     report = ProgramReport("first\nlast words\n")
-    connection = AgentConnection("agent", cast("Any", program), report, listener, most_updates)
+    connection = Short("agent", cast("Any", program), report, listener)
     await connection.begin("/clone", ("http://127.0.0.1:1/mcp", "token"), "", {"key": "value"})
     return connection, program, listener
 
@@ -137,7 +141,7 @@ async def test_a_problem_is_one_line(lines: list[Any], message: str) -> None:
 
 
 async def test_a_flood_of_updates_ends_the_program() -> None:
-    connection, program, listener = await connected([CHUNK] * 11, most_updates=10)
+    connection, program, listener = await connected([CHUNK] * 11)
     with pytest.raises(BadReplyError, match="more than 10 updates"):
         await connection.prompt("Go")
     assert len(listener.updates) == 10

@@ -13,6 +13,8 @@ program does stands in their place:
 - mcp: MCP servers offer what they like, say as much as they like, and get what they ask for;
 - webhook: each delivery is taken, whatever its signature, its size and its repository;
 - dashboard: everybody is let in, each form is taken for one of ours, and pages are written without escaping;
+- worker: an agent may say as much as it likes, in any protocol, and its words are shown as they are; without `sandbox` it is
+  a program like any other, and without `network` and `secrets` its relay passes on whatever it is given;
 - memory: what is remembered is shown as it is stored, whatever it cites, and one file serves all repositories;
 - network: the web opens any address, and attachments are fetched from anywhere; commands lose their sandbox's network wall with `sandbox`.
 """
@@ -66,6 +68,7 @@ from orchestrator.plugins.verify_pr.claims import EvidenceLevel, EvidenceLine, S
 from orchestrator.plugins.verify_pr.program import VerifyProgram
 from orchestrator.plugins.verify_pr.pull_request import PullRequestEvidence
 from orchestrator.plugins.worker.serving import Receiver
+from tests.plugins.redteam.careless_agents import careless_agent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -85,9 +88,11 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
     from orchestrator.engine.environments.running_program import ProgramReport
+    from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.engine.memory.items import Memory
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.base import Request, Response
+    from orchestrator.plugins.agents.work import AgentParts
     from orchestrator.plugins.mcp.base import McpServer
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
@@ -225,6 +230,13 @@ class CarelessStage(Stage):
         if not self.off & {Defence.WEBHOOK, Defence.DASHBOARD}:
             return super().web_parts()
         return WebParts(_TrustingReceiver, _OpenGate, _UnescapedPages, lambda: _ShortSecrets(token="c0"))
+
+    def agent_parts(self) -> AgentParts:
+        return careless_agent(self.off, super().agent_parts())
+
+    def agent_box(self, settings: Settings) -> BubblewrapSandbox:
+        # Without a sandbox its parts start the program, and nobody asks it.
+        return super().agent_box(settings.model_copy(update={"sandbox": "auto"}))
 
     def memory(self, context: BuildContext) -> LongTermMemory:
         memory = open_memory(context, "" if Defence.MEMORY in self.off else NAME)

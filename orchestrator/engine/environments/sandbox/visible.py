@@ -403,7 +403,9 @@ def bare_view(hidden: Sequence[str], kept: Sequence[str]) -> list[Step]:
     shown = [path for path in libraries if os.path.isdir(path) and not _below_link(path)]
     if len(shown) < 2:  # noqa: PLR2004  not Debian's places
         shown = [path for path in ("/usr/lib", *libraries) if os.path.isdir(path) and not _below_link(path)]
-    shown += [path for path in kept if not _is_inside(path, shown)]
+    for needed in sorted(kept):
+        if not _is_inside(needed, shown):  # else its place would be made anew, in a folder of this machine
+            shown.append(needed)
     steps: list[Step] = [("open", os.fsencode(path), _FIRST_KEPT + place) for place, path in enumerate(shown)]
     steps += [
         ("mount", b"tmpfs", os.fsencode(path), b"tmpfs", _PLAIN, b"mode=755,size=1m") for path in covers
