@@ -146,7 +146,11 @@ DOORS = (
     Door(
         "what a sandbox itself shows",
         "these programs run inside, and reach no more than a command does",
-        {"plugins/mcp/scripted_server.py": 3, "engine/environments/sandbox/sandbox_init.py": 5},
+        {
+            "plugins/mcp/scripted_server.py": 3,
+            "engine/environments/sandbox/sandbox_init.py": 5,
+            "plugins/redteam/hostile_agent.py": 1,
+        },
     ),
     Door(
         "the worlds that redteam makes",

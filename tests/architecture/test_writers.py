@@ -189,6 +189,7 @@ CHANNELS = (
             "plugins/redteam/forge.py": 1,
             "plugins/redteam/stage.py": 1,
             "plugins/mcp/scripted_server.py": 2,
+            "plugins/redteam/hostile_agent.py": 2,
             "plugins/redteam/world.py": 4,
         },
     ),
@@ -196,7 +197,12 @@ CHANNELS = (
         NETWORK,
         "the servers of an attack of `redteam`",
         "on this machine, with planted values only",
-        {"plugins/redteam/servers.py": 1, "plugins/mcp/scripted_server.py": 1, "plugins/redteam/world.py": 1},
+        {
+            "plugins/redteam/hostile_agent.py": 1,
+            "plugins/redteam/servers.py": 1,
+            "plugins/mcp/scripted_server.py": 1,
+            "plugins/redteam/world.py": 1,
+        },
     ),
 )
 

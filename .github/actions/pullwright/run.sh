@@ -12,6 +12,7 @@ else
   arguments+=(--continuous "--max-cycles=$INPUT_MAX_CYCLES")
 fi
 add_arguments
+if [[ ${INPUT_AGENTS:-} ]]; then PATH=$PATH:$INPUT_AGENTS; fi
 run_program
 
 "$INPUT_PYTHON" -I "$GITHUB_ACTION_PATH/outputs.py" < "$folder/results" >> "$output"
