@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PRIVATE = 0o600
 _LABEL = re.compile(r"  [a-z]{2,7} {1,6}(?=\S)")
+_SMALL = re.compile(r"</?sub>")
 _FOR_PROGRAMS, _END_OF_FOLD = "<details><summary>The same for programs</summary>", "\n</details>\n"
 """What is around the block in `prompts/verification/report.md`."""
 _LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
@@ -88,8 +89,8 @@ def as_read(markdown: str) -> str:
     """Return Markdown as a person reads it on a forge: without its comments, and without what is folded for programs."""
     first, *others = markdown.split("<!--")
     text = first + "".join(part.partition("-->")[2] for part in others)
-    before, fold, after = text.partition(_FOR_PROGRAMS)
-    return f"{before}{after.partition(_END_OF_FOLD)[2].lstrip()}" if fold else text
+    before, fold, after = _SMALL.sub("", text).partition(_FOR_PROGRAMS)
+    return f"{before}{after.partition(_END_OF_FOLD)[2].lstrip()}" if fold else before
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:

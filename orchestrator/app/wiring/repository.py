@@ -110,6 +110,14 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
     """
     place = parse_place(repository, context.settings.github_url)
     if isinstance(place, OnDisk):
+        origin = cloned_from(place, context.settings.github_url)
+        if writes and origin and place.label not in context.loaded.repositories:
+            context.emit(
+                Warned(
+                    f"pull requests stay in {place.path}, which was cloned from {origin}: --repo {origin} proposes "
+                    f"there, and {PROGRAM} init keeps your choice"
+                )
+            )
         return _local_site(place, context)
     known = credential_for(place.server, context)
     if writes and known.auth is None:

@@ -266,6 +266,10 @@ def test_a_clone_of_a_repository_on_github_means_that_repository_unless_its_owne
 ) -> None:
     git(folder, "remote", "add", "origin", f"{github.web_url}/{NAME}.git")
     monkeypatch.setenv("GITHUB_SERVER_URL", github.web_url)
+    stage.flags = []
+    said = f"pull requests stay in {folder}, which was cloned from {github.web_url}/{NAME}"
+    stage.script(FIX_IT)
+    assert said in stage.run("--repo", str(folder), "--task", "Make add() add").err
     own = set_up(stage, monkeypatch, folder)
     assert list(tomllib.loads(own.read_text())["repository"]) == [f"{github.web_url}/{NAME}"]
     stage.script(FIX_IT)
@@ -274,7 +278,8 @@ def test_a_clone_of_a_repository_on_github_means_that_repository_unless_its_owne
 
     set_up(stage, monkeypatch, folder, "--local", "--yes")
     stage.script(FIX_IT)
-    assert stage.command("run", "--json", "--task", "Fix add()").result["outcome"] == "proposed"
+    run = stage.command("run", "--json", "--task", "Fix add()")
+    assert (run.result["outcome"], said in run.err) == ("proposed", False)
     assert len(repo.pulls) == 1
     assert "Make add() add" in stage.command("pulls").out
 

@@ -39,11 +39,12 @@ def report(block: str) -> str:
 
 def test_what_is_for_programs_is_not_shown_to_people() -> None:
     block = '{"a": 1}'
-    body = f"<!-- pullwright:x -->\nFixed.\n\n{report(block)}\n***\n\nIts own words\n"
+    body = f"<!-- pullwright:x -->\n<sub>Fixed.</sub>\n\n{report(block)}\n***\n\nIts own words\n"
     text = output.as_read(body)
     assert "make test" in text
     assert "Its own words" in text
-    for hidden in ("pullwright:x", "details", "json", '"a"'):
+    assert output.as_read("<sub>Fixed.</sub>") == "Fixed."
+    for hidden in ("pullwright:x", "sub>", "details", "json", '"a"'):
         assert hidden not in text
 
 
