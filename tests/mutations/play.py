@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -369,7 +369,14 @@ class Run:
         if not chosen and site.at_import:
             own = {str(path.relative_to(self._root)) for path in own_tests(self._root, site.module)}
             chosen = [n for n, ran in self.map.ran.items() if ran.passed and n.partition("::")[0] in own]
-        chosen.sort(key=lambda name: (last not in name.partition("::")[0], self.map.ran[name].seconds))
+        # Each test function with one of its values before the next value of one: others find other mistakes.
+        chosen.sort(key=lambda name: self.map.ran[name].seconds)
+        turns: Counter[str] = Counter()
+        turn = {}
+        for name in chosen:
+            turns[name.partition("[")[0]] += 1
+            turn[name] = turns[name.partition("[")[0]]
+        chosen.sort(key=lambda name: (turn[name], last not in name.partition("::")[0]))
         spent = 0.0
         kept: list[str] = []
         for name in chosen:

@@ -52,6 +52,15 @@ def fact(number: int = 1, content: str = "We never use mocks", **fields: Any) ->
     return Fact(**made)
 
 
+@pytest.mark.parametrize(("more", "less"), [("critical", "high"), ("high", "normal"), ("normal", "low")])
+def test_of_too_many_facts_the_more_important_are_kept_though_they_are_older(more: str, less: str) -> None:
+    older = [fact(number, f"Fact {number}", importance=more) for number in range(1, MOST_FACTS + 1)]
+    newer = fact(MOST_FACTS + 1, "Newer", importance=less, created_at=NOON + timedelta(hours=1))
+    kept = RepositoryFacts(facts=(newer, *older)).bounded(NOON + timedelta(hours=2)).facts
+    assert newer not in kept
+    assert 0 < len(kept) <= len(older)
+
+
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder, self.remote, self.clock = folder, bare(folder), ManualClock(NOON)

@@ -134,6 +134,15 @@ class Machine:
         return CycleBudget(self.home, self.clock, self.caps, ledger)
 
 
+def test_a_task_that_cost_its_cap_is_not_started(tmp_path: Path) -> None:
+    budget = CycleBudget(Home(tmp_path), ManualClock(NOON), ScopeCaps(task=Caps(usd=5.0)))
+    assert budget.why_not(Spent(usd=4.0), Caps(usd=0.5)) is None
+    assert budget.why_not(Spent(usd=5.0), Caps(usd=0.5)) == nothing_left(
+        Caps(usd=5.0), Spent(usd=5.0), Caps(usd=0.5), "a task"
+    )
+    assert budget.why_not(Spent(usd=5.0), Caps(usd=0.5))
+
+
 class Cycle:
     def __init__(self, machine: Machine, run: str, budget: CycleBudget) -> None:
         self.run, self.budget = run, budget

@@ -10,6 +10,7 @@ from orchestrator.bot.cycle.earlier import (
     STATE_PAGE,
     BegunProposal,
     Earlier,
+    RestoredWork,
     UnfinishedState,
     begun_proposal,
     conversation,
@@ -234,3 +235,10 @@ def test_a_conversation_that_lacks_what_is_asked_now_is_told_it() -> None:
     assert replace(found, answer=said.remarks[1]).has_shown(said)
     assert found.has_shown(replace(task, kind=TaskKind.REVIEW, status_marker="one"))
     assert not found.has_shown(replace(task, kind=TaskKind.REVIEW, status_marker="two"))
+
+
+def test_a_commit_alone_puts_what_was_proposed_onto_its_base_unless_they_conflict() -> None:
+    proposed = RestoredWork(("a.py",), joined=True)
+    assert proposed.replays
+    assert not replace(proposed, conflicts=("a.py",)).replays
+    assert not RestoredWork(("a.py",)).replays

@@ -171,6 +171,12 @@ def test_a_body_that_has_all_headings_is_the_filled_template() -> None:
     assert fill_template(TEMPLATE, body) == body
 
 
+def test_a_body_that_lacks_a_heading_of_the_template_gets_it() -> None:
+    filled = fill_template(TEMPLATE, "## Description\nIt adds.")
+    assert "## Testing" in filled
+    assert "It adds." in filled
+
+
 def test_a_template_without_headings_follows_the_body() -> None:
     assert fill_template("Signed-off?", "It adds.") == "It adds.\n\nSigned-off?"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.hidden_characters import Cleaned
+from orchestrator.bot.policy.hidden_characters import Cleaned, Removed
 from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
 from tests.fuzz.growth import grows
@@ -41,6 +41,7 @@ def left(text: str) -> str:
         ("a <b aria-hidden=true>EVIL</b> c", "a  c", "hidden element"),
         ("<div hidden><div>EVIL</div>EVIL</div>c", "c", "hidden element"),
         ("<div hidden>EVIL", "", "hidden element"),
+        ("<div hidden\n>EVIL</div>c", "c", "hidden element"),
         ("<div hidden>\n\n`</div>` EVIL\n\n</div>c", "c", "hidden element"),
         ("<div hidden>\n\n\\</div> EVIL\n\n</div>c", "c", "hidden element"),
         ("<div hidden><!-- </div> -->EVIL</div>c", "c", "hidden element"),
@@ -266,6 +267,28 @@ def test_letters_too_small_to_be_read_are_hidden() -> None:
 
 def test_visible_styles_keep_their_words() -> None:
     assert left("a <i style='color: red; font-weight: bold'>b</i>") == "a <i>b</i>"
+
+
+@table("before", ["", "words " * 400])
+@table(("label", "is_cut"), [("1", False), ("123", False), ("1234", True), ("EVIL", True)])
+def test_a_footnote_s_label_stays_only_where_it_is_a_number(before: str, label: str, *, is_cut: bool) -> None:
+    """Wherever it stands in the text."""
+    cleaned = clean_words(f"{before}a[^{label}] b\n\n[^{label}]: EVIL\n")
+    assert cleaned.text.strip() == (f"{before}a b" if is_cut else f"{before}a[^{label}] b")
+    assert EVIL not in cleaned.text
+
+
+@table(
+    ("text", "shown"),
+    [
+        ("a" * 120, "a" * 120),
+        ("a" * 121, "a" * 120 + "..."),
+        ("a" + " " * 239, "a"),
+        ("a" + " " * 240, "a..."),
+    ],
+)
+def test_a_report_shows_as_much_as_fits_and_says_where_more_is(text: str, shown: str) -> None:
+    assert str(Removed(3, "alt text", text)) == f'alt text at 3: "{shown}"'
 
 
 def test_a_report_says_what_and_where() -> None:

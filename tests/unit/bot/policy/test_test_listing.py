@@ -214,6 +214,8 @@ def test_tests_of_other_languages_are_counted(path: str, test: str) -> None:
     assert note.startswith(f"{path}: changed by +0 -")
     assert note.endswith("tests declared: 3 before, 1 now")
     assert listed(test, test * 3, path).lost == ()
+    (none,) = listed(test, "\n", path).lost
+    assert none.endswith("tests declared: 1 before, 0 now")
     moved = [change(path, test * 2, test), change(f"more/{path}", None, test)]
     assert list_tests(moved).lost == ()
 

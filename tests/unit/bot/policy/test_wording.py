@@ -182,6 +182,7 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
         ("- a: b\n- /merge", "- a: b\n- `/merge`"),
         ("see\nhttps://docs.example/x\n10:30 it was", "see\n`https://docs.example/x`\n`10:30` it was"),
         ("\\[x\\] \\_a\\_ `a\\_b`", "[x] _a_ `a\\_b`"),
+        ("`a\\_b` and \\_c\\_ `d\\_e` \\_f", "> `a\\_b` and _c_ `d\\_e` _f"),
         ("a\n\n---\n\nb", "a\n\n\n\nb"),
         ("```yaml\nkey: value\n/merge\n```", "key: value\n    `/merge`"),
         ("a <b> & `c`", "a <b> & `c`"),

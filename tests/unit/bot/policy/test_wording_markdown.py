@@ -227,6 +227,7 @@ def test_trailers(text: str) -> None:
         ("[x](https://a.docs.example/y 'title')", "[x](https://a.docs.example/y)"),
         ("[x](https://docs.example.evil.example)", "x (`https://docs.example.evil.example`)"),
         ("[x](src/a.py#L3)", "[x](src/a.py#L3)"),
+        ("wow\\![x](src/a.py)", "wow\\![x](src/a.py)"),
         ("[a](</x)(https://evil.example>)", "[a](/x%29%28https%3A//evil.example)"),
         ("see https://evil.example/a.", "see `https://evil.example/a`."),
         ("see https://github.com/a/b.", "see <https://github.com/a/b>."),

@@ -92,6 +92,11 @@ def test_each_end_before_and_after_proves_what_stands_here(
     assert judged(runner, before, after).proof == Proof(value)
 
 
+def test_how_many_tests_fail_on_the_base_is_told() -> None:
+    told = [judged("report", before, "pass").base_fails for before in ("pass", "fail", "all fail")]
+    assert told == ["", "1 test fails on the base", "2 tests fail on the base"]
+
+
 @table("runner, before, after, value", ROWS)
 def test_a_failing_base_is_told_wherever_something_is_proven(
     runner: str, before: str, after: str, value: str

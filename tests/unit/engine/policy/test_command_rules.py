@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.policy.destructive import LONGEST_COMMAND
-from orchestrator.engine.policy.program_options import STARTS_NOTHING
+from orchestrator.engine.policy.program_options import STARTS_NOTHING, program_name
 from orchestrator.engine.policy.shell import KEYWORDS
 from tests.fuzz.growth import grows
 from tests.tables import table
@@ -28,6 +28,21 @@ RULES = CommandRules.parse(
     ],
     ["git push --force*", "pytest --pdb *", "rm *"],
 )  # fmt: skip
+
+
+@table(
+    ("word", "name"),
+    [
+        ("/usr/bin/python3.11", "python"),
+        ("pip3", "pip"),
+        ("git", "git"),
+        ("7z", "7z"),
+        ("gcc-12", "gcc-12"),
+        ("12", "12"),
+    ],
+)
+def test_a_program_is_the_same_with_its_folder_and_its_version(word: str, name: str) -> None:
+    assert program_name(word) == name
 
 
 @table(

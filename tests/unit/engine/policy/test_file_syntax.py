@@ -33,6 +33,7 @@ from tests.tables import table
         ("a.toml", b"a = 1\n", b"a = 1\n[b\nc = 2\n", 2, "[b", "Expected ']'"),
         ("a.toml", b"a = 1\n", b"a = 1\nb = [1,\n", 2, "b = [1,", "end of document"),
         ("a.toml", b"", b"a = 1\na = 2\n", 2, "a = 2", "overwrite"),
+        ("a.toml", b"", b"# coding: latin-1\na = [\n", 2, "a = [", "end of document"),
     ],
 )  # fmt: skip
 def test_the_line_and_the_reason_are_reported(  # noqa: PLR0913, PLR0917  a table

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.redaction import REPLACEMENT
-from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+from orchestrator.engine.policy.secrets import _MAX_DEPTH, RedactedStream, Redactor
 from tests.fuzz.growth import grows
 from tests.tables import table
 
@@ -217,6 +217,14 @@ def test_values_of_json_are_redacted_keys_too() -> None:
 def test_keys_that_become_equal_are_both_kept() -> None:
     redactor = Redactor(["open-sesame-1", "open-sesame-2"])
     assert sorted(redactor.redact_value({"open-sesame-1": 1, "open-sesame-2": 2}).values()) == [1, 2]
+
+
+def test_what_is_nested_within_the_limit_is_whole() -> None:
+    value: object = "innermost"
+    for _ in range(_MAX_DEPTH + 1):
+        value = [value]
+    assert Redactor().redact_value(value) == value
+    assert "[nested too deeply]" in json.dumps(Redactor().redact_value([value]))
 
 
 def test_nesting_has_a_limit() -> None:

@@ -81,6 +81,14 @@ def test_an_installation_token_without_its_beginning_is_found(cut: int) -> None:
     assert SIGNATURE[-12:] not in redacted
 
 
+@table("length", [85, 86, 200])
+def test_two_random_parts_are_a_credential_from_a_length_on(length: int) -> None:
+    """85 characters are the shortest signature; a shorter second part may be anything."""
+    token = f"{key('', 30, URL)}.{key('', length, URL)}"
+    assert REDACTOR.redact(f"a {token} b") == f"a {REPLACEMENT} b"
+    assert REPLACEMENT not in REDACTOR.redact("a setup.py--" + "-" * length)
+
+
 @table("length", [36, 100, 520, 2_000, 20_000])
 def test_no_length_is_assumed(length: int) -> None:
     assert REDACTOR.redact(f"a {key('ghs' + '_1_', length, URL + '.')} b") == f"a {REPLACEMENT} b"
