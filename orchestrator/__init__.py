@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import safe_mode
     from orchestrator.engine.session.session import Session
     from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
-    from orchestrator.engine.web.client import HttpWeb
+    from orchestrator.plugins.web.client import HttpWeb as HttpWeb
 
 _MODULES = {
     "Session": "engine.session.session",
@@ -70,7 +70,7 @@ _MODULES = {
     "__version__": "core.version",
     "Failed": "engine.tools.base",
     "Ends": "engine.tools.base",
-    "HttpWeb": "engine.web.client",
+    "HttpWeb": "plugins.web.client",
 }
 
 __all__ = [
@@ -82,7 +82,6 @@ __all__ = [
     "ExecutionEnvironment",
     "Failed",
     "Host",
-    "HttpWeb",
     "LocalEnvironment",
     "LoggingEnvironment",
     "Ok",
@@ -114,4 +113,14 @@ if not TYPE_CHECKING:  # type checkers use the imports above, and report misspel
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        module = f"{__name__}.{_MODULES[name]}"
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            area, plugin, _ = _MODULES[name].split(".", 2)
+            if area != "plugins" or not module.startswith(f"{error.name}."):
+                raise
+            raise ImportError(
+                f"{name} belongs to the plug-in {plugin}, whose folder orchestrator/plugins/{plugin} is not there",
+                name=name,
+            ) from None

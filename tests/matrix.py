@@ -38,7 +38,7 @@ SLICE = (
     "tests/unit/engine/environments/test_commands.py",
     "tests/unit/engine/environments/test_files.py",
     "tests/unit/engine/models/test_http.py",
-    "tests/unit/engine/web/test_client.py",
+    "tests/plugins/web/test_client.py",
 )
 """What starts git, programs and servers, opens files, tells times, and reads keys."""
 _KEYS = (

@@ -189,12 +189,6 @@ class Options:
         "Set of tools and prompt, such as planner or openai. If not set, the one that suits contract and model.",
         "the name of a profile: planner, openai, anthropic, gemini, minimal, small or an added one",
     )
-    web: Literal["tavily", "brave", "exa", "pages"] | None = choice(
-        None,
-        "Search engine of the web tools; pages reads pages without an engine and its key. If not set, the model has no "
-        "web tools.",
-        Reach.NEVER,
-    )
     stream: bool = choice(True, "Stream the model's replies.")
     temperature: float | None = number(None, "Sampling temperature. Not sent if not set.", Bounds(0.0, 2.0))
     reasoning_effort: Word | None = option(

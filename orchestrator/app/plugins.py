@@ -42,6 +42,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "skills": ("--skill", "--disable-skills", "--skill-bytes"),
         "tracing": (),
         "verify_pr": ("--require-evidence", "verify-pr"),
+        "web": ("--web",),
         "worker": ("worker",),
     }
 )

@@ -132,6 +132,17 @@ Path("work").mkdir()
 for name in sorted(name for name in dir(orchestrator) if name.endswith("_profile")):
     kinds = asyncio.run(submit(getattr(orchestrator, name)("echo")))
     assert "assistant_text_end" in kinds, (name, kinds)
+for attempt, error in (
+    (lambda: orchestrator.HttpWeb, ImportError),
+    (lambda: minimal_profile("echo", web=object()), orchestrator.ConfigurationError),
+):
+    try:
+        attempt()
+    except error as refused:
+        assert "the plug-in web" in str(refused), refused
+        assert len(str(refused).splitlines()) == 1
+    else:
+        raise AssertionError("the plug-in web is not there")
 SHELL = ("shell_command", {"command": "printf alone > a.txt"})
 WRITE = ("write_file", {"file_path": "a.txt", "content": "alone"})
 for profile, (name, arguments) in {

@@ -152,9 +152,9 @@ CHANNELS = (
     ),
     Channel(
         NETWORK,
-        "requests of tools: web pages, MCP servers",
+        "requests of tools: web pages, MCP servers; downloads of attachments",
         "a call whose arguments hold a secret is refused by the gate before",
-        {"engine/web/client.py": 1, "plugins/mcp/transports.py": 1, "plugins/mcp/connection.py": 1},
+        {"bot/forge/public_web.py": 1, "plugins/mcp/transports.py": 1, "plugins/mcp/connection.py": 1},
     ),
     Channel(
         NETWORK,

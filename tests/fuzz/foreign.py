@@ -16,6 +16,7 @@ from orchestrator.app import words
 from orchestrator.app.html import page as html_page
 from orchestrator.bot.coordination.records import _checked as checked_ref
 from orchestrator.bot.cycle import propose, relevance, repository_rules, tasks
+from orchestrator.bot.forge import public_web
 from orchestrator.bot.forge.github import issues, parsing
 from orchestrator.bot.git import clone, hostgit
 from orchestrator.bot.policy import change_checks, hidden_characters, incoming, test_listing
@@ -42,8 +43,6 @@ from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session import compaction
 from orchestrator.engine.tools import matching, memory, textfile
 from orchestrator.engine.tools.patches import formats
-from orchestrator.engine.web import base as web_base
-from orchestrator.engine.web import client as web
 from tests.fuzz import commands, growth, plans
 
 if TYPE_CHECKING:
@@ -173,19 +172,13 @@ def _answer(text: str) -> None:
     tasks.is_ours(text)
 
 
-def _page(text: str) -> None:
-    for kind in ("", "text/html"):
-        with suppress(PullwrightError):
-            web.page_text(kind, text.encode("utf-8", "replace"))
-
-
 def _text_file(text: str) -> None:
     textfile.lines_of(textfile.decode_text("f", text.encode("utf-8", "replace")).text)
 
 
 def _address(text: str) -> None:
     with suppress(PullwrightError):
-        web_base.parse_address(f"http://{text}")
+        public_web.parse_address(f"http://{text}")
 
 
 def _model_json(text: str) -> None:
@@ -238,7 +231,6 @@ _OWN: Mapping[str, Reader] = {
     # A server, and the web.
     "error body": _error_body,
     "error text": _error_text,
-    "page of the web": _page,
     "address": _address,
     "git's errors": lambda text: hostgit.error_for(text, "x"),
     "git's words": lambda text: (hostgit.server_words(text), hostgit.main_line(text), hostgit.without_trace(text)),

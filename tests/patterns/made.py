@@ -144,6 +144,7 @@ MADE: dict[tuple[str, str], Examples] = {
     ("engine.policy.secrets", "one.regex"): _secrets,
     ("engine.policy.shell", "f'^\\\\t*{re.escape(name)}$'"): lambda: [re.compile(r"^\t*EOF$", re.MULTILINE)],
     ("engine.environments.limited_child", "pattern"): _of_a_limited_process,
+    ("plugins.web.readable", "pattern"): _of_a_limited_process,
     ("engine.tools.patches.formats", 'f"""{re.escape(heredoc[\'word\'])}[\'\\\\")]*"""'): lambda: [
         r"EOF['\")]*"
     ],

@@ -103,38 +103,6 @@ def test_safe_mode_shows_no_shell_and_refuses_it(stage: Stage, repository: Path,
     assert (ended[0]["name"], ended[0]["status"]) == (name, "refused")
 
 
-@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
-@pytest.mark.parametrize("profile", NATIVE)
-def test_web_tools_only_with_a_search_engine_and_its_key(
-    stage: Stage, repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = ("--contract", "native", "--profile", profile)
-    monkeypatch.delenv("EXA_API_KEY", raising=False)
-    refused = stage.run("--repo", str(repository), *TASK, *flags, "--web", "exa")
-    assert (refused.code, stage.model.requests) == (2, [])
-    assert "EXA_API_KEY" in refused.err
-    monkeypatch.setenv("EXA_API_KEY", "made-up-key-0123456789")
-    stage.script(*[calls(("finish", {"reason": "nothing to do"}))] * 2)
-    stage.run("--repo", str(repository), *TASK, *flags)
-    stage.run("--repo", str(repository), *TASK, *flags, "--web", "exa")
-    without, online = (
-        {entry["function"]["name"] for entry in request.body["tools"]} for request in stage.model.requests
-    )
-    assert online - without == (
-        {"web_search", "web_fetch"} if profile == "gemini" else {"web_search", "web_open", "web_find"}
-    )
-    assert "made-up-key" not in str(stage.model.requests[1].body)
-
-
-def test_pages_can_be_read_without_a_search_engine(stage: Stage, repository: Path) -> None:
-    stage.script(calls(("finish", {"reason": "nothing to do"})))
-    flags = ("--contract", "native", "--profile", "assistant", "--web", "pages")
-    stage.run("--repo", str(repository), *TASK, *flags)
-    names = {entry["function"]["name"] for entry in stage.model.requests[0].body["tools"]}
-    assert "web_fetch" in names
-    assert "web_search" not in names
-
-
 def test_with_dangerous_tools_the_shell_is_shown_and_runs(stage: Stage, repository: Path) -> None:
     stage.script(calls(("shell", {"command": "sed -i 's/a - b/a + b/' calc.py"})), calls(PROPOSE, FINISH))
     flags = ("--contract", "native", "--profile", "anthropic", "--allow-dangerous-tools")

@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.loop import Inputs, SessionEnd
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
-    from orchestrator.engine.web.base import WebAccess
 
 
 LEAST_INPUT_TOKENS = 1_000
@@ -184,7 +183,6 @@ class RunParts:
     chosen: ChosenModel
     safeguards: Safeguards
     request: TaskRequest = TaskRequest()
-    web: WebAccess | None = None
     added_tools: MakeTools = no_tools
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
@@ -314,34 +312,16 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
         cycle_profile,
         name,
         shared.chosen,
-        web=shared.web,
         memory=memory,
         added_tools=shared.added_tools,
     )
 
 
-def choose_web(context: BuildContext) -> WebAccess | None:
-    """Create the access to the web; None if there is none.
-
-    Raises:
-        ConfigurationError: the engine's key is missing.
-    """
-    engine = context.settings.web
-    if engine is None:
-        return None
-    from orchestrator.engine.web.client import HttpWeb
-
-    if engine == "pages":
-        return HttpWeb()
-    key: str | None = getattr(context.keys, engine)
-    return HttpWeb(engine=engine, api_key=key)
-
-
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
     """Download an attachment from the forge."""
-    from orchestrator.engine.web.client import HttpWeb
+    from orchestrator.bot.forge.public_web import PublicWeb
 
-    web = HttpWeb(allowed_private=place.private)
+    web = PublicWeb(allowed_private=place.private)
     return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 

@@ -20,7 +20,6 @@ from orchestrator.app.wiring.cycle_parts import (
     RunParts,
     Safeguards,
     TaskRequest,
-    choose_web,
     first_event,
     make_parts,
 )
@@ -286,7 +285,7 @@ def assemble(
 
     Args:
         bus: receives the events of `context.emit`.
-        is_alone: whether to leave out web tools, memory and what the plug-ins add, whatever is configured.
+        is_alone: whether to leave out memory and what the plug-ins add, whatever is configured.
 
     Raises:
         ConfigurationError: the configuration or the request cannot be used.
@@ -311,7 +310,6 @@ def assemble(
         chosen,
         Safeguards(context.redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
-        web=None if is_alone else choose_web(context),
         added_tools=no_tools if is_alone else open_added_tools(context),
         long_term=None if is_alone else _lazy_memory(context, site.label),
         foreign=foreign,

@@ -25,7 +25,7 @@ from orchestrator.engine.models.catalog import (
     price_usd,
 )
 from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
-from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.config import SessionConfig, compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
-    from orchestrator.engine.web.base import WebAccess
 
 
 MakeTools: TypeAlias = "Callable[[str], tuple[Tool, ...]]"
@@ -217,7 +216,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     tests: RunTests | None = None,
     foreign: tuple[Tool, ...] = (),
     *,
-    web: WebAccess | None = None,
     memory: LongTermMemory | None = None,
     added_tools: MakeTools = no_tools,
 ) -> Profile:
@@ -225,7 +223,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
 
     Without `tests`, no tool runs the tests.
     """
-    online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose)
     controls = (
@@ -237,7 +234,7 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
         ask_question(),
         finish(may_finish),
     )
-    profile = make_profile(name, web=online, custom=controls)
+    profile = make_profile(name, custom=controls)
     if not profile.has_role:
         profile = profile.with_words(lambda shown: render("cycle/role", tools=shown))
     return known_of(profile, chosen)

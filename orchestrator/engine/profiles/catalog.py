@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, ToolDefinition
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
-    from orchestrator.engine.web.base import WebAccess
 
     Tools = tuple[Tool, ...]
 
@@ -54,16 +53,15 @@ _HIDDEN_FROM_SMALL = frozenset({"ask_question", RUN_TESTS})
 """Nobody could answer a question, and the host runs the tests anyway."""
 
 
-def planner(*, web: Tools = (), custom: Tools = (), name: str = "planner") -> Profile:
+def planner(*, custom: Tools = (), name: str = "planner") -> Profile:
     """Create the profile of the pull-request bot, or one with its tools and another prompt.
 
     Args:
-        web: the web tools; none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is used.
         name: the name of the profile and of its prompt.
     """
     own = (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())
-    return planner_over(with_custom((*own, *web), custom), name)
+    return planner_over(with_custom(own, custom), name)
 
 
 def planner_over(registry: ToolRegistry, name: str = "planner") -> Profile:
@@ -76,7 +74,7 @@ def _prompt(name: str, shown: Sequence[ToolDefinition]) -> str:
     return render(f"profiles/{name}", tools=[tool.name for tool in shown], definitions=shown)
 
 
-def small(*, web: Tools = (), custom: Tools = ()) -> Profile:
+def small(*, custom: Tools = ()) -> Profile:
     """Create the profile for models with few parameters: whole files, few tools, short prompts.
 
     A model of a few billion parameters repairs a short program if it may write the whole file, and fails if
@@ -90,7 +88,7 @@ def small(*, web: Tools = (), custom: Tools = ()) -> Profile:
     shown = tuple(tool for tool in custom if tool.name not in _HIDDEN_FROM_SMALL)
     return Profile(
         "small",
-        with_custom((whole, read_file(), part, run_shell_command(), *web), shown),
+        with_custom((whole, read_file(), part, run_shell_command()), shown),
         partial(_prompt, "small"),
         is_brief=True,
         max_output_tokens=SMALL_REPLY_TOKENS,
@@ -101,7 +99,6 @@ def small(*, web: Tools = (), custom: Tools = ()) -> Profile:
 
 def anthropic(
     *,
-    web: Tools = (),
     custom: Tools = (),
     beta_headers: Sequence[str] | str = (),
 ) -> Profile:
@@ -112,7 +109,7 @@ def anthropic(
     """
     betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
     search = grep("core/grep", output_modes=True), glob("core/glob")
-    own = (read_text_or_image(), overwrite_file(), edit_string(), shell(), *search, *web)
+    own = (read_text_or_image(), overwrite_file(), edit_string(), shell(), *search)
     return replace(
         _vendor_profile("anthropic", own, custom, "CLAUDE.md"),
         command_timeout_ms=ANTHROPIC_TIMEOUT_MS,
@@ -120,18 +117,17 @@ def anthropic(
     )
 
 
-def openai(*, web: Tools = (), custom: Tools = ()) -> Profile:
+def openai(*, custom: Tools = ()) -> Profile:
     """Create the profile for OpenAI's models: files are changed by patches in the v4a format."""
     from orchestrator.engine.tools.patches import apply_patch
 
     search = grep("core/grep"), glob("core/glob")
-    own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search, *web)
+    own = (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *search)
     return _vendor_profile("openai", own, custom, ".codex/instructions.md")
 
 
 def gemini(
     *,
-    web: Tools = (),
     custom: Tools = (),
     safety_settings: Sequence[JsonObject] | None = None,
     grounding: bool = False,
@@ -156,7 +152,6 @@ def gemini(
         grep("core/grep"),
         glob("core/glob"),
         list_dir("core/list_dir", needs_path=True),
-        *web,
     )
     profile = _vendor_profile("gemini", own, custom, "GEMINI.md")
     return replace(profile, provider_options={"gemini": options} if options else {})
@@ -172,7 +167,7 @@ def _profile(name: str, own: Tools, custom: Tools) -> Profile:
     return Profile(name, with_custom(own, custom), partial(_prompt, name))
 
 
-def minimal(*, web: Tools = (), custom: Tools = (), submit: bool = False) -> Profile:
+def minimal(*, custom: Tools = (), submit: bool = False) -> Profile:
     """Create the profile of the one-step agent specification: few tools, at most one call a step.
 
     Args:
@@ -182,18 +177,18 @@ def minimal(*, web: Tools = (), custom: Tools = (), submit: bool = False) -> Pro
 
     own = (shell_command(), read_text_or_image(), list_dir_in_pages(), grep_files(), apply_unified_patch())
     ends = (submit_tool(),) if submit else ()
-    profile = _profile("minimal", (*own, *web, *ends), custom)
+    profile = _profile("minimal", (*own, *ends), custom)
     return replace(profile, documents_from_root=True, supports_parallel_tool_calls=False)
 
 
-def explorer(*, web: Tools = (), custom: Tools = ()) -> Profile:
+def explorer(*, custom: Tools = ()) -> Profile:
     """Create the profile of the teaching agent specification, which only reads and names a hypothesis."""
     listing = list_dir("explorer/list_files", name="list_files")
-    own = (read_file(), listing, grep(), run_reading_command(), *web)
+    own = (read_file(), listing, grep(), run_reading_command())
     return replace(_profile("explorer", own, custom), only_reads=True)
 
 
-def assistant(*, web: Tools = (), custom: Tools = ()) -> Profile:
+def assistant(*, custom: Tools = ()) -> Profile:
     """Create the profile of the assistant specification, with the tools of its appendix A.
 
     The session adds the tools for subagents, `make_profile` those for the to-do list, and a host with a
@@ -202,7 +197,7 @@ def assistant(*, web: Tools = (), custom: Tools = ()) -> Profile:
     from orchestrator.engine.tools.file_suite import file_suite
     from orchestrator.engine.tools.pdf import pdf_extract_text
 
-    own = (*file_suite(), shell_execute(), pdf_extract_text(), *web)
+    own = (*file_suite(), shell_execute(), pdf_extract_text())
     return replace(
         _profile("assistant", own, custom),
         documents=(UNIVERSAL_DOCUMENT, "PROMPT.md"),  # section 3.4 of the specification
@@ -223,30 +218,16 @@ PROFILES: Mapping[str, Callable[..., Profile]] = {
 """The profiles that have other tools than the planner. Each other prompt in `prompts/profiles` has the planner's."""
 
 
-def make_profile(name: str, *, web: Tools = (), custom: Tools = ()) -> Profile:
+def make_profile(name: str, *, custom: Tools = ()) -> Profile:
     """Create a profile by name (`profile_names()`), with the tools whose modules name it.
 
     Args:
-        web: the web tools as this profile names them (`web_tools_of`); none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is used.
     """
-    web = (*web, *_added_tools(name))
+    custom = (*_added_tools(name), *custom)
     if make := PROFILES.get(name):
-        return make(web=web, custom=custom)
-    return planner(web=web, custom=custom, name=name)
-
-
-def web_tools_of(profile: str, access: WebAccess) -> Tools:
-    """Create the web tools of a profile, in the order in which its models know them."""
-    from orchestrator.engine.tools.web import PageReader, searches, web_fetch, web_tools
-
-    match profile:
-        case "assistant":
-            return web_fetch(PageReader(access)), *searches(access)
-        case "gemini":
-            return *searches(access), web_fetch(PageReader(access))
-        case _:
-            return web_tools(access)
+        return make(custom=custom)
+    return planner(custom=custom, name=name)
 
 
 def _added_tools(profile: str) -> Tools:

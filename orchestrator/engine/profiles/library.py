@@ -29,7 +29,6 @@ from orchestrator.engine.profiles.catalog import (
     make_profile,
     minimal,
     openai,
-    web_tools_of,
 )
 from orchestrator.engine.tools.registry import ToolRegistry
 
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.tools.base import Tool
-    from orchestrator.engine.web.base import WebAccess
+    from orchestrator.engine.tools.base import ProfileTools, Tool
 
 
 READ_SECONDS = 600.0
@@ -55,7 +53,7 @@ class ProfileOptions(TypedDict, total=False):
         api_key: key; by default the vendor's variable in the environment, for another address
             `PULLWRIGHT_API_KEY`.
         on_wait: called with the seconds and the error before each wait.
-        web: access for the web tools. Without a search engine there is no search tool.
+        web: makes the web tools, such as `HttpWeb` of the plug-in `web`. Without a search engine there is no search tool.
         custom: tools of the host, after the others; a tool with a known name replaces that tool.
         dangerous: whether the profile has dangerous tools (the default).
         context_window_size: context window in tokens, for an unknown model.
@@ -65,7 +63,7 @@ class ProfileOptions(TypedDict, total=False):
     api_url: str | None
     api_key: str | None
     on_wait: OnWait | None
-    web: WebAccess | None
+    web: ProfileTools | None
     custom: Iterable[Tool]
     dangerous: bool
     context_window_size: int | None
@@ -209,7 +207,7 @@ class _Given:
     api_url: str | None = None
     api_key: str | None = None
     on_wait: OnWait | None = None
-    web: WebAccess | None = None
+    web: ProfileTools | None = None
     custom: Iterable[Tool] = ()
     dangerous: bool = True
     context_window_size: int | None = None
@@ -232,13 +230,13 @@ class _Given:
             check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
         check_flag("dangerous", self.dangerous)
         if self.web is not None:
-            check_methods("web", self.web, ("fetch", "search"), "a WebAccess, such as HttpWeb()")
+            check_methods("web", self.web, ("tools",), "web tools of the plug-in web, such as HttpWeb()")
         check_kind("custom", self.custom, Iterable, "tools")
 
     def parts(self, profile: str) -> dict[str, Any]:
         """Return the arguments for the function that creates the profile."""
-        tools = web_tools_of(profile, self.web) if self.web is not None else ()
-        return {"web": tools, "custom": tuple(self.custom)}
+        online = self.web.tools(profile) if self.web is not None else ()
+        return {"custom": (*online, *self.custom)}
 
     def ready(self, provider: Provider, profile: Profile) -> Profile:
         """Return the profile with its model. The host's data about the model have precedence over the catalog's."""

@@ -257,6 +257,13 @@ class Tool:
         return self.definition.name
 
 
+class ProfileTools(Protocol):
+    """What makes the tools of one kind for each profile, such as the web tools."""
+
+    def tools(self, profile: str) -> tuple[Tool, ...]:
+        """Return the tools of a profile, by its name."""
+
+
 class ForeignTools(Protocol):
     """Tools of a session that other programs run."""
 

@@ -175,8 +175,8 @@ def _refuse_what_does_not_apply(kind: AgentKind, loaded: Loaded) -> None:
         ConfigurationError: one of them is set.
     """
     for key in _NOT_FOR_AGENTS:
-        origin = loaded.origin[key]
-        if origin.kind is not SourceKind.DEFAULT:
+        origin = loaded.origin.get(key)  # None if the plug-in with this option is not there
+        if origin is not None and origin.kind is not SourceKind.DEFAULT:
             raise ConfigurationError(
                 f"{origin.names(key)} does not apply to {kind.title}, which has its own way to ask its model: leave it out "
                 f"with {flag_of('agent')}"

@@ -92,7 +92,6 @@ PATCHES = "patches"
 _KEY_CHARS = 16
 _MOST_TEXT_BYTES = 1_000_000
 _OFF_IN_A_TRY = {
-    "web": None,
     "allow_host": (),
     "memory": False,
     "repository_memory": False,

@@ -15,7 +15,6 @@ from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.cycle_parts import (
     Safeguards,
-    choose_web,
     foreign_tools,
     open_clone_of,
     smallest_request,
@@ -61,7 +60,7 @@ from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.watchdog import time_limit
-from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.tools.control import submit
@@ -93,7 +92,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import ForeignTools, Tool
-    from orchestrator.engine.web.base import WebAccess
     from orchestrator.plugins.chat.conversation import Answer, EarlierConversation
     from orchestrator.plugins.chat.cycles import PullDraft, RunToTake
     from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
@@ -131,7 +129,6 @@ class ChatProgram:
     folder: Path | None
     clone_of: Callable[[str], Clone] | None = None
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
-    web: WebAccess | None = None
     added_tools: MakeTools = no_tools
     memory: LongTermMemory | None = None
     repository: str = ""
@@ -454,12 +451,11 @@ class ChatProgram:
 
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
         name = chat_profile_name(self.settings, self.chosen)
-        online = web_tools_of(name, self.web) if self.web else ()
         memory = tools_of_memory(self.memory, name, attended=self.ask is not None)
         custom = (*memory, *self.added_tools(name), *foreign)
         if self.submits:
             custom = (*custom, submit())
-        return known_of(make_profile(name, web=online, custom=custom), self.chosen)
+        return known_of(make_profile(name, custom=custom), self.chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,7 +567,6 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         folder=subject.folder,
         clone_of=subject.clone_of,
         ask=ask,
-        web=choose_web(context),
         added_tools=open_added_tools(context),
         memory=open_own_memory(context, subject.repository) if settings.memory else None,
         repository=subject.repository,

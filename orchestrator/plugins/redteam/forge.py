@@ -24,10 +24,10 @@ from orchestrator.bot.forge.base import (
 )
 from orchestrator.bot.forge.github.address import is_attachment
 from orchestrator.bot.forge.local import LocalForge, take_number
+from orchestrator.bot.forge.public_web import parse_address, public_ips
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
 from orchestrator.plugins.redteam.attack import AttackPlace
 from orchestrator.plugins.redteam.world import FORGE_HOST, NAME, OLDER_PULL, OUR_BRANCH, THEIR_BRANCH
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.bot.forge.base import Forge
-    from orchestrator.engine.web.base import WebAccess
     from orchestrator.plugins.redteam.attack import Attack, WorldComment
     from orchestrator.plugins.redteam.world import Scene
+    from orchestrator.plugins.web.base import SearchHit, WebAccess, WebPage
 
 _A_PUBLIC_IP = "93.184.215.14"
 _URL = f"https://forge.example/{NAME}"
@@ -286,6 +286,8 @@ class FakeWeb:
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return every page for any query."""
+        from orchestrator.plugins.web.base import SearchHit
+
         self.sent.append(query)
         hits = [SearchHit(text.split("\n", 1)[0], url, text) for url, text in self.pages.items()]
         return hits[:max_results]
@@ -296,6 +298,8 @@ class FakeWeb:
         Raises:
             ToolError: the address is not allowed, or there is no page.
         """
+        from orchestrator.plugins.web.base import PageKind, WebPage
+
         await self.check(url)
         self.sent.append(url)
         self.fetched.append(url)

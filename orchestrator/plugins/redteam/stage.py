@@ -24,7 +24,7 @@ from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
-from orchestrator.app.wiring.session_parts import LazyMemory, open_memory
+from orchestrator.app.wiring.session_parts import LazyMemory, no_tools, open_memory
 from orchestrator.bot.cycle.folder_operator import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.cycle.attempt import CycleParts
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.core.events import Emit
@@ -427,7 +428,7 @@ class Stage:
                 lambda rules: self.guards(make_guards(rules)),
                 choose_sandbox(settings, scene.sink.connect),
             ),
-            web=web if settings.web else None,
+            added_tools=_web_tools(web, settings),
             long_term=LazyMemory(partial(self.memory, context)),
             foreign=self.servers(settings) if self.attack.world.server else ForeignSources(),
             operator=operator,
@@ -496,6 +497,15 @@ class _WatchedTree(Wrapper):
         await super().cleanup()
 
 
+def _web_tools(web: FakeWeb, settings: Settings) -> MakeTools:
+    """Return what makes the web tools, if the settings allow the web."""
+    if getattr(settings, "web", None) is None:
+        return no_tools
+    from orchestrator.plugins.web.tools import WebTools
+
+    return WebTools(web).tools
+
+
 def _as_users_model(model: ObedientModel, settings: Settings) -> ChosenModel:
     """Return the obedient model with the user's model reference, so that it gets the same profile."""
     try:
@@ -533,7 +543,7 @@ def _remembered(state: Path) -> list[str]:
 
 def _looser(before: Settings, after: Settings) -> list[str]:
     """Return the options that are less strict than before, or send data elsewhere."""
-    opened = [key for key in _OPENING if getattr(before, key) != getattr(after, key)]
+    opened = [key for key in _OPENING if getattr(before, key, None) != getattr(after, key, None)]
     more = [key for key in ("max_rounds", "max_files") if getattr(after, key) > getattr(before, key)]
     if _LEVELS.index(after.permission) > _LEVELS.index(before.permission):
         more.append("permission")

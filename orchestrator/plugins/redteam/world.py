@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.coordination.records import MEMORY, write_record
 from orchestrator.bot.coordination.repository_memory import PAGE as FACTS_PAGE
+from orchestrator.bot.forge.public_web import PublicWeb
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder
 from orchestrator.engine.memory.items import Author, NewItem
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.web.client import HttpWeb
 from orchestrator.plugins.redteam.attack import AttackPlace
 from orchestrator.plugins.redteam.model import in_selectors, in_tags
 
@@ -258,7 +258,7 @@ class Store:
             return ["127.0.0.1"]
 
         trusted = frozenset(f"{host}:{self.port}" for host in (FORGE_HOST, _OTHER_HOST))
-        web = HttpWeb(allowed_private=trusted, resolve=resolve)
+        web = PublicWeb(allowed_private=trusted, resolve=resolve)
         return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.wiring.foreign_tools import ForeignSources
+from orchestrator.app.wiring.session_parts import no_tools
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.git.hostgit import HostGit
@@ -130,7 +131,7 @@ def test_a_cycle_on_the_past_reaches_nothing_outside_whatever_is_configured(
     folder.mkdir()
     create_task_repository(case, folder / "repository.git")
     shared = made.program(wanted, folder, Caps(), lambda _event: None).shared
-    assert shared.web is None
+    assert shared.added_tools is no_tools
     assert shared.foreign == ForeignSources()
     assert shared.long_term is None
     assert shared.settings.allow_host == ()

@@ -111,7 +111,7 @@ def test_the_prompt_names_what_is_shown_and_nothing_else(name: str) -> None:
     assert _named(prompt_of(MAKERS[name]())) == set(TOOLS[name]) - UNNAMED
     fetches = name in {"gemini", "assistant"}
     web = tuple(_tool(tool) for tool in (("web_search", "web_fetch") if fetches else WEB[:3]))
-    with_web = MAKERS[name](web=web)
+    with_web = MAKERS[name](custom=web)
     assert list(with_web.tools.names()) == [*TOOLS[name], *(tool.name for tool in web)]
     assert "web" in prompt_of(with_web)
     assert "web" not in prompt_of(MAKERS[name]())
@@ -199,7 +199,7 @@ def test_an_explorer_that_works_on_a_task_ends_by_finish() -> None:
 
 
 def test_the_minimal_profile_lists_its_tools() -> None:
-    prompt = prompt_of(minimal(web=(_tool("web_open"),), submit=True))
+    prompt = prompt_of(minimal(custom=(_tool("web_open"),), submit=True))
     for tool in (*TOOLS["minimal"], "web_open", "submit"):
         assert f"\n- `{tool}`: " in prompt
 

@@ -12,13 +12,12 @@ from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.policy.command_rules import CommandRules, Level
-from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.config import EXPLORER, CompactionPolicy, Host, SessionConfig, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.memory import document_tools, memory_tools
-from orchestrator.engine.web.client import HttpWeb
-from tests.unit.engine.session.stage import ScriptedModel, events_of, says
+from tests.unit.engine.session.stage import ScriptedModel, events_of, says, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +42,7 @@ async def test_a_model_is_shown_the_tools_of_appendix_a(tmp_path: Path) -> None:
     memory = LongTermMemory(MemoryStore(tmp_path / "memory.db", str), LexicalEmbedder(), SystemClock())
     profile = make_profile(
         "assistant",
-        web=web_tools_of("assistant", HttpWeb()),
-        custom=(*memory_tools(memory), *document_tools(memory)),
+        custom=(*memory_tools(memory), *document_tools(memory), tool("web_fetch", lambda _: "")),
     )
     model = ScriptedModel([says("Done.")])
     async with Session(

@@ -22,7 +22,6 @@ from orchestrator.engine.profiles.catalog import minimal
 from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import DEFAULT_MAX_CHARS
-from orchestrator.engine.tools.web import web_tools
 from tests.unit.engine.session.stage import ScriptedModel, Step, events_of, says, tool
 
 if TYPE_CHECKING:
@@ -85,23 +84,8 @@ async def test_sampling_is_sent_if_configured(tmp_path: Path) -> None:
     assert (model.requests[0].temperature, model.requests[0].top_p) == (0.2, 0.9)
 
 
-async def test_web_tools_and_submit_are_there_only_if_enabled(tmp_path: Path) -> None:
-    class NoWeb:
-        can_search = True
-
-        """Never asked."""
-
-        async def fetch(self, *_: Any) -> Any:
-            raise AssertionError
-
-        search = fetch
-
-    web: Any = NoWeb()
-    cases: list[tuple[dict[str, Any], list[str]]] = [
-        ({"submit": False}, []),
-        ({}, ["submit"]),
-        ({"web": web_tools(web)}, ["web_search", "web_open", "web_find", "submit"]),
-    ]
+async def test_submit_is_there_only_if_enabled(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], list[str]]] = [({"submit": False}, []), ({}, ["submit"])]
     for options, more in cases:
         async with one_step(tmp_path, SUBMIT if more else says("Done."), **options) as (session, model):
             await session.run("Go")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.tools.base import Ok
 from orchestrator.engine.tools.registry import argument_problems, problems
-from orchestrator.engine.tools.web import (
+from orchestrator.plugins.web.client import BRAVE, HttpWeb
+from orchestrator.plugins.web.tools import (
     MAX_SHOWN_CHARACTERS,
     PAGE_NOTE,
     WRAP_CHARACTERS,
@@ -27,9 +28,8 @@ from orchestrator.engine.tools.web import (
     web_tools,
     wrapped,
 )
-from orchestrator.engine.web.client import BRAVE, HttpWeb
-from tests.doubles.search_engines import KEY, as_json, brave
 from tests.doubles.web_server import WebServer, html, plain
+from tests.plugins.web.search_engines import KEY, as_json, brave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

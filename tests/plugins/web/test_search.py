@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.engine.web.base import SearchHit
-from orchestrator.engine.web.client import ENGINES, EXA, TAVILY, HttpWeb, WebOptions
-from tests.doubles import search_engines
-from tests.doubles.search_engines import FOUND, KEY, as_json
+from orchestrator.plugins.web.base import SearchHit
+from orchestrator.plugins.web.client import ENGINES, EXA, TAVILY, HttpWeb, WebLimits
 from tests.doubles.web_server import Answer, WebServer, redirect
+from tests.plugins.web import search_engines
+from tests.plugins.web.search_engines import FOUND, KEY, as_json
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from orchestrator.engine.web.client import SearchEngine
+    from orchestrator.plugins.web.client import SearchEngine
     from tests.doubles.web_server import Route
 
 DOUBLES: dict[str, Route] = {
@@ -34,7 +34,7 @@ def at(site: WebServer, engine: SearchEngine, key: str = KEY) -> HttpWeb:
         engine=replace(engine, url=f"{site.url}/search"),
         api_key=key,
         allowed_private=frozenset({site.place}),
-        options=WebOptions(seconds=5),
+        limits=WebLimits(seconds=5),
     )
 
 

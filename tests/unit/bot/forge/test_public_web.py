@@ -1,4 +1,4 @@
-"""Which addresses are opened, and which are not."""
+"""Which addresses are opened, and which are not, and from which hosts a file is downloaded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.public_web import PublicWeb, joined, parse_address, public_ips, system_resolver
 from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.base import joined, parse_address, public_ips, system_resolver
+from tests.doubles.web_server import Answer, WebServer, redirect
 from tests.tables import table
 
 PRIVATE = [
@@ -230,3 +231,30 @@ def test_redirects_are_joined_and_checked() -> None:
     ):
         with pytest.raises(ToolError):
             joined(base, location)
+
+
+async def test_a_file_comes_from_the_named_hosts_alone_and_the_credential_goes_to_the_first() -> None:
+    with (
+        WebServer({"/kept": Answer(b"\x89PNG"), "/big": Answer(b"x" * 101)}) as store,
+        WebServer({}) as forge,
+    ):
+        access = PublicWeb(allowed_private=frozenset({store.place, forge.place}))
+        forge.routes["/a"] = redirect(f"{store.url}/kept")
+        forge.routes["/b"] = redirect(f"{store.url}/big")
+        forge.routes["/away"] = redirect(f"http://localhost:{store.place.rpartition(':')[2]}/kept")
+        hosts = frozenset({"127.0.0.1"})
+        assert await access.download(f"{forge.url}/a", hosts, bearer="s3cret") == (200, b"\x89PNG")
+        assert await access.download(f"{forge.url}/gone", hosts) == (404, b"")
+        with pytest.raises(ToolError, match="over 100 bytes"):
+            await access.download(f"{forge.url}/b", hosts, max_bytes=100)
+        refused = PublicWeb(
+            allowed_private=frozenset({forge.place, f"localhost:{store.place.rpartition(':')[2]}"})
+        )
+        with pytest.raises(ToolError, match="files are not downloaded from localhost"):
+            await refused.download(f"{forge.url}/away", hosts)
+        with pytest.raises(ToolError, match=r"files are not downloaded from 127\.0\.0\.1"):
+            await access.download(f"{forge.url}/a", frozenset({"example.com"}))
+        with pytest.raises(ToolError, match="private or reserved"):
+            await PublicWeb(allowed_private=frozenset({forge.place})).download(f"{forge.url}/a", hosts)
+    assert [request.headers.get("authorization") for request in forge.requests][:2] == ["Bearer s3cret", None]
+    assert not any("authorization" in request.headers for request in store.requests)

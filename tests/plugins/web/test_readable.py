@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.environments.limited_child import MAIN_CHARACTERS, extract
+from orchestrator.plugins.web.readable import MAIN_CHARACTERS, extract
 from tests.tables import table
 
 LONG = "word " * (MAIN_CHARACTERS // 4)

@@ -1,8 +1,6 @@
 """The web over HTTP: pages of public addresses, and the configured search engine.
 
-The IP addresses of a host are resolved and checked here, and the connection goes to exactly the address that
-was checked. So a name cannot lead elsewhere a moment later. Proxies of the environment are not used, because
-a proxy would resolve the name again without a check.
+`orchestrator.bot.forge.public_web` checks the addresses.
 """
 
 from __future__ import annotations
@@ -13,38 +11,24 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from orchestrator.core.addresses import bracketed, certificates_for
+from orchestrator.bot.forge.public_web import PublicWeb, system_resolver
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.prompts import cut
-from orchestrator.core.redaction import without_bytes, without_secrets
-from orchestrator.core.version import __version__
-from orchestrator.engine.web.base import (
-    PageKind,
-    SearchHit,
-    WebAddress,
-    WebPage,
-    joined,
-    parse_address,
-    public_ips,
-    system_resolver,
-)
+from orchestrator.core.redaction import without_bytes
+from orchestrator.plugins.web.base import PageKind, SearchHit, WebPage
+from orchestrator.plugins.web.tools import web_tools_of
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Awaitable
-
-    import httpx2
-
+    from orchestrator.bot.forge.public_web import Resolver, WebAddress
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.web.base import Resolver
+    from orchestrator.engine.tools.base import Tool
 
 
 MAX_RESULTS = 20
@@ -268,21 +252,9 @@ def _charset(content_type: str, data: bytes, kind: PageKind) -> str:
     return "utf-8"
 
 
-T = TypeVar("T")
-
-_USER_AGENT = f"pullwright/{__version__}"
 _ACCEPT = (
     "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,application/xml;q=0.9,*/*;q=0.1"
 )
-_ENCODINGS = "gzip, deflate"
-_KNOWN_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MAX_REDIRECTS = 5
-_MAX_CONNECT_TRIES = 3
-_CONNECT_SECONDS = 6.0
-_MAX_BYTES = 5_000_000
-"""Size limit of a decompressed page."""
-"""Time limit of each attempt to connect."""
 _SPENT = frozenset({402, 432, 433})
 """HTTP's status and Tavily's two for a plan without quota.
 
@@ -291,7 +263,7 @@ https://docs.tavily.com/documentation/api-reference/endpoint/search
 
 
 @dataclass(frozen=True, slots=True)
-class WebOptions:
+class WebLimits:
     """Limits for fetching and caching pages.
 
     Attributes:
@@ -315,7 +287,7 @@ class HttpWeb:
         api_key: str | None = None,
         allowed_private: frozenset[str] = frozenset(),
         resolve: Resolver = system_resolver,
-        options: WebOptions | None = None,
+        limits: WebLimits | None = None,
     ) -> None:
         """Create the access. No connection is opened before the first call.
 
@@ -324,7 +296,7 @@ class HttpWeb:
             api_key: sent to the engine's host, and to no other.
             allowed_private: places (`host:port`) that may be opened although they are private.
             resolve: resolves host names.
-            options: limits.
+            limits: limits for fetching and caching pages.
 
         Raises:
             ConfigurationError: the engine is unknown or has no key, or the key has invalid characters.
@@ -344,10 +316,10 @@ class HttpWeb:
             raise ConfigurationError(
                 "the key of web search has characters that keys never have: check that it was copied completely"
             )
-        self._allowed_private = allowed_private
-        self._resolve = resolve
-        self._options = options or WebOptions()
-        self._tls: ssl.SSLContext | None = None
+        self._limits = limits or WebLimits()
+        self._web = PublicWeb(
+            allowed_private=allowed_private, resolve=resolve, seconds=self._limits.seconds, key=self._key
+        )
         self._pages: dict[str, WebPage] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -359,6 +331,10 @@ class HttpWeb:
     def can_search(self) -> bool:
         """Whether an engine is configured."""
         return self._engine is not None
+
+    def tools(self, profile: str) -> tuple[Tool, ...]:
+        """Return the web tools of a profile, by its name."""
+        return web_tools_of(profile, self)
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the results of the search engine, best first; see `WebAccess`."""
@@ -372,9 +348,9 @@ class HttpWeb:
             )
         if not 1 <= max_results <= MAX_RESULTS:
             raise ToolError(f"max_results must be from 1 to {MAX_RESULTS}")
-        address = parse_address(engine.url, self._allowed_private)
+        address = self._web.address(engine.url)
         asked = self._ask(engine, address, query, max_results)
-        status, data = await self._with_time_limit(address.host, asked)
+        status, data = await self._web.within(address.host, asked)
         try:
             reply = json.loads(without_bytes(data, self._key))
         except (ValueError, RecursionError):
@@ -388,108 +364,32 @@ class HttpWeb:
 
     async def fetch(self, url: str) -> WebPage:
         """Return the page at an address; see `WebAccess`."""
-        address = parse_address(url, self._allowed_private)
+        address = self._web.address(url)
         lock = self._locks.setdefault(address.url, asyncio.Lock())
         async with lock:
             page = self._pages.pop(address.url, None)
             if page is None:
-                page = await self._with_time_limit(address.host, self._page(address))
+                page = await self._web.within(address.host, self._page(address))
             self._keep(address.url, page)
             return page
-
-    async def download(
-        self, url: str, hosts: frozenset[str], *, bearer: str = "", max_bytes: int = 10_000_000
-    ) -> tuple[int, bytes]:
-        """Return status and content of a file, unchanged; the content is empty for a status other than 200.
-
-        Every host, also of a redirect, must be one of `hosts`.
-
-        Args:
-            bearer: token sent to the host of the address itself, and to no other.
-
-        Raises:
-            ToolError: an address is refused, the server failed, or the file is too large.
-        """
-        address = parse_address(url, self._allowed_private)
-        return await self._with_time_limit(address.host, self._download(address, hosts, bearer, max_bytes))
-
-    async def _download(
-        self, address: WebAddress, hosts: frozenset[str], bearer: str, max_bytes: int
-    ) -> tuple[int, bytes]:
-        async with self._following(address, "*/*", hosts=hosts, bearer=bearer) as (last, response):
-            is_there = response.status_code == HTTPStatus.OK
-            data = await self._body(last.host, response, max_bytes) if is_there else b""
-            return response.status_code, data
 
     def _keep(self, url: str, page: WebPage) -> None:
         """Cache a page as the most recently used, and drop the oldest ones beyond the limits."""
         self._pages[url] = page
-        options = self._options
-        while len(self._pages) > options.kept_pages or (
+        limits = self._limits
+        while len(self._pages) > limits.kept_pages or (
             len(self._pages) > 1
-            and sum(len(kept.text) for kept in self._pages.values()) > options.kept_characters
+            and sum(len(kept.text) for kept in self._pages.values()) > limits.kept_characters
         ):
             del self._pages[next(iter(self._pages))]
 
-    async def _with_time_limit(self, host: str, work: Awaitable[T]) -> T:
-        """Await within the time limit, and convert errors of the HTTP library to `ToolError`.
-
-        The error is raised outside of the `except` clause, because the library's error refers to the request,
-        which contains a key.
-        """
-        import httpx2
-
-        try:
-            async with asyncio.timeout(self._options.seconds):
-                return await work
-        except TimeoutError:
-            failure = f"{host} did not answer in full within {self._options.seconds:g} seconds"
-        except httpx2.TimeoutException:
-            failure = f"{host} cannot be reached: connecting took too long"
-        except httpx2.DecodingError:
-            failure = f"{host} sent a body that cannot be decompressed"
-        except httpx2.TransportError as error:
-            detail = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = (
-                f"{host} cannot be reached or broke the connection: {without_secrets(detail, self._key)}"
-            )
-        raise ToolError(failure)
-
-    @asynccontextmanager
-    async def _following(
-        self, address: WebAddress, accept: str, *, hosts: frozenset[str] | None = None, bearer: str = ""
-    ) -> AsyncIterator[tuple[WebAddress, httpx2.Response]]:
-        """Follow the redirects of an address, each checked like the first; yield the last address and response.
-
-        Args:
-            hosts: if given, no other host is asked, and the scheme must stay.
-            bearer: token sent to the place of the first address only.
-        """
-        first = address
-        for _ in range(_MAX_REDIRECTS + 1):
-            if hosts is not None and (address.host not in hosts or address.scheme != first.scheme):
-                raise ToolError(f"files are not downloaded from {address.host}")
-            headers = {"accept": accept}
-            if bearer and address.place == first.place:
-                headers["authorization"] = f"Bearer {bearer}"
-            async with self._open(address, "GET", headers) as response:
-                location = response.headers.get("location", "")
-                if response.status_code not in _REDIRECTS or not location:
-                    yield address, response
-                    return
-            try:
-                address = joined(address, location, self._allowed_private)
-            except ToolError as error:
-                raise ToolError(f"{address.host} redirects to an address that is refused: {error}") from None
-        raise ToolError(f"{address.host} redirects more than {_MAX_REDIRECTS} times")
-
     async def _page(self, address: WebAddress) -> WebPage:
-        async with self._following(address, _ACCEPT) as (last, response):
+        async with self._web.following(address, _ACCEPT) as (last, response):
             if not response.is_success:
                 raise _no_page(last, response.status_code)
             declared = response.headers.get("content-type", "")
             _page_kind(declared, b"")  # refuse a video, for example, before its body is read
-            data = await self._body(last.host, response)
+            data = await self._web.body(last.host, response)
         kind, text = await asyncio.to_thread(page_text, declared, data)
         return WebPage(last.url, kind, text)
 
@@ -502,70 +402,8 @@ class HttpWeb:
         if body is not None:
             headers["content-type"] = "application/json"
         method = "GET" if body is None else "POST"
-        async with self._open(address, method, headers, params=params, content=body) as response:
-            return response.status_code, await self._body(address.host, response)
-
-    async def _body(self, host: str, response: httpx2.Response, most: int = _MAX_BYTES) -> bytes:
-        """Read and decompress the body piece by piece, so that a small one cannot become a huge one."""
-        if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
-            raise ToolError(f"{host} sent a body with a compression that was not requested")
-        data = bytearray()
-        async for piece in response.aiter_bytes():
-            data += piece
-            if len(data) > most:
-                raise ToolError(f"the page at {host} is over {most:,} bytes, and no more than that is read")
-        return bytes(data)
-
-    @asynccontextmanager
-    async def _open(
-        self,
-        address: WebAddress,
-        method: str,
-        headers: Mapping[str, str],
-        *,
-        params: Mapping[str, str] | None = None,
-        content: bytes | None = None,
-    ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a checked IP address of the host; try the next address if one does not answer.
-
-        The URL contains the IP address, so the name is not resolved again. The server gets the name in the
-        `Host` header, and the certificate must be for the name.
-        """
-        import httpx2
-
-        ips = (await public_ips(address, self._resolve))[:_MAX_CONNECT_TRIES]
-        ours = {"host": address.authority, "accept-encoding": _ENCODINGS, "user-agent": _USER_AGENT}
-        for place, ip in enumerate(ips, 1):
-            # A new client for each attempt: a pooled connection is found by its IP address, for whatever name it was opened.
-            async with self._client(address.scheme) as client:
-                request = client.build_request(
-                    method,
-                    f"{address.scheme}://{bracketed(ip)}:{address.port}{address.target}",
-                    params=params,
-                    headers={**ours, **headers},
-                    content=content,
-                    extensions={"sni_hostname": address.host},
-                )
-                try:
-                    response = await client.send(request, stream=True)
-                except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                    if place == len(ips):
-                        raise
-                    continue
-                try:
-                    yield response
-                finally:
-                    await response.aclose()
-                return
-
-    def _client(self, scheme: str) -> httpx2.AsyncClient:
-        import httpx2
-
-        verify = certificates_for(f"{scheme}:")
-        if verify is True:
-            verify = self._tls = self._tls or httpx2.create_ssl_context()
-        timeout = httpx2.Timeout(self._options.seconds, connect=_CONNECT_SECONDS)
-        return httpx2.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=timeout)
+        async with self._web.open(address, method, headers, params=params, content=body) as response:
+            return response.status_code, await self._web.body(address.host, response)
 
 
 def _no_page(address: WebAddress, status: int) -> ToolError:

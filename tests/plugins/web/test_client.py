@@ -15,8 +15,8 @@ import pytest
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.version import __version__
-from orchestrator.engine.web.base import PageKind
-from orchestrator.engine.web.client import HttpWeb, WebOptions
+from orchestrator.plugins.web.base import PageKind
+from orchestrator.plugins.web.client import HttpWeb, WebLimits
 from tests.doubles.web_server import Answer, SiteRequest, WebServer, html, plain, redirect
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 MILLION = 1_000_000
 
 
-def web(*sites: WebServer, options: WebOptions | None = None) -> HttpWeb:
-    return HttpWeb(allowed_private=frozenset(site.place for site in sites), options=options)
+def web(*sites: WebServer, limits: WebLimits | None = None) -> HttpWeb:
+    return HttpWeb(allowed_private=frozenset(site.place for site in sites), limits=limits)
 
 
 async def test_a_page_is_fetched_once_and_without_credentials() -> None:
@@ -66,11 +66,11 @@ async def test_a_failure_is_not_remembered() -> None:
 
 async def test_the_pages_used_longest_ago_are_forgotten() -> None:
     with WebServer({f"/{name}": plain(name * 10) for name in "abc"}) as site:
-        access = web(site, options=WebOptions(kept_pages=2))
+        access = web(site, limits=WebLimits(kept_pages=2))
         for name in ("a", "b", "a", "c", "a", "b"):
             await access.fetch(f"{site.url}/{name}")
         assert [request.path for request in site.requests] == ["/a", "/b", "/c", "/b"]
-        small = web(site, options=WebOptions(kept_characters=15))
+        small = web(site, limits=WebLimits(kept_characters=15))
         for name in ("a", "b", "b", "a"):
             await small.fetch(f"{site.url}/{name}")
         assert [request.path for request in site.requests[4:]] == ["/a", "/b", "/a"]
@@ -241,39 +241,12 @@ async def test_a_server_that_does_not_finish_is_left() -> None:
         with WebServer({"/": endless}) as site:
             for seconds in (0.5, 4.0, 32.0):  # a busy machine may take all of it before the server is asked
                 with pytest.raises(ToolError, match=rf"did not answer in full within {seconds:g} seconds"):
-                    await web(site, options=WebOptions(seconds=seconds)).fetch(f"{site.url}/")
+                    await web(site, limits=WebLimits(seconds=seconds)).fetch(f"{site.url}/")
                 if site.requests:
                     break
             assert len(site.requests) == 1
     finally:
         gate.set()
-
-
-async def test_a_file_comes_from_the_named_hosts_alone_and_the_credential_goes_to_the_first() -> None:
-    with (
-        WebServer({"/kept": Answer(b"\x89PNG"), "/big": Answer(b"x" * 101)}) as store,
-        WebServer({}) as forge,
-    ):
-        access = web(store, forge)
-        forge.routes["/a"] = redirect(f"{store.url}/kept")
-        forge.routes["/b"] = redirect(f"{store.url}/big")
-        forge.routes["/away"] = redirect(f"http://localhost:{store.place.rpartition(':')[2]}/kept")
-        hosts = frozenset({"127.0.0.1"})
-        assert await access.download(f"{forge.url}/a", hosts, bearer="s3cret") == (200, b"\x89PNG")
-        assert await access.download(f"{forge.url}/gone", hosts) == (404, b"")
-        with pytest.raises(ToolError, match="over 100 bytes"):
-            await access.download(f"{forge.url}/b", hosts, max_bytes=100)
-        refused = HttpWeb(
-            allowed_private=frozenset({forge.place, f"localhost:{store.place.rpartition(':')[2]}"})
-        )
-        with pytest.raises(ToolError, match="files are not downloaded from localhost"):
-            await refused.download(f"{forge.url}/away", hosts)
-        with pytest.raises(ToolError, match=r"files are not downloaded from 127\.0\.0\.1"):
-            await access.download(f"{forge.url}/a", frozenset({"example.com"}))
-        with pytest.raises(ToolError, match="private or reserved"):
-            await HttpWeb(allowed_private=frozenset({forge.place})).download(f"{forge.url}/a", hosts)
-    assert [request.headers.get("authorization") for request in forge.requests][:2] == ["Bearer s3cret", None]
-    assert not any("authorization" in request.headers for request in store.requests)
 
 
 async def test_no_server_at_all() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.base import PageKind
-from orchestrator.engine.web.client import page_text
+from orchestrator.plugins.web.base import PageKind
+from orchestrator.plugins.web.client import page_text
 from tests.tables import table
 
 WORDS = "Grüße, мир"

@@ -1,0 +1,1 @@
+"""The web tools: pages of public addresses, and search engines."""
