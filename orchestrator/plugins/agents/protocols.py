@@ -255,6 +255,24 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class _Said:
+    """One entry of a request that was read.
+
+    Attributes:
+        value: as the agent sent it.
+        content: its JSON as it is passed on.
+        digest: of what it says, whatever marks it has.
+        left_out: what is not passed on, in words.
+    """
+
+    value: Mapping[str, Any]
+    content: bytes
+    digest: bytes
+    tokens: int
+    left_out: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AgentRequest:
     """A request of an agent, as far as it is passed on.
 
@@ -326,6 +344,8 @@ _MARK = re.compile(rb',?"cache_control":\{[^{}]{0,200}\}')
 _MARKED = b'"cache_control"'
 _MOST_ENTRIES = 20_000
 _MOST_COUNTS = 500
+_MOST_CONVERSATIONS = 16
+"""Those of an agent and of its own subagents, of which each last request is kept."""
 
 
 class RequestReader:
@@ -343,6 +363,7 @@ class RequestReader:
         self._entries: dict[bytes, _Entry] = {}
         self._heads: dict[bytes, dict[str, Any]] = {}
         self._counts: dict[bytes, int] = {}
+        self._conversations: dict[bytes, Sequence[_Said]] = {}
 
     def read(self, asked: Asked, body: bytes) -> AgentRequest:
         """Read a request's body.
@@ -373,17 +394,11 @@ class RequestReader:
         begin = json_bytes({**head, "stream": None})  # without a stream it is the same request
         chain = [hashlib.sha256(model.encode("utf-8", "replace") + begin).digest()]
         tokens, entries = [tokens_in(len(begin))], []
-        for said in listed:
-            # What a search for tools has found is a tool, too.
-            one, others = _with_known_tools(form, said) if "tools" in said else (said, [])
-            left_out += others
-            raw = json_bytes(one)
-            digest = hashlib.sha256(raw).digest()
-            entry = self._entry(digest, raw, one)
-            entries.append(entry.content or raw)
-            unmarked = hashlib.sha256(_MARK.sub(b"", raw)).digest() if _MARKED in raw else digest
-            chain.append(hashlib.sha256(chain[-1] + unmarked).digest())
-            tokens.append(tokens[-1] + entry.tokens)
+        for said in self._said(listed):
+            left_out += said.left_out
+            entries.append(said.content)
+            chain.append(hashlib.sha256(chain[-1] + said.digest).digest())
+            tokens.append(tokens[-1] + said.tokens)
         limits = as_object(plain.get(form.inside)) if form.inside else plain
         wanted = [_limit(limits.get(name)) for name in form.limits]
         return AgentRequest(
@@ -399,6 +414,30 @@ class RequestReader:
             tokens=tokens,
             wanted=min((one for one in wanted if one is not None), default=None),
         )
+
+    def _said(self, listed: list[dict[str, Any]]) -> list[_Said]:
+        """Read a conversation. What stood in its last request, too, is compared only."""
+        if not listed:
+            return []
+        first = self._read_entry(listed[0])
+        before = self._conversations.pop(first.digest, ())
+        found = [first]
+        for at, value in enumerate(listed[1:], 1):
+            is_known = at < len(before) and before[at].value == value
+            found.append(before[at] if is_known else self._read_entry(value))
+        self._conversations[first.digest] = found
+        if len(self._conversations) > _MOST_CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
+        return found
+
+    def _read_entry(self, value: dict[str, Any]) -> _Said:
+        # What a search for tools has found is a tool, too.
+        one, left_out = _with_known_tools(self._form, value) if "tools" in value else (value, [])
+        raw = json_bytes(one)
+        digest = hashlib.sha256(raw).digest()
+        entry = self._entry(digest, raw, one)
+        unmarked = hashlib.sha256(_MARK.sub(b"", raw)).digest() if _MARKED in raw else digest
+        return _Said(value, entry.content or raw, unmarked, entry.tokens, left_out)
 
     def _clean_head(self, head: dict[str, Any]) -> dict[str, Any]:
         self._forget_if_learnt()
@@ -427,6 +466,7 @@ class RequestReader:
             self._version = self._redactor.version
             self._entries.clear()
             self._heads.clear()
+            self._conversations.clear()
 
     def _clean(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return an entry without secrets; itself if it has none.

@@ -217,6 +217,8 @@ class RelayTotals:
 _MOST_RECORDS = 10_000
 _MOST_TOLD = 100
 _LEAST_PLACEHOLDER_CHARS = 16
+_HARMLESS = ("HEAD", "/")
+"""By this one agent looks whether the server is there. It is refused, and nobody needs to be told."""
 _SPARE_SECONDS = 60.0
 _ASKED_NOTHING = Request(system="", messages=())
 
@@ -370,7 +372,7 @@ class Relay:
             await self._relay(self._read(asked, body), _headers(scope), reply)
         except RefusedRequestError as error:
             self._refused += 1
-            if error.is_forbidden:
+            if error.is_forbidden and (scope["method"], scope["path"]) != _HARMLESS:
                 self._tell(Defence.NETWORK, f"a request of the agent was refused: {error}")
             await self._say(reply, error.status, str(error))
         except _CapReachedError as error:

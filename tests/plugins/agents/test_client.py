@@ -69,6 +69,12 @@ class Short(AgentConnection):
     most_updates = 10
 
 
+class Hasty(AgentConnection):
+    """A connection that gives nobody time."""
+
+    start_seconds = 0.0
+
+
 async def connected(prompt: list[Any]) -> tuple[AgentConnection, Program, Listener]:
     program = Program({"initialize": [HELLO], "session/new": [OPENED], "session/prompt": prompt})
     listener = Listener()
@@ -153,5 +159,13 @@ async def test_a_newer_protocol_is_refused() -> None:
     program = Program({"initialize": [{"result": {"protocolVersion": 2}}]})
     connection = AgentConnection("agent", cast("Any", program), ProgramReport(), Listener())
     with pytest.raises(ConfigurationError, match="speaks version 2"):
+        await connection.begin("/clone", None, "", {})
+    await connection.close()
+
+
+async def test_a_program_that_hangs_at_its_start_is_given_up() -> None:
+    program = Program({"initialize": []})
+    connection = Hasty("agent", cast("Any", program), ProgramReport("still loading\n"), Listener())
+    with pytest.raises(BadReplyError, match="agent did not answer within 0 s: still loading"):
         await connection.begin("/clone", None, "", {})
     await connection.close()

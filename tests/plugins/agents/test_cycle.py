@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import shlex
@@ -10,6 +11,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -104,6 +106,8 @@ def test_a_cap_ends_the_agent_before_the_next_request(stage: Stage, repository: 
     assert {"TodosChanged", "LimitReached"} <= {event["type"] for event in stage.events()}
 
 
+END_SECONDS = 60.0
+"""In which the kernel ends what a killed program started, on a busy machine."""
 CANARY = "canary-key-that-nobody-may-see-4711"
 LOOK = """
 def attempt(work):
@@ -216,15 +220,47 @@ def test_the_work_of_an_agent_that_dies_is_saved(stage: Stage, repository: Path)
     assert content(repository, branch, "calc.py") + "\n" == FIXED
 
 
-def test_what_a_killed_program_left_is_taken_up(stage: Stage, repository: Path) -> None:
+def marked_processes(mark: str) -> list[str]:
+    """The processes that have a word in their environment, whatever they are called and in whatever namespace."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((entry / "cmdline").read_bytes().decode("utf-8", "replace"))
+    return found
+
+
+FORK = """
+for number in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        import signal, time
+        for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(one, signal.SIG_IGN)
+        time.sleep(300)
+        os._exit(0)
+"""
+
+
+def test_what_a_killed_program_left_is_taken_up_and_nothing_of_the_agent_goes_on(
+    stage: Stage, repository: Path, tmp_path: Path
+) -> None:
     gate = threading.Event()
-    stage.script(calls(WRITE), gated("I wait.", gate))
+    # Each process that the agent starts inherits the variable, and nothing else of this machine has it.
+    mark, words = f"of-{tmp_path.name}", agent()
+    words[1] = f"/usr/bin/env MARK={mark} {words[1]}"
+    words += ["--sandbox-read", "/usr/bin/env"]
+    stage.script(calls(WRITE, ("look", {"script": FORK})), gated("I wait.", gate))
     model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
-    with forked.piped("run", "--repo", str(repository), *TASK, *agent(), *model) as (program, _, errors):
+    with forked.piped("run", "--repo", str(repository), *TASK, *words, *model) as (program, _, errors):
         for line in errors:
             if "round 2" in line:
                 break
+        assert len(marked_processes(mark)) == 4, "the agent and its three children"
         program.kill()
+    ended = time.monotonic() + END_SECONDS
+    while left := marked_processes(mark):
+        assert time.monotonic() < ended, left
     gate.set()
     stage.script(calls(PROPOSE, FINISH))
     done = stage.run("--repo", str(repository), *TASK, *agent())

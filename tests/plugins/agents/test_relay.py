@@ -411,6 +411,12 @@ async def test_another_path_is_refused_and_shown(protocol: Protocol, method: str
         assert [one.message for one in rig.told(Guarded)]
 
 
+async def test_a_look_whether_the_server_is_there_is_refused_in_silence() -> None:
+    async with rigged(Protocol.MESSAGES) as rig:
+        assert (await rig.ask(b"", "/", method="HEAD")).status == 403
+        assert (rig.server.requests, rig.told(Guarded)) == ([], [])
+
+
 @EVERYONE
 async def test_another_model_is_refused_in_the_vendor_s_form(protocol: Protocol) -> None:
     path = "/v1beta/models/dear-model:streamGenerateContent?alt=sse" if protocol is Protocol.GEMINI else ""
@@ -918,6 +924,29 @@ async def test_ids_and_what_the_vendor_wants_back_stay() -> None:
         thought, call = rig.server.requests[0].body["messages"][0]["content"]
         assert (thought["signature"], call["id"]) == (signature, said_before[1]["id"])
         assert SECRET not in json.dumps([thought, call])
+
+
+def test_a_conversation_that_grows_is_read_as_one_that_is_new() -> None:
+    """Its entries of the last request are only compared, also where marks move, and where something was changed."""
+    redactor = Redactor([SECRET])
+    form, marked = FORMS[Provider.ANTHROPIC], {"cache_control": {"type": "ephemeral"}}
+    warm = RequestReader(form, redactor)
+    said: list[dict[str, Any]] = []
+
+    def entry(number: int, *, has_mark: bool) -> dict[str, Any]:
+        part = {"type": "text", "text": f"{number} {SECRET if number % 3 == 0 else 'plain'}"}
+        return {"role": "user", "content": [part | (marked if has_mark else {})]}
+
+    for number in range(12):
+        said = [entry(at, has_mark=at == number) for at in range(number + 1)]
+        if number == 8:
+            said[4] = entry(40, has_mark=False)
+        for listed in (said, [entry(100, has_mark=False), *said[1:3]]):
+            body = json.dumps({"model": MODEL, "max_tokens": 9, "messages": listed}).encode()
+            ours, fresh = (one.read(Asked(), body) for one in (warm, RequestReader(form, redactor)))
+            assert ours.content(9, {}) == fresh.content(9, {})
+            assert (ours.identity, ours.tokens) == (fresh.identity, fresh.tokens)
+            assert SECRET.encode() not in ours.content(9, {})
 
 
 async def test_a_secret_that_is_learnt_later_is_removed_from_what_was_clean_before() -> None:
