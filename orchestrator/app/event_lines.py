@@ -495,7 +495,7 @@ def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrato
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
             if event.counted is not None:
-                counts = f"{event.counted} ran, as it says"
+                counts = f"{event.counted} ran, counted in the output"
             text = f"tests {short_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
             sign, style = "info", "dim"
             if event.problem:
