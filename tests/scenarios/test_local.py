@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.index import Pause, note_pause
+from orchestrator.bot.journal.folders import Home, run_names
+from orchestrator.bot.journal.index import Pause, note_pause, summarise
+from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import fail
@@ -197,8 +198,9 @@ def test_exactly_what_tools_touched_is_committed(stage: Stage, repository: Path)
     assert done.result["outcome"] == "proposed"
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
 def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_asked(
-    stage: Stage, repository: Path
+    stage: Stage, repository: Path, *, is_kept: bool
 ) -> None:
     stage.script(do(FIX, ("ask_question", {"question_text": "Only ints?"})))
     typed = ("--task", "Fix add()", "--repo", str(repository), "--max-rounds", "7", "--max-cycles", "3")
@@ -206,8 +208,15 @@ def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_
     assert asked.result["outcome"] == "question", asked.err
     key = asked.result["task"]["key"]
     stage.script(do(PROPOSE, FINISH))
-    done = stage.command("run", "--repo", str(repository), "--task", key, "--answer", "Yes", "--json")
+    answered = ("--answer", "Yes")
+    if is_kept:
+        (name,) = run_names(Home(stage.home))
+        run = summarise(stage.home / "runs" / name)
+        keep_answer(Home(stage.home), PersonAnswer(datetime.now(UTC), run.repository, key, run.id, "Yes"))
+        answered = ()
+    done = stage.command("run", "--repo", str(repository), "--task", key, *answered, "--json")
     assert done.result["outcome"] == "proposed", done.err
+    assert "Yes" in stage.told(1)
     begin = next(one for one in stage.events() if one["type"] == "CycleStarted")
     typed_then = begin["typed"]
     assert typed_then["max_rounds"] == 7

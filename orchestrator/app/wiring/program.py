@@ -49,6 +49,7 @@ from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import find_task, keep_look, typed_for
+from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
@@ -402,10 +403,12 @@ _NOT_AGAIN = frozenset({"every", "cron", "timezone", "max_cycles"})
 def _typed_before(request: RunRequest, context: BuildContext) -> dict[str, Any]:
     """Return the options that were typed for the run whose question this one answers."""
     key = f"issue-{request.issue}" if request.issue else (request.text or "").strip()
-    if request.answer is None or not request.repository or not TASK_KEY.fullmatch(key):
+    if not request.repository or not TASK_KEY.fullmatch(key):
         return {}
     label = label_of(request.repository, context.settings.github_url)
-    typed = typed_for(context.home, label, key)
+    run, typed = typed_for(context.home, label, key)
+    if request.answer is None and not kept_answer(context.home, label, key, run):
+        return {}
     return {name: value for name, value in typed.items() if name in all_options() and name not in _NOT_AGAIN}
 
 

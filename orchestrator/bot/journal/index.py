@@ -516,13 +516,13 @@ def find_task(home: Home, repository: str, key: str) -> TaskTaken | None:
     return next((run.task for run in runs if run.task is not None and run.task.key == key), None)
 
 
-def typed_for(home: Home, repository: str, key: str) -> JsonObject:
-    """Return the options that a person typed for the newest run of a task; empty if no run took it."""
+def typed_for(home: Home, repository: str, key: str) -> tuple[str, JsonObject]:
+    """Return the newest run of a task, and the options that a person typed for it; empty if no run took it."""
     for run in _newest_runs(home, sys.maxsize, repository):
         if run.task is not None and run.task.key == key:
             begin = _beginning(home.runs / run.id / JOURNAL_FILE)
-            return begin.typed if begin is not None else {}
-    return {}
+            return run.id, begin.typed if begin is not None else {}
+    return "", {}
 
 
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
