@@ -208,7 +208,7 @@ def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_
     assert asked.result["outcome"] == "question", asked.err
     key = asked.result["task"]["key"]
     stage.script(do(PROPOSE, FINISH))
-    answered = ("--answer", "Yes")
+    answered: tuple[str, ...] = ("--answer", "Yes")
     if is_kept:
         (name,) = run_names(Home(stage.home))
         run = summarise(stage.home / "runs" / name)
