@@ -456,33 +456,6 @@ class Options:
         Bounds(0, 1_000_000_000),
         Reach.NEVER,
     )
-    memory: bool = choice(
-        False,
-        "Let the model store memories on this machine, and recall them with each message.",
-        Reach.NEVER,
-        begins="memory",
-    )
-    repository_memory: bool = choice(
-        True, "Keep lessons from reviews for all machines, on a hidden ref of the repository.", Reach.NEVER
-    )
-    embedding_api_url: Address | None = option(
-        None,
-        "Address of an embeddings server for the memory. Without it and without the extra embed, words are compared.",
-        _ADDRESS,
-        Reach.NEVER,
-    )
-    embedding_model: Line | None = option(
-        None,
-        "Model of the embeddings server; text-embedding-3-small if not set. Without one: all-MiniLM-L6-v2 or letters.",
-        _ONE_LINE,
-        Reach.NEVER,
-    )
-    embedding_dimension: int | None = number(
-        None,
-        "Dimension of the embeddings server's vectors. If not set, the model's own.",
-        Bounds(1, 8_192),
-        Reach.NEVER,
-    )
     system_prompt: Prose | None = option(
         None,
         "Your instructions to the model in every session. They take precedence over the rest of its prompt.",

@@ -37,17 +37,26 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "digest": ("digest",),
         "fleet": ("fleet",),
         "mcp": ("mcp", "--mcp-config", "--mcp-unconfined", "[mcp]"),
+        "memory": (
+            *("memory", "/memory", "--memory", "--repository-memory"),
+            *("--embedding-api-url", "--embedding-dimension", "--embedding-model"),
+        ),
         "onboarding": ("init",),
         "redteam": ("redteam",),
-        "skills": ("--skill", "--disable-skills", "--skill-bytes"),
+        "skills": ("/skill", "--skill", "--disable-skills", "--skill-bytes"),
         "tracing": (),
         "verify_pr": ("--require-evidence", "verify-pr"),
         "web": ("--web",),
         "worker": ("worker",),
     }
 )
-"""The commands, options and `[tables]` of the program's own plug-ins, by plug-in, so that a message can name one that is
-not there."""
+"""The commands, options, commands of a conversation (`/NAME`) and `[tables]` of the program's own plug-ins, by plug-in.
+
+So a message can name the plug-in that is not there."""
+
+
+WANTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({"assistant": ("memory",)})
+"""The program's own plug-ins whose tools a profile is made for, by profile."""
 
 
 class Point(StrEnum):
@@ -55,6 +64,10 @@ class Point(StrEnum):
 
     ATTACKS = "attacks"
     """A `Path`: the folder of the attacks on the plug-in, which `redteam` plays. Its README says how they are written."""
+    MEMORY = "memory"
+    """A function `(context, repository, here) -> orchestrator.app.wiring.memory.SessionMemory`, called once when a run
+    or a conversation is built. `repository` is the label of the repository, or empty; `here` is the `OnDisk` folder of
+    a person's conversation about no named repository, else None. It may raise `ConfigurationError`."""
     OBSERVERS = "observers"
     """A function `(environ, clock, tell) -> orchestrator.app.wiring.Observer | None`, called once at the start of a
     program that works. `tell` shows a person one line. It raises nothing: what cannot work is told, and is None."""
@@ -216,6 +229,15 @@ def absence_of(name: str) -> str:
 def absence_words(what: str, home: str) -> str:
     """Return what to say about what belongs to a plug-in that is not there."""
     return f"{what} belongs to the plug-in {home}, whose folder orchestrator/plugins/{home} is not there"
+
+
+def lacks_of(profile: str) -> list[str]:
+    """Return what to say about the plug-ins whose tools a profile is made for and that are not there, a line each."""
+    return [
+        f"the profile {profile} works without the plug-in {name}, whose folder orchestrator/plugins/{name} is not there"
+        for name in WANTED_BY.get(profile, ())
+        if name not in own_names()
+    ]
 
 
 # Plug-ins of other people.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.options import flag_of, options_of
-from orchestrator.app.plugins import HOMES, Point, installed, own_names
+from orchestrator.app.plugins import HOMES, WANTED_BY, InstalledPlugin, Point, installed, own_names
 from tests.architecture.test_extending import SHOWN
 from tests.doubles.model_server import ModelServer, calls, plan, reply
 from tests.scenarios.stage import make_repository
@@ -40,18 +40,25 @@ SAID_WITHOUT = {"containers": ("--model", "echo", "--allow-command", "ls *", "--
 
 
 def run(
-    tree: Path, *arguments: str, code: str = PROGRAM, **variables: str
+    tree: Path, *arguments: str, code: str = PROGRAM, said: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the program of a tree, or other code, there."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        input=said,
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
+
+
+def slash_commands_of(one: InstalledPlugin) -> list[str]:
+    """The commands of a conversation that a plug-in adds to those of `chat`."""
+    named = one.plugin.adds.get(Point.SLASH_COMMANDS)
+    return [command.name for command in one.load(named)] if named else []
 
 
 def test_each_command_option_and_table_of_a_plugin_has_its_home() -> None:
@@ -60,6 +67,7 @@ def test_each_command_option_and_table_of_a_plugin_has_its_home() -> None:
             *one.plugin.commands,
             *map(flag_of, options_of(one)),
             *(f"[{table}]" for table in one.plugin.tables),
+            *slash_commands_of(one),
         }
         for name, one in installed().items()
     }
@@ -200,7 +208,7 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     demo = run(tree, "run", "--demo", "--json")
     assert demo.returncode == 0, demo.stderr
     assert json.loads(demo.stdout.splitlines()[0])["outcome"] == "proposed"
-    typed: list[str | tuple[str, ...]] = [*HOMES[name]]
+    typed: list[str | tuple[str, ...]] = [one for one in HOMES[name] if not one.startswith("/")]
     if name in SAID_WITHOUT:
         repository = make_repository(tmp_path / "calc", {"calc.py": "one\n"})
         typed.append(("run", "--repo", str(repository), "--task", "Add a file.", *SAID_WITHOUT[name]))
@@ -217,6 +225,13 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1
     assert f"{name}: its folder is not there" in run(tree, "plugins").stdout
+    for profile in (one for one, wanted in WANTED_BY.items() if name in wanted):
+        flags = ("--task", "Look", "--model", "echo", "--profile", profile, "--dry-run", "--max-rounds", "1")
+        told = run(tree, "run", "--repo", str(make_repository(tmp_path / profile)), *flags).stderr
+        assert told.count(f"the profile {profile} works without the plug-in {name}, whose folder") == 1, told
+    for missing in (one for one in HOMES[name] if one.startswith("/") and "chat" in NAMES):
+        talked = run(tree, "chat", "--model", "echo", said=f"{missing}\n")
+        assert f"{missing} belongs to the plug-in {name}, whose folder" in talked.stdout + talked.stderr
     if "redteam" in NAMES and name in installed()["redteam"].plugin.uses:  # what it does without them
         played = run(tree, "redteam", "--only", "tests-skipped")
         assert "1 attack, 1 stopped" in played.stdout, played.stderr

@@ -90,7 +90,7 @@ CHANNELS = (
             "bot/cycle/statements.py": 1,  # digests and numbers
             "bot/forge/local.py": 1,
             "plugins/backtest/cases.py": 1,
-            "engine/memory/store.py": 1,
+            "plugins/memory/store.py": 1,
             "plugins/mcp/definitions.py": 1,
         },
     ),

@@ -23,7 +23,6 @@ from orchestrator.bot.policy import change_checks, hidden_characters, incoming, 
 from orchestrator.bot.policy.wording import Wording, in_markdown, plain_line
 from orchestrator.bot.verification import page, python_tests, reports, suggest
 from orchestrator.bot.verification.trees import TestFiles
-from orchestrator.bot.worker import lessons
 from orchestrator.core import changes, prompts, redaction
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import PullwrightError
@@ -36,12 +35,11 @@ from orchestrator.engine.environments.declared_encodings import (
     DeclaredEncodings,
 )
 from orchestrator.engine.environments.patterns import PathPattern, _parsed
-from orchestrator.engine.memory import embedding, items
 from orchestrator.engine.models import failures, refusals, wire
 from orchestrator.engine.policy import file_syntax, secret_decoding, shell
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session import compaction
-from orchestrator.engine.tools import matching, memory, textfile
+from orchestrator.engine.tools import matching, textfile
 from orchestrator.engine.tools.patches import formats
 from tests.fuzz import commands, growth, plans
 
@@ -225,9 +223,6 @@ _OWN: Mapping[str, Reader] = {
     "command, loosely": _shell,
     "command rules": lambda text: commands.RULES.refusal(text[:8_192]),
     "named paths": lambda text: [*compaction._NAMED_PATH.finditer(text)],
-    "pieces of a document": lambda text: [*memory.pieces_of(text)],
-    "significant words": items.significant_words,
-    "lexical vector": embedding._lexical_vector,
     # A server, and the web.
     "error body": _error_body,
     "error text": _error_text,
@@ -246,7 +241,6 @@ _OWN: Mapping[str, Reader] = {
     "answer": _answer,
     "sections of a comment": issues.sections_of,
     "comment, normalized": issues.normalized,
-    "own words": lessons.own_words,
     "notes": propose.notes_in,
     "report in a text": page.find_block,
     "signed image": parsing._SIGNED.search,

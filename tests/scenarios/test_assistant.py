@@ -33,29 +33,6 @@ def test_an_assistant_proposes_a_change_by_its_own_tools(stage: Stage, repositor
     assert changed == "calc.py"  # the backup is no part of the change
 
 
-def test_an_assistant_with_a_memory_has_its_tools(stage: Stage, repository: Path) -> None:
-    stage.script(do(("remember", {"content": "add() is tested by hand"})), do(FINISH))
-    done = stage.run("--repo", str(repository), *TASK, "--profile", "assistant", "--memory", "--dry-run")
-    assert "recall_memories" in stage.asked()[0]["content"]
-    assert "add() is tested by hand" in stage.command("memory", "list", "--repo", str(repository)).out, (
-        done.err
-    )
-
-
-def test_a_document_comes_back_to_the_next_session_on_the_repository(stage: Stage, repository: Path) -> None:
-    note = {"index_name": "notes", "text": "add() must work on Decimal numbers"}
-    stage.script(do(("vector_db_add_text", note)), do(FINISH), do(FINISH))
-    task = ("--task", "Fix add() for Decimal numbers", "--profile", "assistant", "--memory", "--dry-run")
-    for _ in range(2):
-        stage.run("--repo", str(repository), *task)
-    system = stage.asked()[0]["content"]
-    for name in ("vector_db_search_text", "process_pdf_document", "pdf_extract_text"):
-        assert name in system
-    assert "# Relevant Documents" not in stage.told(0)
-    block = stage.told(2).partition("# Relevant Documents")[2]
-    assert note["text"] in block
-
-
 def test_an_explorer_looks_and_ends_with_what_it_found(stage: Stage, repository: Path) -> None:
     stage.script(
         do(("list_files", {"path": "."}), text="Hypothesis: add() subtracts."),

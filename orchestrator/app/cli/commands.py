@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.flags import (
     DRY_RUN,
@@ -19,7 +19,6 @@ from orchestrator.app.cli.flags import (
     add_switch,
     add_text,
     number,
-    seconds,
     text_value,
 )
 from orchestrator.app.plugins import CommandEntry, installed
@@ -132,66 +131,6 @@ def _add_flags_of_claims(to: argparse.ArgumentParser) -> None:
     add_repo(to, default=argparse.SUPPRESS)
     add_server(to)
     add_json(to, "print JSON lines", default=argparse.SUPPRESS)
-
-
-_INDEX = {"index": {"nargs": "?"}}
-_WORDS: dict[str, Any] = {"nargs": "+"}
-_NEW_MEMORY: dict[str, dict[str, Any]] = {
-    "--type": {
-        "choices": ["correction", "instruction", "preference", "fact", "web_content", "general"],
-        "default": "general",
-        "help": "corrections and instructions are part of every session; the default is general",
-    },
-    "--importance": {
-        "choices": ["critical", "high", "normal", "low"],
-        "default": "normal",
-        "help": "critical and high stay for ever, normal 90 days (the default), low 7",
-    },
-    "--ttl": {"type": seconds, "metavar": "SECONDS", "help": "forget it after this time; 0 is never"},
-}
-_MEMORY_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
-    "list": ("list the items of an index, newest first", _INDEX),
-    "add": ("remember a text", {"text": _WORDS, **_NEW_MEMORY}),
-    "search": ("find items by words and by meaning", {"query": _WORDS}),
-    "show": ("show one item with all its fields", {"id": {}}),
-    "edit": (
-        "change one field: content, type, source, importance or expires_at",
-        {"id": {}, "field": {}, "value": _WORDS},
-    ),
-    "forget": ("remove items for good", {"id": {"nargs": "+"}}),
-    "indices": ("list all indices", {}),
-    "stats": ("show statistics of an index", _INDEX),
-    "export": ("print all items, or those of one index, as JSON lines", _INDEX),
-    "import": ("import items that export printed", {"file": {}}),
-    "embed": ("compute the vectors of an index again with the present embeddings", _INDEX),
-}
-
-
-def _add_memory(parser: argparse.ArgumentParser) -> None:
-    add_action = actions_of(parser)
-    for name, (text, arguments) in _MEMORY_ACTIONS.items():
-        action = add_action(name, help=text)
-        for argument, shape in arguments.items():
-            type_of = number if argument == "id" else text_value
-            named = {} if argument.startswith("-") else {"type": type_of, "metavar": argument.upper()}
-            action.add_argument(argument, **named, **shape)
-        add_repo(action)
-        add_server(action)
-        add_json(action, "print JSON lines")
-
-
-def memory_help() -> list[tuple[str, str]]:
-    """Return the usage and the description of each action of `memory`."""
-
-    def word(name: str, shape: Mapping[str, Any]) -> str:
-        if name.startswith("-"):
-            return f"[{name} {shape.get('metavar') or name.removeprefix('--').upper()}]"
-        return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
-
-    return [
-        (" ".join((name, *(word(argument, shape) for argument, shape in arguments.items()))), text)
-        for name, (text, arguments) in _MEMORY_ACTIONS.items()
-    ]
 
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
@@ -340,13 +279,6 @@ _OWN: Mapping[str, CommandEntry] = {
     ),
     "runs": CommandEntry(
         "remove the folders of old runs", "steer", _add_runs, f"{_IN}.show:runs", lists_actions=True
-    ),
-    "memory": CommandEntry(
-        "add, show, change, export or import what is remembered for later sessions",
-        "steer",
-        _add_memory,
-        f"{_IN}.memory:memory",
-        lists_actions=True,
     ),
     "config": CommandEntry(
         "print the effective configuration, or write your own config.toml",

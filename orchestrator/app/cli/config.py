@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.output import print_lines
 from orchestrator.app.config import user_file
-from orchestrator.app.config.foreign import Imported, read_foreign, read_foreign_folder
+from orchestrator.app.config.foreign import Imported, config_in, read_foreign
 from orchestrator.app.config.settings import (
     MOST_FILE_BYTES,
     REPOSITORIES,
@@ -35,10 +35,11 @@ from orchestrator.app.config.settings import (
     unknown_key,
 )
 from orchestrator.app.options import Reach, all_options, flag_of, kind
+from orchestrator.app.plugins import absence_of
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.memory import open_session_memory
 from orchestrator.app.wiring.repository import label_of, repository_here
-from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.app.words import clean, counted
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core import event_loop
@@ -168,41 +169,37 @@ def _edit(_options: argparse.Namespace) -> int:
 
 def _import(options: argparse.Namespace) -> int:
     """Import another program's configuration, memories and documents, and print what was added."""
-    path, folder = Path(options.import_file).expanduser(), None
-    if path.is_dir():
-        folder = read_foreign_folder(path)
-    config = path if folder is None else folder.config
+    path = Path(options.import_file).expanduser()
+    is_folder = path.is_dir()
+    config = config_in(path) if is_folder else path
     found = (
         Imported({}, ()) if config is None else read_foreign(config, known_secrets(os.environ).holds_secret)
     )
     done = add_to_users_file(found.values, os.environ)
-    stored = event_loop.run(_stored(folder.items)) if folder is not None and folder.items else 0
-    kept = [f"{key} stays as it is in {done.path}" for key in done.kept]
-    notes = [*kept, *found.notes, *(folder.notes if folder else ())]
-    if folder and stored < len(folder.items):
-        notes.append(f"{len(folder.items) - stored} memories or documents are known already or expired")
+    stored, more = event_loop.run(_stored(path)) if is_folder else (0, ())
+    notes = [*(f"{key} stays as it is in {done.path}" for key in done.kept), *found.notes, *more]
     if options.json:
         fields = {"file": str(done.path), "added": dict(done.added), "memories": stored, "notes": notes}
         print_json(fields, indent=2)
         return DONE
     lines = [f"{key} = {as_toml(value)}" for key, value in done.added.items()]
-    head = f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}."
-    more = (
-        [f"Remembered: {counted(stored, 'memory or document', 'memories or documents')}."] if folder else []
-    )
-    sys.stdout.write(f"{clean(chr(10).join([head, *lines, *more]))}\n")
+    lines.insert(0, f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}.")
+    if is_folder:
+        lines.append(f"Remembered: {counted(stored, 'memory or document', 'memories or documents')}.")
+    sys.stdout.write(f"{clean(chr(10).join(lines))}\n")
     sys.stderr.write("".join(f"! {clean(note)}\n" for note in notes))
     return DONE
 
 
-async def _stored(items: Sequence[str]) -> int:
-    """Store memories and documents about no repository; return how many are new."""
-    context = BuildContext.of({}, os.environ, Path.cwd())
-    opened = open_memory(context)
+async def _stored(folder: Path) -> tuple[int, Sequence[str]]:
+    """Store a folder's memories and documents, which are about no repository; return how many are new, and notes."""
+    memory = open_session_memory(BuildContext.of({}, os.environ, Path.cwd()))
+    if memory is None:
+        return 0, [f"memories and documents are not taken: {absence_of('memory')}"]
     try:
-        return await opened.import_items(items)
+        return await memory.import_folder(folder)
     finally:
-        await opened.aclose()
+        await memory.aclose()
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,15 +1,8 @@
-"""What a folder or a file of another assistant holds: settings, memories and documents.
-
-The configuration and the layout of the folder are those of the assistant specification (sections 3, 2.4.3 and 11.3). The
-fields of the files in `documents` and `metadata` are those that the program of that specification writes:
-https://github.com/tgittos/scaffold, `src/db/document_store.c` and `src/db/metadata_store.c`.
-"""
+"""The settings in a configuration of another assistant, in the form of the assistant specification (section 3)."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import (
@@ -20,13 +13,15 @@ from orchestrator.app.config.settings import (
     nearest_to,
     read_json_file,
 )
+from orchestrator.app.options import flag_of
+from orchestrator.app.plugins import absence_of
 from orchestrator.core.checks import is_whole
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _KEYS = {"anthropic_api_key": "ANTHROPIC_API_KEY", "openai_api_key": "OPENAI_API_KEY"}
@@ -95,6 +90,9 @@ def read_foreign(path: Path, holds_secret: Callable[[str], bool]) -> Imported:
         if isinstance(value, str) and holds_secret(value):
             notes.append(f"{ours} holds what looks like a key or password and was left out")
             del values[ours]
+        elif absent := absence_of(flag_of(ours)):
+            notes.append(f"{ours} was left out: {absent}")
+            del values[ours]
         else:
             check_value(ours, value, Origin(SourceKind.USER_FILE, str(path)))
     return Imported(values, tuple(notes))
@@ -138,99 +136,16 @@ def _base(url: object) -> object:
 
 
 _CONFIGS = ("ralph.config.json", "config.json")
-_MEMORIES = "long_term_memory"
-_NOT_TAKEN = frozenset({"conversations"})
-"""Indices of what was said, not of what is to be remembered."""
-_MOST_ITEM_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignFolder:
-    """What a folder holds.
-
-    Attributes:
-        config: path of its configuration; None if there is none.
-        items: memories and documents, as `LongTermMemory.import_items` reads them.
-        notes: what was not taken, one line each.
-    """
-
-    config: Path | None
-    items: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def read_foreign_folder(folder: Path) -> ForeignFolder:
-    """Read a folder such as `~/.local/ralph`.
+def config_in(folder: Path) -> Path | None:
+    """Return the configuration in a folder such as `~/.local/ralph`; None if there is none.
 
     Raises:
         ConfigurationError: the folder cannot be read.
     """
     try:
         with ConfinedFolder(folder) as opened:
-            config = next((folder / name for name in _CONFIGS if opened.is_file(name)), None)
-            items, notes = _items(opened)
+            return next((folder / name for name in _CONFIGS if opened.is_file(name)), None)
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
-    return ForeignFolder(config, tuple(items), tuple(notes))
-
-
-def _items(folder: ConfinedFolder) -> tuple[list[str], list[str]]:
-    """Return the items of both subfolders, each once, and what was not taken."""
-    found: dict[tuple[str, str], str] = {}
-    notes = []
-    for name, identity, kept in (
-        ("metadata", "chunk_id", "custom_metadata"),
-        ("documents", "id", "metadata"),
-    ):
-        for index, path in _files(folder, name):
-            if index in _NOT_TAKEN:
-                continue
-            try:
-                value = json.loads(folder.read(path, _MOST_ITEM_BYTES))
-                key = index, str(value[identity])
-                found.setdefault(key, json.dumps(_item(index, value, value.get(kept))))
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                notes.append(f"{path} is not in the form that is known, and was left out")
-    left_out = [name for name in sorted(_NOT_TAKEN) if folder.is_folder(f"documents/{name}")]
-    notes += [f"{name}: not imported, because conversations are no memories" for name in left_out]
-    if any(entry.name.endswith(".idx") for entry in folder.entries()):
-        notes.append(
-            "*.idx: not imported; the vectors are computed again, by the embeddings that are set up here"
-        )
-    return list(found.values()), notes
-
-
-def _files(folder: ConfinedFolder, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the index and the path of each JSON file two levels below a subfolder."""
-    if not folder.is_folder(name):
-        return
-    for index in folder.entries(name):
-        if index.is_dir:
-            for file in folder.entries(f"{name}/{index.name}"):
-                if file.is_file and file.name.endswith(".json"):
-                    yield index.name, f"{name}/{index.name}/{file.name}"
-
-
-def _item(index: str, value: Mapping[str, Any], metadata: object) -> dict[str, Any]:
-    from orchestrator.engine.memory.items import Importance, MemoryType, expiry
-
-    content = value["content"]
-    if not isinstance(content, str) or not content.strip():
-        raise ValueError
-    created = datetime.fromtimestamp(int(value["timestamp"]), UTC)
-    importance = (
-        Importance(known) if (known := value.get("importance")) in set(Importance) else Importance.NORMAL
-    )
-    type_ = known if (known := value.get("type")) in set(MemoryType) else MemoryType.GENERAL
-    expires = expiry(importance, None, created) if index == _MEMORIES else None
-    return {
-        "index": index,
-        "content": content,
-        "type": type_,
-        "source": str(value.get("source") or "another assistant"),
-        "importance": importance,
-        "author": "model",
-        "created_at": created.isoformat(),
-        "expires_at": None if expires is None else expires.isoformat(),
-        "metadata": metadata if isinstance(metadata, dict) else {},
-    }

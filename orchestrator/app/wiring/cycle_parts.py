@@ -16,9 +16,9 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
+from orchestrator.app.wiring.memory import CycleSources
 from orchestrator.app.wiring.repository import backlog_rules, kept_work, make_claims, new_nonce, scope_caps
 from orchestrator.app.wiring.session_parts import (
-    DOCUMENT_PROFILES,
     cycle_contract,
     cycle_profile,
     cycle_profile_name,
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.foreign_tools import ForeignSource
+    from orchestrator.app.wiring.memory import SessionMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
-    from orchestrator.app.wiring.session_parts import LazyMemory, MakeTools
+    from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.act import Operator
-    from orchestrator.bot.cycle.attempt import MakeForeignTools
+    from orchestrator.bot.cycle.attempt import CycleMemory, MakeForeignTools
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
-    from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.core.changes import FileChange
     from orchestrator.core.messages import Message
     from orchestrator.engine.contracts.base import Contract
@@ -173,6 +173,7 @@ class RunParts:
     Attributes:
         added_tools: makes the tools of the plug-ins.
         foreign: creates the tools that other programs run.
+        long_term: what the sessions remember; None without it.
         operator: a person who takes the place of the model's loop; None without one.
         worker: prepares the program that works in place of the model's loop; None lets the loop work.
         door: see `CycleStarted`.
@@ -185,7 +186,7 @@ class RunParts:
     request: TaskRequest = TaskRequest()
     added_tools: MakeTools = no_tools
     memory: BacklogMemory = field(default_factory=BacklogMemory)
-    long_term: LazyMemory | None = None
+    long_term: SessionMemory | None = None
     foreign: ForeignSource = ForeignSources()  # noqa: RUF009  a frozen value
     operator: Operator | None = None
     worker: MakeWorker | None = None
@@ -244,7 +245,7 @@ def make_parts(
         contract=_contract(settings, chosen, worker),
         open_clone=_clone_opener(shared, run),
         environment=partial(make_environment, context, shared.safeguards.sandbox),
-        profile=worker.profile if worker else _profile_maker(shared, settings, profile),
+        profile=worker.profile if worker else _profile_maker(shared, profile),
         guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
@@ -264,7 +265,7 @@ def make_parts(
         least=smallest_request(settings, chosen),
         verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
-        memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
+        memory=_memory_of_cycle(shared, guards, backlog, claimer, open_records, profile),
         foreign_tools=foreign_tools(chosen, shared.foreign),
         download=_download,
         completions=profile_completions(settings),
@@ -306,15 +307,12 @@ def _hidden_refs(records: Records, context: BuildContext) -> _Hidden:
     return _Hidden(records, make_claims(records, context), kept_work(context.home, records))
 
 
-def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[..., Profile]:
-    memory = shared.long_term() if shared.long_term and settings.memory else None
-    return partial(
-        cycle_profile,
-        name,
-        shared.chosen,
-        memory=memory,
-        added_tools=shared.added_tools,
-    )
+def _profile_maker(shared: RunParts, name: str) -> Callable[..., Profile]:
+    def added_tools(profile: str) -> tuple[Tool, ...]:
+        remembering = shared.long_term.tools(profile) if shared.long_term else ()
+        return *remembering, *shared.added_tools(profile)
+
+    return partial(cycle_profile, name, shared.chosen, added_tools=added_tools)
 
 
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
@@ -361,37 +359,28 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
     )
 
 
-def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cycle has
+def _memory_of_cycle(  # noqa: PLR0913, PLR0917  what the run has, then what its cycle has
     shared: RunParts,
-    settings: Settings,
     guards: Guards,
     backlog: Backlog,
     claimer: Claimer | None,
     open_records: Callable[[], Records],
     profile: str,
-) -> Lessons | None:
-    """Create the object that learns and recalls lessons; None if all memory is off.
-
-    A local repository has no reviews to learn from.
-    """
-    context, shares = shared.context, settings.repository_memory and not shared.site.is_local
-    if shared.long_term is None or not (shares or settings.memory):
+) -> CycleMemory | None:
+    """Return what the cycle remembers; None without a memory."""
+    if shared.long_term is None:
         return None
-    from orchestrator.bot.coordination.repository_memory import RepositoryMemory
-    from orchestrator.bot.worker.lessons import Lessons
-
-    return Lessons(
-        RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
-        shared.long_term,
-        settings.memory,
-        settings.memory and profile in DOCUMENT_PROFILES,
-        shared.site.forge,
-        backlog.seen,
-        lambda: claimer.memory if claimer else None,
-        lambda text: guards.redactor.redact(guards.words(text).text),
-        context.clock,
-        context.emit,
-        writes=not shared.request.dry_run,
+    return shared.long_term.in_cycle(
+        CycleSources(
+            profile,
+            shared.site.forge,
+            open_records,
+            backlog.seen,
+            lambda: claimer.memory if claimer else None,
+            lambda text: guards.redactor.redact(guards.words(text).text),
+            is_local=shared.site.is_local,
+            writes=not shared.request.dry_run,
+        )
     )
 
 

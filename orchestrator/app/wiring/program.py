@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.options import all_options
-from orchestrator.app.plugins import Point, added
+from orchestrator.app.plugins import Point, added, lacks_of
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.cycle_parts import (
@@ -31,6 +31,7 @@ from orchestrator.app.wiring.guards import (
     open_rules,
     refuse_tracing,
 )
+from orchestrator.app.wiring.memory import open_session_memory
 from orchestrator.app.wiring.repository import (
     choose_site,
     commands_for,
@@ -38,7 +39,7 @@ from orchestrator.app.wiring.repository import (
     open_hidden_refs,
     repository_here,
 )
-from orchestrator.app.wiring.session_parts import no_tools, open_added_tools
+from orchestrator.app.wiring.session_parts import cycle_profile_name, no_tools, open_added_tools
 from orchestrator.bot.cycle.attempt import CycleStart
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import Assignment, Outcome, Stop
@@ -59,7 +60,6 @@ from orchestrator.core.errors import ConfigurationError, JournalError, Workspace
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
-from orchestrator.core.suggestions import install_command
 from orchestrator.core.watchdog import time_limit
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
@@ -72,13 +72,11 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.cycle_parts import MakeWorker
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
-    from orchestrator.app.wiring.session_parts import LazyMemory
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.attempt import CycleParts
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.engine.memory.memory import LongTermMemory
 
 
 _CYCLES_A_SCRATCH = 100
@@ -302,7 +300,8 @@ def assemble(
     foreign = open_foreign_tools(context) if is_served else ForeignSources()
     guards = GuardMaker(context.redactor)
     guards(settings)  # report an invalid rule now
-    tell_notices(context, foreign.notices)
+    lacks = lacks_of(cycle_profile_name(settings, chosen))
+    tell_notices(context, (*foreign.notices, *lacks))
     refuse_tracing(settings, others=foreign.runs_unconfined)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
@@ -312,12 +311,10 @@ def assemble(
         Safeguards(context.redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         added_tools=no_tools if is_alone else open_added_tools(context),
-        long_term=None if is_alone else _lazy_memory(context, site.label),
+        long_term=None if is_alone else open_session_memory(context, site.label),
         foreign=foreign,
         worker=choose_worker(context, chosen) if chosen.ref else None,
     )
-    if shared.long_term is not None and settings.memory:
-        shared.long_term()  # report problems with the memory now
     return Program(shared, bus)
 
 
@@ -329,35 +326,6 @@ def choose_worker(context: BuildContext, chosen: ChosenModel) -> MakeWorker | No
     """
     found = (choose(context, chosen) for choose in added(Point.WORKER))
     return next((one for one in found if one is not None), None)
-
-
-def _lazy_memory(context: BuildContext, repository: str) -> LazyMemory:
-    from orchestrator.app.wiring.session_parts import LazyMemory
-
-    return LazyMemory(partial(open_own_memory, context, repository))
-
-
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
-    """Open the memory for a session, and emit a warning if it can only compare words.
-
-    Raises:
-        ConfigurationError: the embeddings server cannot be used as configured.
-        MemoryStoreError: the file cannot be used.
-    """
-    from orchestrator.app.wiring.session_parts import open_memory
-    from orchestrator.engine.memory.memory import LEXICAL
-
-    memory = open_memory(context, repository)
-    settings = context.settings
-    if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
-        context.emit(
-            Warned(
-                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with {install_command('embed')}, or "
-                f"name a server with embedding_api_url; embedding_model = {memory.embedder.model} says that words "
-                "are enough."
-            )
-        )
-    return memory
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
 
 from orchestrator.app.plugins import Point, added
 from orchestrator.bot.cycle.parts import ProfileSources
-from orchestrator.bot.git.folders import address_key
-from orchestrator.core.addresses import is_loopback, server_of
-from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.prompts import render
-from orchestrator.core.repositories import repository_key
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.models.catalog import (
     DEFAULT_CONTEXT_TOKENS,
@@ -22,9 +16,7 @@ from orchestrator.engine.models.catalog import (
     facts,
     family_of,
     is_reasoning_model,
-    price_usd,
 )
-from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
 from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.config import SessionConfig, compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
@@ -39,12 +31,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import CompleteProfile
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import Home
-    from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.contracts.native import Native
-    from orchestrator.engine.memory.embedding import Embedder
-    from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.catalog import ModelRef
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.config import CompactionPolicy
@@ -70,9 +58,6 @@ def open_added_tools(context: BuildContext) -> MakeTools:
     makers = [make for prepare in added(Point.TOOLS) if (make := prepare(context)) is not None]
     return lambda profile: tuple(tool for make in makers for tool in make(profile))
 
-
-DOCUMENT_PROFILES = frozenset({"assistant"})
-"""The profiles that have document tools and recall documents with each message."""
 
 _PROMPT_TOKENS = 5_000
 """Tokens of a small window that are reserved for the system prompt, the tools and a reply."""
@@ -216,7 +201,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     tests: RunTests | None = None,
     foreign: tuple[Tool, ...] = (),
     *,
-    memory: LongTermMemory | None = None,
     added_tools: MakeTools = no_tools,
 ) -> Profile:
     """Create a profile with the tools that end a cycle, and with the instructions for a cycle.
@@ -226,7 +210,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose)
     controls = (
-        *tools_of_memory(memory, name),
         *added_tools(name),
         *foreign,
         *running,
@@ -238,23 +221,6 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     if not profile.has_role:
         profile = profile.with_words(lambda shown: render("cycle/role", tools=shown))
     return known_of(profile, chosen)
-
-
-def tools_of_memory(
-    memory: LongTermMemory | None, profile: str, *, attended: bool = False
-) -> tuple[Tool, ...]:
-    """Return the tools for a memory: none without one, and those for documents only in some profiles.
-
-    Args:
-        attended: whether a person can be asked what is remembered for long.
-    """
-    if memory is None:
-        return ()
-    from orchestrator.engine.tools.memory import document_tools, memory_tools
-
-    return memory_tools(memory, attended=attended) + (
-        document_tools(memory) if profile in DOCUMENT_PROFILES else ()
-    )
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
@@ -315,165 +281,3 @@ def profile_sources(
     except WorkspaceError as error:
         warn(f"the files of the default branch cannot be read: {error}")
         return sources
-
-
-_USUAL_EMBEDDING_MODEL = "text-embedding-3-small"
-_ALLOWED = "yes"
-_EMBEDDING_TRIES = 3
-_EMBEDDING_SECONDS = 60.0
-
-
-def memory_file(home: Home, repository: str = "") -> Path:
-    """Return the memory file on this machine. Each repository has its own.
-
-    Args:
-        repository: label of the repository (`Site.label`); empty for memories of no repository.
-    """
-    return home.memories / f"{address_key(repository_key(repository))}.db" if repository else home.memory
-
-
-@dataclass(frozen=True, slots=True)
-class FolderMemory:
-    """A person's decision whether conversations in a folder may use the memory of the folder's origin.
-
-    The folder's own statement about its origin is no proof: its author could name any repository.
-
-    Attributes:
-        repository: label of the origin (`Site.label`).
-    """
-
-    home: Home
-    folder: str
-    repository: str
-
-    @property
-    def is_allowed(self) -> bool | None:
-        """The person's decision; None if nobody was asked."""
-        try:
-            return self._path.read_text(encoding="utf-8") == _ALLOWED
-        except (OSError, ValueError):
-            return None
-
-    def decide(self, *, is_allowed: bool) -> None:
-        """Store the person's decision.
-
-        Raises:
-            ConfigurationError: it cannot be written.
-        """
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path.write_text(_ALLOWED if is_allowed else "no", encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"{self._path} cannot be written: {error.strerror or error}") from error
-
-    @property
-    def _path(self) -> Path:
-        return self.home.memories / "folders" / address_key(f"{self.folder}\0{self.repository}")
-
-
-class LazyMemory:
-    """Opens a memory at its first use, because most runs have nothing to remember."""
-
-    def __init__(self, open_it: Callable[[], LongTermMemory]) -> None:
-        self._open = open_it
-        self._opened: LongTermMemory | None = None
-
-    def __call__(self) -> LongTermMemory:
-        """Return the memory. Open it if necessary."""
-        if self._opened is None:
-            self._opened = self._open()
-        return self._opened
-
-    async def aclose(self) -> None:
-        """Close the memory if it is open."""
-        if self._opened is not None:
-            await self._opened.aclose()
-
-
-def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
-    """Open the memory. Create its file if there is none.
-
-    Args:
-        repository: see `memory_file`.
-
-    Raises:
-        ConfigurationError: the embeddings server cannot be used as configured.
-        MemoryStoreError: the file cannot be used.
-    """
-    from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.store import MemoryStore
-
-    embedder = choose_embedder(context)
-    store = MemoryStore(memory_file(context.home, repository), context.redactor.redact)
-    return LongTermMemory(store, embedder, context.clock)
-
-
-def choose_embedder(context: BuildContext) -> Embedder:
-    """Create the embedder of the settings: a server's, or this machine's if the extra is installed.
-
-    Without both, words are compared by their letters.
-
-    Raises:
-        ConfigurationError: the model needs a server or the extra, or the address is not valid.
-    """
-    from orchestrator.engine.memory.embedding import ServerEmbedder
-    from orchestrator.engine.models.transport import HttpOptions, JsonServer
-    from orchestrator.engine.models.wire import endpoint
-
-    settings = context.settings
-    if settings.embedding_api_url is None:
-        return _local_embedder(settings.embedding_model)
-    url = endpoint(settings.embedding_api_url, "/embeddings")
-    server = JsonServer(
-        url,
-        api_key=_embedding_key(context, url),
-        clock=context.clock,
-        random=random.random,
-        options=HttpOptions(
-            read_seconds=_EMBEDDING_SECONDS, total_seconds=_EMBEDDING_SECONDS, tries=_EMBEDDING_TRIES
-        ),
-        redactor=context.redactor,
-    )
-    model = settings.embedding_model or _USUAL_EMBEDDING_MODEL
-    return ServerEmbedder(server, model, partial(_embedding_price, url, model), settings.embedding_dimension)
-
-
-def _embedding_price(url: str, model: str, usage: Usage) -> float | None:
-    """Return the price of a request to an embeddings server. A server on this machine costs nothing."""
-    return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
-
-
-def _local_embedder(model: str | None) -> Embedder:
-    from orchestrator.engine.memory.embedding import (
-        OFFLINE_MODEL,
-        LexicalEmbedder,
-        OfflineEmbedder,
-        is_installed,
-    )
-
-    if model is None:
-        return OfflineEmbedder() if is_installed() else LexicalEmbedder()
-    if model == OFFLINE_MODEL:
-        return OfflineEmbedder()
-    if model == LexicalEmbedder.model:
-        return LexicalEmbedder()
-    raise ConfigurationError(
-        "embedding_model needs a server: set embedding_api_url, too, or take a model that needs none, "
-        f"{OFFLINE_MODEL} or {LexicalEmbedder.model}"
-    )
-
-
-def _embedding_key(context: BuildContext, url: str) -> str | None:
-    """Return the key for an embeddings server.
-
-    It is the server's own key, a vendor's key as for models (`key_for_server`), or the model's key if both are
-    the same server. Only the server's own key is sent over a plain connection to another machine.
-    """
-    keys, place = context.keys, server_of(url)
-    if keys.embedding:
-        return keys.embedding
-    if place is None or (place.scheme != "https" and not is_loopback(place.host)):
-        return None
-    found = key_for_server(keys, url, context.settings.key_host, "openai")
-    is_models = place == server_of(context.settings.api_url or "")
-    return found.key if is_models or found.variable != OTHER_KEY else None

@@ -127,7 +127,8 @@ class CycleSession:
         self._parts, self._files, self._result = parts, files, result
         self.earlier, self.clone, self.ledger = earlier, clone, Ledger()
         self._events: list[Event] = []
-        self._evidence = SessionEvidence(guards.redactor.redact)
+        notes_in = parts.memory.notes_in if parts.memory else None
+        self._evidence = SessionEvidence(guards.redactor.redact, notes_in)
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_restored = self._has_ended = False

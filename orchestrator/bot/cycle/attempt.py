@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.clock import Clock
     from orchestrator.core.cycle_events import CycleStarted
-    from orchestrator.core.events import Emit
+    from orchestrator.core.events import Emit, ToolCallEnded
     from orchestrator.core.messages import Spent, Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
@@ -152,6 +152,9 @@ class CycleMemory(Protocol):
             MemoryStoreError: the memory file of this machine cannot be used.
             ModelError: a new fact could not be embedded.
         """
+
+    def notes_in(self, call: ToolCallEnded) -> Sequence[str]:
+        """Return what a successful call has newly stored, for the text of the pull request."""
 
     async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
         """Store notes of a model that its pull request shows. They count once it is merged. It does not raise.

@@ -781,10 +781,12 @@ class SessionEvidence:
 
     Attributes:
         redact: removes secrets from a command before it is cut.
+        notes_in: returns what a successful call has newly stored in a memory; None without one.
         notes: new facts that the model wants to remember.
     """
 
     redact: Callable[[str], str] = str
+    notes_in: Callable[[ToolCallEnded], Sequence[str]] | None = None
     commands: list[CycleCommand] = field(default_factory=list)
     todos: tuple[TodoItem, ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -801,10 +803,8 @@ class SessionEvidence:
                 text = self._running.pop(call_id)
                 if status in {CallStatus.OK, CallStatus.FAILED}:
                     self.commands.append(CycleCommand(text, status is CallStatus.OK))
-            case ToolCallEnded(name="remember", status=CallStatus.OK, output=output):
-                from orchestrator.engine.tools.memory import new_memory
-
-                self.notes += new_memory(output)
+            case ToolCallEnded(status=CallStatus.OK) if self.notes_in is not None:
+                self.notes += self.notes_in(event)
             case TodosChanged(items):
                 self.todos = items
             case _:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
-from orchestrator.app.options import AUTO
+from orchestrator.app.options import AUTO, all_options
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import smallest_request
@@ -119,6 +119,12 @@ NO_AGENT = "none"
 """Stands for the model's own loop among the agents that are compared."""
 
 
+def _in_a_try(settings: Settings) -> Settings:
+    """Return the settings of a try. Options of plug-ins that are not there are left out."""
+    there = all_options()
+    return settings.model_copy(update={key: off for key, off in _OFF_IN_A_TRY.items() if key in there})
+
+
 @dataclass(frozen=True, slots=True)
 class BacktestRequest:
     """The request of a person to `backtest`, apart from the settings.
@@ -176,7 +182,7 @@ class Backtest:
         _refuse(settings)
         self.place = parse_place(request.repository, settings.github_url)
         self.folder = self.context.home.root / "backtests" / address_key(self.place.label)[:_KEY_CHARS]
-        alone = settings.model_copy(update=_OFF_IN_A_TRY)
+        alone = _in_a_try(settings)
         self._sandbox = choose_sandbox(alone)
         self._setup_sandbox = choose_sandbox(alone.model_copy(update={"allow_host": settings.allow_host}))
         self._tests = TestPlace(self.context, self.folder / "tests", self._sandbox, self._setup_sandbox)
@@ -329,7 +335,7 @@ class Backtest:
         named = {"model": model, "contract": contract, "agent": None if agent == NO_AGENT else agent}
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop, named=self._named)
-        settings = context.settings.model_copy(update=_OFF_IN_A_TRY)
+        settings = _in_a_try(context.settings)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
         if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
             raise ConfigurationError(

@@ -202,12 +202,9 @@ class TerminalChat:
     async def say(self, text: str) -> None:
         """Send a message to the model, with the files that it mentions by `@`."""
         program = await self.program()
-        if self._is_terminal and (other := program.other_memory) and other.is_allowed is None:
-            self.view.say(
-                f"This folder says that it is a clone of {other.repository}. That is not proven.\n"
-                "If you answer yes, conversations here read and write the memory of that repository."
-            )
-            await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
+        if self._is_terminal and (memory := program.memory) and memory.question:
+            self.view.say(memory.question)
+            await memory.answer(agrees=await self.confirm("Do you want that?"))
         conversation = await program.opened()
         blocks = await conversation.mentioned_files(mentions_in(text), self.view.say)
         end = await program.say("\n\n".join((text, *blocks)))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.app.plugins import lacks_of
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.wiring import NO_OBSERVERS, BuildContext, Observers
 from orchestrator.app.wiring.cycle_parts import (
@@ -28,22 +29,19 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
     rules_in_words,
 )
+from orchestrator.app.wiring.memory import open_session_memory
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import open_own_memory, tell_notices
-from orchestrator.app.wiring.repository import choose_site, cloned_from, label_of, place_of, scope_caps
+from orchestrator.app.wiring.program import tell_notices
+from orchestrator.app.wiring.repository import choose_site, label_of, place_of, scope_caps
 from orchestrator.app.wiring.session_parts import (
-    DOCUMENT_PROFILES,
-    FolderMemory,
     chat_config,
     chat_contract,
     chat_profile_name,
     known_of,
-    memory_file,
     no_tools,
     open_added_tools,
     profile_completions,
     profile_sources,
-    tools_of_memory,
 )
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import write_private
@@ -78,6 +76,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.memory import SessionMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.app.wiring.session_parts import MakeTools
@@ -88,7 +87,6 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
-    from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import ForeignTools, Tool
@@ -106,7 +104,7 @@ class ChatProgram:
     Attributes:
         label: name of the repository or folder in journals.
         folder: the folder where the model works; None until the clone of another repository exists.
-        repository: the repository whose memory is used (see `memory_file`); empty in a folder without one.
+        memory: what the conversations remember; None without the plug-in for it.
         servers: creates the tools of other programs, or those of a replayed run.
         begun: the conversation that the next one continues.
         cycles: creates the cycles that propose changes.
@@ -115,7 +113,6 @@ class ChatProgram:
         draft: the pull request last shown to the person.
         last_end: the end of the last reply; None before the first.
         submits: whether only a call of `submit` ends a reply.
-        other_memory: a repository's memory that the person may allow for this folder; None if there is none.
         next_run: the id of the next conversation's run; empty for a new one.
     """
 
@@ -130,8 +127,7 @@ class ChatProgram:
     clone_of: Callable[[str], Clone] | None = None
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
     added_tools: MakeTools = no_tools
-    memory: LongTermMemory | None = None
-    repository: str = ""
+    memory: SessionMemory | None = None
     servers: MakeForeignTools | None = None
     begun: EarlierConversation | None = None
     cycles: CycleMaker | None = None
@@ -142,7 +138,6 @@ class ChatProgram:
     clone: Clone | None = None
     last_end: SessionEnd | None = None
     submits: bool = False
-    other_memory: FolderMemory | None = None
     next_run: str = ""
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
@@ -182,24 +177,6 @@ class ChatProgram:
         """Return what the profile of the conversation may be completed with."""
         clean = Sanitizer(self.guards, self.bus).text
         return profile_sources(self.clone or self.folder, self.settings.base, clean, warn)
-
-    async def decide_memory(self, *, is_allowed: bool) -> None:
-        """Record whether conversations in this folder may use the memory of the folder's origin.
-
-        Raises:
-            ConfigurationError: the decision cannot be stored.
-            MemoryStoreError: the memory cannot be used.
-        """
-        other, self.other_memory = self.other_memory, None
-        if other is None or self.memory is None:
-            return
-        other.decide(is_allowed=is_allowed)
-        if is_allowed:
-            await self.memory.aclose()
-            self.repository = other.repository
-            self.memory = await in_thread(
-                open_own_memory, self.context, other.repository, undo=lambda memory: memory.store.close()
-            )
 
     async def change_model(self, name: str) -> None:
         """Change to another model of the same provider, from the next request on.
@@ -350,7 +327,7 @@ class ChatProgram:
             self.chosen.model.name,
             chat_contract(settings, submits=self.submits).name,
             self.rules,
-            chat_profile_name(settings, self.chosen),
+            self._profile_name,
             door=self.door,
         )
 
@@ -397,7 +374,7 @@ class ChatProgram:
             emit=self.bus,
             checkpoints=checkpoints,
             approve=Approvals(self.ask, self.bus) if self.ask else None,
-            recall=self._recall(),
+            recall=self.memory.recall(self._profile_name) if self.memory else recalls_nothing,
         )
 
     async def converse(self, session: CycleSession) -> Conversation:
@@ -432,11 +409,9 @@ class ChatProgram:
             raise AssertionError("a conversation has a folder")
         return self.folder
 
-    def _recall(self) -> Callable[[str], Awaitable[str]]:
-        if self.memory is None:
-            return recalls_nothing
-        with_documents = chat_profile_name(self.settings, self.chosen) in DOCUMENT_PROFILES
-        return self.memory.recall_with_documents if with_documents else self.memory.recall_block
+    @property
+    def _profile_name(self) -> str:
+        return chat_profile_name(self.settings, self.chosen)
 
     async def _complete(self, profile: Profile) -> Profile:
         """Return the profile with what plug-ins add to it."""
@@ -450,8 +425,8 @@ class ChatProgram:
         return profile
 
     def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
-        name = chat_profile_name(self.settings, self.chosen)
-        memory = tools_of_memory(self.memory, name, attended=self.ask is not None)
+        name = self._profile_name
+        memory = self.memory.tools(name, attended=self.ask is not None) if self.memory else ()
         custom = (*memory, *self.added_tools(name), *foreign)
         if self.submits:
             custom = (*custom, submit())
@@ -463,14 +438,16 @@ class _Subject:
     """The subject of a conversation. For attributes with the same name see `ChatProgram`.
 
     Attributes:
+        repository: the repository that is named; empty in the folder where the person is.
+        here: that folder.
         taken: the run whose task is continued.
     """
 
     label: str
-    repository: str
+    repository: str = ""
+    here: OnDisk | None = None
     folder: Path | None = None
     clone_of: Callable[[str], Clone] | None = None
-    other_memory: FolderMemory | None = None
     taken: RunToTake | None = None
 
 
@@ -486,11 +463,7 @@ def _subject(context: BuildContext, cwd: Path, repository: str | None, run: str 
 
         return _Subject(site.label, site.label, clone_of=clone_of)
     here = place_of(cwd)
-    other = _memory_of_origin(here, context) if context.settings.memory else None
-    own = here.label if here.is_repository else ""
-    return _Subject(
-        here.label, other.repository if other and other.is_allowed else own, cwd, other_memory=other
-    )
+    return _Subject(here.label, here=here, folder=cwd)
 
 
 def _proposals(program: ChatProgram, cycles: CycleMaker, taken: RunToTake) -> TaskProposals:
@@ -550,7 +523,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
         return replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
 
-    tell_notices(context, foreign.notices)
+    lacks = lacks_of(chat_profile_name(settings, chosen))
+    tell_notices(context, (*foreign.notices, *lacks))
     asks_without_sandbox = settings.sandbox == "off" and ask is not None
     refuse_tracing(settings, others=asks_without_sandbox or foreign.runs_unconfined)
     subject = _subject(context, cwd, repository, run)
@@ -568,21 +542,11 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of=subject.clone_of,
         ask=ask,
         added_tools=open_added_tools(context),
-        memory=open_own_memory(context, subject.repository) if settings.memory else None,
-        repository=subject.repository,
+        memory=open_session_memory(context, subject.repository, subject.here),
         servers=foreign_tools(chosen, foreign),
-        other_memory=subject.other_memory,
         cycles=cycles,
         named=repository,
     )
     if subject.taken is not None:
         program.task = _proposals(program, cycles, subject.taken)
     return program
-
-
-def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
-    """Return the choice about the memory of a folder's origin; None if the origin has no memory."""
-    origin = cloned_from(here, context.settings.github_url)
-    if not origin or not memory_file(context.home, origin).exists():
-        return None
-    return FolderMemory(context.home, here.label, origin)

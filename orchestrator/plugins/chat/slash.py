@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import difflib
 import shlex
-from contextlib import redirect_stdout
 from functools import cache, partial
-from io import StringIO
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.app.cli.output import write_new_file
-from orchestrator.app.plugins import Point, SlashCommand, added
+from orchestrator.app.plugins import Point, SlashCommand, absence_of, added
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -78,6 +76,8 @@ async def run_slash_command(chat: Chat, typed: str) -> None:
     """
     name, _, rest = typed.strip().partition(" ")
     command = slash_commands().get(name)
+    if command is None and (absent := absence_of(name)):
+        raise ConfigurationError(absent)
     if command is None:
         near = difflib.get_close_matches(name, [*slash_commands(), *LEAVING], n=1)
         hint = f"did you mean {near[0]}?" if near else "/help lists them all"
@@ -89,57 +89,6 @@ async def _help(chat: Chat, _rest: str) -> None:
     chat.view.rows(
         [(f"{one.name} {one.arguments}".rstrip(), one.text) for one in slash_commands().values()] + _KEYS
     )
-
-
-async def _memory(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.arguments import UsageError, parse
-    from orchestrator.app.cli.commands import memory_help
-    from orchestrator.app.cli.memory import act
-    from orchestrator.app.wiring.session_parts import memory_file, open_memory
-
-    words = _words_of_memory(rest)
-    if not words or words == ["help"]:
-        chat.view.rows([(f"/memory {what}", text) for what, text in memory_help()])
-        return
-    try:
-        options = parse(["memory", *words])
-    except (UsageError, SystemExit) as error:
-        raise ConfigurationError(f"/memory: {error}; /memory help lists the actions") from None
-    if options.repo:
-        raise ConfigurationError("/memory shows the memory of this conversation only: leave out --repo")
-    program = await chat.program()
-    creates = options.action in {"add", "import"}
-    if not (creates or memory_file(program.context.home, program.repository).exists()):
-        chat.view.say("nothing is remembered on this machine")
-        return
-    out = StringIO()
-    opened = program.memory or open_memory(program.context, program.repository)
-    try:
-        with redirect_stdout(out):
-            await act(opened, options)
-    finally:
-        if opened is not program.memory:
-            await opened.aclose()
-    chat.view.say(out.getvalue().rstrip("\n") or "nothing was found")
-
-
-_WORDS_BEFORE_TEXT = {"add": 0, "search": 0, "edit": 2}
-"""The actions of `/memory` whose last argument is the rest of the line, and how many words stand before it."""
-
-
-def _words_of_memory(rest: str) -> list[str]:
-    action, _, text = rest.partition(" ")
-    if action not in _WORDS_BEFORE_TEXT:
-        return _words(rest)
-    words = [action]
-    while (text := text.lstrip()) and (len(words) <= _WORDS_BEFORE_TEXT[action] or text.startswith("--")):
-        count = 2 if text.startswith("--") else 1
-        *first, text = [*text.split(maxsplit=count), ""][: count + 1]
-        words += first
-    quote = text[:1]
-    if len(text) > 1 and quote in {'"', "'"} and text.endswith(quote) and quote not in text[1:-1]:
-        text = text[1:-1]
-    return [*words, "--", text] if text else words
 
 
 async def _todo(chat: Chat, _rest: str) -> None:
@@ -429,7 +378,6 @@ _OWN = (
         _pr,
     ),
     SlashCommand("/todo", "", "show the model's to-do list", _todo),
-    SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
     SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
     SlashCommand("/new", "", "begin a new conversation; changed files stay", _new),
     SlashCommand("/clear", "", "the same as /new", _new),

@@ -11,7 +11,6 @@ import re
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,11 @@ from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
 from orchestrator.app.wiring.foreign_tools import ForeignSources
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
+from orchestrator.app.wiring.memory import open_session_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import Program
 from orchestrator.app.wiring.repository import Site, Source
-from orchestrator.app.wiring.session_parts import LazyMemory, no_tools, open_memory
+from orchestrator.app.wiring.session_parts import no_tools
 from orchestrator.bot.cycle.folder_operator import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal
@@ -40,7 +40,6 @@ from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
-from orchestrator.engine.memory.embedding import OfflineEmbedder
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.models.keys import ApiKeys, secret_values
 from orchestrator.engine.policy.secrets import Redactor
@@ -70,13 +69,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.memory import SessionMemory
     from orchestrator.app.wiring.session_parts import MakeTools
     from orchestrator.bot.cycle.attempt import CycleParts
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
-    from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.plugins.agents.work import AgentParts
     from orchestrator.plugins.mcp.servers import McpMaker
     from orchestrator.plugins.redteam.agents import HostileAgent
@@ -323,12 +322,9 @@ class Stage:
 
         return find_box(settings)
 
-    def memory(self, context: BuildContext) -> LongTermMemory:
-        """Open the memory of this machine."""
-        memory = open_memory(context, NAME)
-        if isinstance(memory.embedder, OfflineEmbedder):
-            memory.embedder = _shared_embedder()
-        return memory
+    def memory(self, context: BuildContext) -> SessionMemory | None:
+        """Return what the sessions of this machine remember."""
+        return open_session_memory(context, NAME)
 
     def guards(self, guards: Guards) -> Guards:
         """Return the checks of the run."""
@@ -429,7 +425,7 @@ class Stage:
                 choose_sandbox(settings, scene.sink.connect),
             ),
             added_tools=_web_tools(web, settings),
-            long_term=LazyMemory(partial(self.memory, context)),
+            long_term=self.memory(context),
             foreign=self.servers(settings) if self.attack.world.server else ForeignSources(),
             operator=operator,
             worker=hostile.worker(context, self.agent_box(settings)) if hostile else None,
@@ -513,18 +509,6 @@ def _as_users_model(model: ObedientModel, settings: Settings) -> ChosenModel:
     except ConfigurationError:
         ref = None
     return ChosenModel(model, lambda _usage: 0.0, ref)
-
-
-class _SharedEmbedder(OfflineEmbedder):
-    """Keeps its model for the next attack: to load it takes longer than most attacks."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
-
-@functools.cache
-def _shared_embedder() -> OfflineEmbedder:
-    return _SharedEmbedder()
 
 
 @functools.lru_cache(maxsize=4)

@@ -15,16 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.coordination.records import MEMORY, write_record
-from orchestrator.bot.coordination.repository_memory import PAGE as FACTS_PAGE
 from orchestrator.bot.forge.public_web import PublicWeb
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
-from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder
-from orchestrator.engine.memory.items import Author, NewItem
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.plugins.redteam.attack import AttackPlace
 from orchestrator.plugins.redteam.model import in_selectors, in_tags
 
@@ -448,19 +443,24 @@ def _furnish(scene: Scene, attack: Attack, base: str) -> None:
             Planted(LATER_BRANCH, "One thing more", later, start=THEIR_BRANCH),
         ]
     plant_repository(scene.repository, DEFAULT_BRANCH, commits)
-    _plant_memories(scene, attack)
+    if attack.world.facts or attack.world.memories:
+        _plant_memories(scene, attack)
 
 
 def _plant_memories(scene: Scene, attack: Attack) -> None:
     """Write the repository's memory on its hidden reference, and the memories of this machine."""
+    from orchestrator.plugins.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder
+    from orchestrator.plugins.memory.facts import PAGE
+    from orchestrator.plugins.memory.items import Author, NewItem
+    from orchestrator.plugins.memory.sessions import memory_file
+    from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+
     now = SystemClock().now()
     if attack.world.facts:
         text = scene.fill(json.dumps({"version": 1, "facts": attack.world.facts, "looked_at": [OLDER_PULL]}))
         page = text.replace("{{text}}", json.dumps(scene.fill(attack.text.strip()))[1:-1]).encode()
         objects = scene.repository / "objects"
-        commit = write_record(
-            objects, "sha1", "pullwright: what people taught", None, {FACTS_PAGE: page}, now
-        )
+        commit = write_record(objects, "sha1", "pullwright: what people taught", None, {PAGE: page}, now)
         reference = scene.repository / MEMORY
         reference.parent.mkdir(parents=True, exist_ok=True)
         reference.write_text(f"{commit}\n", encoding="ascii")

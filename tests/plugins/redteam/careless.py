@@ -36,13 +36,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.app.html import page as html_page
-from orchestrator.app.wiring.session_parts import open_memory
 from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
 from orchestrator.bot.policy.hidden_characters import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs
-from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.core.errors import ConfigurationError, FileMissingError, FileUnreadableError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
@@ -58,6 +56,8 @@ from orchestrator.plugins.mcp.definitions import McpDefinition
 from orchestrator.plugins.mcp.servers import McpMaker
 from orchestrator.plugins.mcp.tools import McpSetup, McpTools
 from orchestrator.plugins.mcp.transports import stdio_transport
+from orchestrator.plugins.memory.lessons import Lessons
+from orchestrator.plugins.memory.sessions import RunMemory
 from orchestrator.plugins.redteam.forge import FakeWeb, StagedForge, title_of
 from orchestrator.plugins.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.plugins.redteam.model import ObedientModel
@@ -89,11 +89,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
     from orchestrator.engine.environments.running_program import ProgramReport
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
-    from orchestrator.engine.memory.items import Memory
-    from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.models.base import Request, Response
     from orchestrator.plugins.agents.work import AgentParts
     from orchestrator.plugins.mcp.base import McpServer
+    from orchestrator.plugins.memory.items import Memory
+    from orchestrator.plugins.memory.memory import LongTermMemory
     from orchestrator.plugins.redteam.attack import Attack
     from orchestrator.plugins.redteam.planted import Drawn
     from orchestrator.plugins.redteam.stage import Configured
@@ -238,11 +238,9 @@ class CarelessStage(Stage):
         # Without a sandbox its parts start the program, and nobody asks it.
         return super().agent_box(settings.model_copy(update={"sandbox": "auto"}))
 
-    def memory(self, context: BuildContext) -> LongTermMemory:
-        memory = open_memory(context, "" if Defence.MEMORY in self.off else NAME)
-        if Defence.SECRETS in self.off:
-            memory.store.redact = str
-        return memory
+    def memory(self, context: BuildContext) -> RunMemory:
+        make = _TellingMemory if Defence.SECRETS in self.off else RunMemory
+        return make(context, "" if Defence.MEMORY in self.off else NAME)
 
     def servers(self, settings: Settings) -> McpMaker:
         maker = super().servers(settings)
@@ -297,6 +295,15 @@ class _UnescapedPages(Pages):
         finally:
             escaping.autoescape = True
             escaping.cache.clear()  # type: ignore[union-attr]
+
+
+class _TellingMemory(RunMemory):
+    """Stores secrets."""
+
+    def open(self) -> LongTermMemory:
+        memory = super().open()
+        memory.store.redact = str
+        return memory
 
 
 class _CarelessLessons(Lessons):

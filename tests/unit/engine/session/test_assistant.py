@@ -1,57 +1,21 @@
-"""The assistant's tools as a model is shown them, and what a session of it and of the explorer does."""
+"""What a session of the assistant and of the explorer does."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import CallStatus, ToolCallEnded
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.config import EXPLORER, CompactionPolicy, Host, SessionConfig, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.memory import document_tools, memory_tools
-from tests.unit.engine.session.stage import ScriptedModel, events_of, says, tool
+from tests.unit.engine.session.stage import ScriptedModel, events_of, says
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-APPENDIX_A = [
-    *("file_read", "file_write", "file_append", "file_list", "file_search", "file_info", "file_delta"),
-    "shell_execute",
-    *("remember", "recall_memories", "forget_memory"),
-    *("todo_add", "todo_update", "todo_remove", "todo_list"),
-    *("subagent", "subagent_status"),
-    "pdf_extract_text",
-    *("vector_db_create_index", "vector_db_delete_index", "vector_db_list_indices", "vector_db_add_vector"),
-    *("vector_db_update_vector", "vector_db_delete_vector", "vector_db_get_vector", "vector_db_search"),
-    *("vector_db_add_text", "vector_db_add_chunked_text", "vector_db_add_pdf_document"),
-    *("vector_db_search_text", "vector_db_search_by_time"),
-    "web_fetch",
-]
-"""Appendix A of the assistant specification, without the tools of MCP servers. Section 2.3.5 has one more."""
-
-
-async def test_a_model_is_shown_the_tools_of_appendix_a(tmp_path: Path) -> None:
-    memory = LongTermMemory(MemoryStore(tmp_path / "memory.db", str), LexicalEmbedder(), SystemClock())
-    profile = make_profile(
-        "assistant",
-        custom=(*memory_tools(memory), *document_tools(memory), tool("web_fetch", lambda _: "")),
-    )
-    model = ScriptedModel([says("Done.")])
-    async with Session(
-        profile=profile, environment=LocalEnvironment(tmp_path, sandbox="off"), model=model
-    ) as session:
-        await session.run("Go")
-    await memory.aclose()
-    shown = {tool.name for tool in model.requests[0].tools}
-    assert shown == {*APPENDIX_A, "process_pdf_document"}
 
 
 async def test_the_instructions_beside_the_project_are_in_the_prompt(tmp_path: Path) -> None:

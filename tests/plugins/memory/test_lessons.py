@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.coordination.records import MEMORY
-from orchestrator.bot.coordination.repository_memory import (
+from orchestrator.bot.worker.candidates import SeenPulls
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ForgeUnavailableError
+from orchestrator.core.events import Defence, Event, Guarded, Warned
+from orchestrator.plugins.memory.embedding import LexicalEmbedder
+from orchestrator.plugins.memory.facts import (
     MOST_WORDS,
     Fact,
     FactKind,
     RepositoryMemory,
 )
-from orchestrator.bot.worker.candidates import SeenPulls
-from orchestrator.bot.worker.lessons import MOST_READ, MOST_RECALLED, RECENT, Lessons, own_words
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ForgeUnavailableError
-from orchestrator.core.events import Defence, Event, Guarded, Warned
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.items import MemoryType
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import REPOSITORY, MemoryStore
+from orchestrator.plugins.memory.items import MemoryType
+from orchestrator.plugins.memory.lessons import MOST_READ, MOST_RECALLED, RECENT, Lessons, own_words
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import REPOSITORY, MemoryStore
 from tests.doubles.github.reviews import answer_in, review, say
 from tests.doubles.github.server import START
 from tests.tables import table

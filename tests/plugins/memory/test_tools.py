@@ -11,16 +11,16 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import ToolCall
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.items import Author, Importance, MemoryType
-from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.tools.base import Failed, Ok
-from orchestrator.engine.tools.memory import memory_tools
 from orchestrator.engine.tools.registry import ToolRegistry, argument_problems
+from orchestrator.plugins.memory.embedding import LexicalEmbedder
+from orchestrator.plugins.memory.items import Author, Importance, MemoryType
+from orchestrator.plugins.memory.memory import LEXICAL, LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.tools import memory_tools
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.items import Author
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.tools.base import OTHER_MAX_CHARS
-from orchestrator.engine.tools.memory import document_tools
 from orchestrator.engine.tools.pdf import pdf_extract_text
+from orchestrator.plugins.memory.embedding import LexicalEmbedder
+from orchestrator.plugins.memory.items import Author
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.tools import document_tools
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import failure, told
 
@@ -42,18 +41,6 @@ def memory(tmp_path: Path) -> Iterator[LongTermMemory]:
 def _tool(memory: LongTermMemory, name: str = "process_pdf_document") -> Tool:
     (found,) = (tool for tool in document_tools(memory) if tool.name == name)
     return found
-
-
-async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf(["one", "two", "x" * 17_990, "four"]))
-    second = await told(pdf_extract_text(), context, file_path="a.pdf", start_page=2, end_page=2)
-    assert second == "=== page 2 of 4 ===\ntwo\n\n[pages 2 to 2 of 4; go on with start_page 3]"
-    whole = await told(pdf_extract_text(), context, file_path="a.pdf")
-    assert whole.endswith("[pages 1 to 2 of 4; go on with start_page 3]")
-    assert len(whole) < OTHER_MAX_CHARS
-    assert "nothing from page 9 on" in await told(
-        pdf_extract_text(), context, file_path="a.pdf", start_page=9
-    )
 
 
 async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: LongTermMemory) -> None:

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.embedding import LexicalEmbedder, Matrix, packed, unpacked
-from orchestrator.engine.memory.items import (
+from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.memory.embedding import LexicalEmbedder, Matrix, packed, unpacked
+from orchestrator.plugins.memory.items import (
     Author,
     Importance,
     MemoryType,
@@ -32,9 +33,8 @@ from orchestrator.engine.memory.items import (
     edited,
     from_json,
 )
-from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, MemoryStore
-from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.memory.memory import MIRRORED, LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, REPOSITORY, MemoryStore
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -358,9 +358,9 @@ _WRITER = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from orchestrator.engine.memory.items import NewItem
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.memory.embedding import packed
+from orchestrator.plugins.memory.items import NewItem
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.embedding import packed
 now = datetime(2026, 11, 23, tzinfo=UTC)
 with MemoryStore(Path(sys.argv[1]), str) as store:
     store.create_index(MEMORIES, "test-model", 3, now)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.repository_memory import (
+from orchestrator.bot.cycle.propose import notes_in
+from orchestrator.bot.cycle.tasks import is_ours, key_of
+from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.worker.task_rules import id_of, is_another_person, is_us
+from orchestrator.core.errors import ForgeError, WorkspaceError
+from orchestrator.core.events import Defence, Guarded, Warned
+from orchestrator.core.prompts import fence_after, one_line
+from orchestrator.plugins.memory.facts import (
     LIFETIME,
     MOST_CITED,
     MOST_WORDS,
@@ -16,14 +24,7 @@ from orchestrator.bot.coordination.repository_memory import (
     RepositoryFacts,
     RepositoryMemory,
 )
-from orchestrator.bot.cycle.propose import notes_in
-from orchestrator.bot.cycle.tasks import is_ours, key_of
-from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.worker.task_rules import id_of, is_another_person, is_us
-from orchestrator.core.errors import ForgeError, WorkspaceError
-from orchestrator.core.events import Defence, Guarded, Warned
-from orchestrator.core.prompts import fence_after, one_line
-from orchestrator.engine.memory.items import (
+from orchestrator.plugins.memory.items import (
     ALWAYS_INCLUDED,
     RESULTS,
     Author,
@@ -31,8 +32,8 @@ from orchestrator.engine.memory.items import (
     MemoryType,
     NewItem,
 )
-from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED, QUERY_CHARS, shown_block
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
+from orchestrator.plugins.memory.memory import CANDIDATES, MIRRORED, QUERY_CHARS, shown_block
+from orchestrator.plugins.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Feedback, Forge, PullRequest
     from orchestrator.bot.worker.candidates import SeenPulls
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit
-    from orchestrator.engine.memory.items import Memory
-    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.core.events import Emit, ToolCallEnded
+    from orchestrator.plugins.memory.items import Memory
+    from orchestrator.plugins.memory.memory import LongTermMemory
 
 MOST_READ = 3
 """The most ended pull requests whose feedback a cycle reads."""
@@ -176,6 +177,16 @@ class Lessons:
             return ""
         text = own_words(self.clean(one.body))
         return text if text and self.forge.permission(one.author).may_write else ""
+
+    def notes_in(self, call: ToolCallEnded) -> list[str]:
+        """Return the text that an answer of `remember` reports as newly stored: see `CycleMemory`."""
+        if call.name != "remember":
+            return []
+        try:
+            said = json.loads(call.output)
+            return [str(said["content"])] if said["stored"] is True else []
+        except (ValueError, TypeError, KeyError):
+            return []
 
     async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
         """Store the model's notes: see `CycleMemory`. A failure becomes a warning."""

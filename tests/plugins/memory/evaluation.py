@@ -1,6 +1,6 @@
 """How well memories are found by messages that say the same in other words.
 
-    python -m tests.evaluation.recall
+    python -m tests.plugins.memory.evaluation
 
 The pairs are those of `paraphrases.tsv`. All memories are in one index; each message is asked for its own. A paraphrase
 says the same; a question is answered by the memory and has hardly a word of it, which is hard. MRR is the
@@ -20,23 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.engine.memory.embedding import (
+from orchestrator.engine.models.transport import JsonServer
+from orchestrator.plugins.memory.embedding import (
     OFFLINE_MODEL,
     LexicalEmbedder,
     OfflineEmbedder,
     ServerEmbedder,
     unpacked,
 )
-from orchestrator.engine.memory.items import NewItem
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from orchestrator.engine.models.transport import JsonServer
-from tests.doubles.embedding_server import EmbeddingServer
+from orchestrator.plugins.memory.items import NewItem
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from tests.plugins.memory.embedding_server import EmbeddingServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.engine.memory.embedding import Embedder
+    from orchestrator.plugins.memory.embedding import Embedder
 
 PAIRS = Path(__file__).with_name("paraphrases.tsv")
 KINDS = ("paraphrases", "questions")

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryFileError
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.policy.command_rules import Level
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.gate import Gatekeeper
 from orchestrator.engine.tools.base import Failed, Ok
-from orchestrator.engine.tools.memory import pieces_of, vector_tools
 from orchestrator.engine.tools.registry import ToolRegistry, argument_problems
+from orchestrator.plugins.memory.embedding import LexicalEmbedder
+from orchestrator.plugins.memory.memory import LEXICAL, LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.tools import pieces_of, vector_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

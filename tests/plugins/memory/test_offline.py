@@ -10,15 +10,15 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError, ModelNotFoundError
 from orchestrator.core.suggestions import install_command
-from orchestrator.engine.memory import embedding
-from orchestrator.engine.memory.embedding import (
+from orchestrator.plugins.memory import embedding
+from orchestrator.plugins.memory.embedding import (
     OFFLINE_TOKENS,
     OfflineEmbedder,
     WordPieces,
     is_installed,
     unpacked,
 )
-from tests.evaluation.recall import measure, read_pairs
+from tests.plugins.memory.evaluation import measure, read_pairs
 from tests.tables import table
 
 TOKENS: list[tuple[str, list[int]]] = [
@@ -97,7 +97,7 @@ def test_another_file_in_the_place_of_the_model_is_refused() -> None:
 
 def test_nothing_heavy_is_imported_before_the_first_text() -> None:
     code = (
-        "import sys; from orchestrator.engine.memory.embedding import OfflineEmbedder; OfflineEmbedder();"
+        "import sys; from orchestrator.plugins.memory.embedding import OfflineEmbedder; OfflineEmbedder();"
         "sys.exit(bool({'numpy', 'onnxruntime'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,28 +15,29 @@ from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import choose_site, label_of, new_nonce, open_hidden_refs
-from orchestrator.app.wiring.session_parts import memory_file, open_memory
 from orchestrator.app.words import clean, counted, short_line
-from orchestrator.bot.coordination.repository_memory import RepositoryMemory
-from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
-from orchestrator.engine.memory.items import Importance, MemoryType, as_json, edited
-from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY
+from orchestrator.plugins.memory.facts import RepositoryMemory
+from orchestrator.plugins.memory.items import Importance, MemoryType, as_json, edited
+from orchestrator.plugins.memory.lessons import as_items
+from orchestrator.plugins.memory.memory import CANDIDATES, MIRRORED
+from orchestrator.plugins.memory.sessions import memory_file, open_memory
+from orchestrator.plugins.memory.store import MEMORIES, REPOSITORY
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.coordination.repository_memory import RepositoryFacts
-    from orchestrator.engine.memory.items import Memory
-    from orchestrator.engine.memory.memory import LongTermMemory
-    from orchestrator.engine.memory.store import Index
+    from orchestrator.plugins.memory.facts import RepositoryFacts
+    from orchestrator.plugins.memory.items import Memory
+    from orchestrator.plugins.memory.memory import LongTermMemory
+    from orchestrator.plugins.memory.store import Index
 
 _SHOWN_CHARS = 300
 _CHANGES = frozenset({"edit", "forget"})
-_CREATES = frozenset({"add", "import"})
+CREATES = frozenset({"add", "import"})
+"""The actions that create a memory file that does not exist."""
 
 
 def memory(options: argparse.Namespace) -> int:
@@ -66,7 +67,7 @@ async def _run(
 ) -> int:
     facts = await _read(shared)
     is_there = memory_file(context.home, repository).exists() or (facts is not None and facts.facts)
-    if not is_there and options.action not in _CREATES:
+    if not is_there and options.action not in CREATES:
         if not options.json and options.action != "export":
             print(f"nothing is remembered {'about this repository' if repository else 'on this machine'}")
         return NOTHING

@@ -12,30 +12,30 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import EMBEDDING_AGENT, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import ToolResult, Usage
-from orchestrator.engine.memory.embedding import (
+from orchestrator.engine.models.transport import HttpOptions, JsonServer
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.plugins.memory.embedding import (
     LEXICAL_DIMENSION,
     LexicalEmbedder,
     OfflineEmbedder,
     ServerEmbedder,
     packed,
 )
-from orchestrator.engine.memory.items import RESULTS, NewItem
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MemoryStore
-from orchestrator.engine.models.transport import HttpOptions, JsonServer
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.tools.memory import document_tools, memory_tools
-from tests.doubles.embedding_server import EmbeddingServer
+from orchestrator.plugins.memory.items import RESULTS, NewItem
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import MemoryStore
+from orchestrator.plugins.memory.tools import document_tools, memory_tools
 from tests.doubles.pdf_files import pdf
+from tests.plugins.memory.embedding_server import EmbeddingServer
 from tests.unit.engine.session.stage import USAGE, says, session_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from orchestrator.engine.memory.embedding import Embedder
     from orchestrator.engine.models.base import Request
     from orchestrator.engine.session.event_bus import SessionEvent
+    from orchestrator.plugins.memory.embedding import Embedder
 
 HEADING = "# Relevant Documents"
 PAGES = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import MemoryMissingError, MemoryStoreError, ModelError
 from orchestrator.core.prompts import fenced, one_line, render
-from orchestrator.engine.memory.items import (
+from orchestrator.plugins.memory.items import (
     LIFETIMES,
     RESULTS,
     TEXT_MATCH,
@@ -24,15 +24,15 @@ from orchestrator.engine.memory.items import (
     from_json,
     rank,
 )
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, RESERVED_INDICES, plain
+from orchestrator.plugins.memory.store import MEMORIES, REPOSITORY, RESERVED_INDICES, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.memory.embedding import Embedder
-    from orchestrator.engine.memory.store import MemoryStore
+    from orchestrator.plugins.memory.embedding import Embedder
+    from orchestrator.plugins.memory.store import MemoryStore
 
 CANDIDATES = 20
 """Maximum number of memories that each of both searches finds."""
@@ -277,7 +277,7 @@ class LongTermMemory:
             }
             for item in await self._nearest_documents(message[:QUERY_CHARS])
         ]
-        return render("agent/relevant_documents", documents=documents) if documents else ""
+        return render("plugins/memory/relevant_documents", documents=documents) if documents else ""
 
     async def _nearest_documents(self, query: str) -> list[Memory]:
         """Return the nearest pieces of documents in all indices of this embedder, best first."""
@@ -414,7 +414,7 @@ def shown_block(memories: Iterable[Memory]) -> str:
         }
         for memory in memories
     ]
-    return render("agent/relevant_memories", memories=shown) if shown else ""
+    return render("plugins/memory/relevant_memories", memories=shown) if shown else ""
 
 
 def needs_person(type_: MemoryType, importance: Importance, ttl: int | None) -> bool:

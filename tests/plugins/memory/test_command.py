@@ -14,11 +14,11 @@ import pytest
 from orchestrator.app.cli import main
 from orchestrator.app.cli.arguments import DONE, FAILED, NOTHING, USAGE
 from orchestrator.core.clock import ManualClock
-from orchestrator.engine.memory.embedding import LexicalEmbedder
-from orchestrator.engine.memory.items import Author, Importance, MemoryType
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
-from tests.doubles.embedding_server import EmbeddingServer
+from orchestrator.plugins.memory.embedding import LexicalEmbedder
+from orchestrator.plugins.memory.items import Author, Importance, MemoryType
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from tests.plugins.memory.embedding_server import EmbeddingServer
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.core.errors import MemoryFileError, MemoryMissingError, MemoryStoreError
-from orchestrator.engine.memory.items import (
+from orchestrator.plugins.memory.items import (
     TEXT_MATCH,
     Author,
     Importance,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.engine.memory.embedding import Matrix
-    from orchestrator.engine.memory.items import NewItem
+    from orchestrator.plugins.memory.embedding import Matrix
+    from orchestrator.plugins.memory.items import NewItem
 
 MEMORIES = "long_term_memory"
 """The index of the memories."""
@@ -373,7 +373,7 @@ class MemoryStore:
 
     def _matrix(self, index: str) -> Matrix | None:
         """Return the vectors of an index, with others' additions appended; after a removal all are read again."""
-        from orchestrator.engine.memory.embedding import Matrix
+        from orchestrator.plugins.memory.embedding import Matrix
 
         with self._reading() as db:
             db.execute("BEGIN")

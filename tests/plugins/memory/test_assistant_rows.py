@@ -11,13 +11,17 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder, packed
-from orchestrator.engine.memory.items import Importance, MemoryType, NewItem
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
+from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.transport import JsonServer
-from orchestrator.engine.tools.memory import document_tools, memory_tools
-from tests.doubles.embedding_server import EmbeddingServer
+from orchestrator.engine.profiles.catalog import make_profile
+from orchestrator.engine.session.session import Session
+from orchestrator.plugins.memory.embedding import LexicalEmbedder, ServerEmbedder, packed
+from orchestrator.plugins.memory.items import Importance, MemoryType, NewItem
+from orchestrator.plugins.memory.memory import LongTermMemory
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.tools import document_tools, memory_tools
+from tests.plugins.memory.embedding_server import EmbeddingServer
+from tests.unit.engine.session.stage import ScriptedModel, says, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +128,35 @@ async def test_vectors_of_each_provider_are_stored_with_model_and_dimension(
     assert [one.memory for one in found.memories] == [stored.memory]
     bodies: list[dict[str, Any]] = [body for _, _, body in server.asked]
     assert {body["model"] for body in bodies} == {model}
+
+
+APPENDIX_A = [
+    *("file_read", "file_write", "file_append", "file_list", "file_search", "file_info", "file_delta"),
+    "shell_execute",
+    *("remember", "recall_memories", "forget_memory"),
+    *("todo_add", "todo_update", "todo_remove", "todo_list"),
+    *("subagent", "subagent_status"),
+    "pdf_extract_text",
+    *("vector_db_create_index", "vector_db_delete_index", "vector_db_list_indices", "vector_db_add_vector"),
+    *("vector_db_update_vector", "vector_db_delete_vector", "vector_db_get_vector", "vector_db_search"),
+    *("vector_db_add_text", "vector_db_add_chunked_text", "vector_db_add_pdf_document"),
+    *("vector_db_search_text", "vector_db_search_by_time"),
+    "web_fetch",
+]
+"""Appendix A of the assistant specification, without the tools of MCP servers. Section 2.3.5 has one more."""
+
+
+async def test_a_model_is_shown_the_tools_of_appendix_a(tmp_path: Path) -> None:
+    memory = LongTermMemory(MemoryStore(tmp_path / "memory.db", str), LexicalEmbedder(), ManualClock())
+    profile = make_profile(
+        "assistant",
+        custom=(*memory_tools(memory), *document_tools(memory), tool("web_fetch", lambda _: "")),
+    )
+    model = ScriptedModel([says("Done.")])
+    async with Session(
+        profile=profile, environment=LocalEnvironment(tmp_path, sandbox="off"), model=model
+    ) as session:
+        await session.run("Go")
+    await memory.aclose()
+    shown = {one.name for one in model.requests[0].tools}
+    assert shown == {*APPENDIX_A, "process_pdf_document"}

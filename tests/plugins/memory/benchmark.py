@@ -1,7 +1,7 @@
 """What a search for the nearest vectors costs beside the bare scan, and what it costs to store and to open.
 
 The search is at most 1.5 times the bare scan: the program says so at its end, by its exit status too.
-Run: python -m tests.benchmarks.memory [VECTORS [DIMENSION]]
+Run: python -m tests.plugins.memory.benchmark [VECTORS [DIMENSION]]
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import simsimd
 
-from orchestrator.engine.memory.items import NewItem
-from orchestrator.engine.memory.store import MEMORIES, MemoryStore
+from orchestrator.plugins.memory.items import NewItem
+from orchestrator.plugins.memory.store import MEMORIES, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import AuthenticationError, ConnectionFailedError, ModelError, ProviderError
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder, unpacked
 from orchestrator.engine.models.transport import JsonServer
 from orchestrator.engine.models.wire import endpoint
-from tests.doubles.embedding_server import EmbeddingServer
+from orchestrator.plugins.memory.embedding import LexicalEmbedder, ServerEmbedder, unpacked
+from tests.plugins.memory.embedding_server import EmbeddingServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

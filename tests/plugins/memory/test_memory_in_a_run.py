@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.session_parts import memory_file
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.suggestions import install_command
+from orchestrator.plugins.memory.sessions import memory_file
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, git, tools_on_offer
@@ -159,3 +159,35 @@ def test_what_is_remembered_outlasts_a_conversation_that_is_made_shorter(
     last = model.asked[-1]
     assert "The conversation before this was made shorter" in last
     assert last.count("Memory 1, correction by a person, 2026-01-01: `add() works on Decimal as well`") == 1
+
+
+def test_an_assistant_with_a_memory_has_its_tools(stage: Stage, repository: Path) -> None:
+    stage.script(do(("remember", {"content": "add() is tested by hand"})), do(FINISH))
+    done = stage.run(
+        "--repo",
+        str(repository),
+        "--task",
+        "Fix add() in calc.py",
+        "--profile",
+        "assistant",
+        "--memory",
+        "--dry-run",
+    )
+    assert "recall_memories" in stage.asked()[0]["content"]
+    assert "add() is tested by hand" in stage.command("memory", "list", "--repo", str(repository)).out, (
+        done.err
+    )
+
+
+def test_a_document_comes_back_to_the_next_session_on_the_repository(stage: Stage, repository: Path) -> None:
+    note = {"index_name": "notes", "text": "add() must work on Decimal numbers"}
+    stage.script(do(("vector_db_add_text", note)), do(FINISH), do(FINISH))
+    task = ("--task", "Fix add() for Decimal numbers", "--profile", "assistant", "--memory", "--dry-run")
+    for _ in range(2):
+        stage.run("--repo", str(repository), *task)
+    system = stage.asked()[0]["content"]
+    for name in ("vector_db_search_text", "process_pdf_document", "pdf_extract_text"):
+        assert name in system
+    assert "# Relevant Documents" not in stage.told(0)
+    block = stage.told(2).partition("# Relevant Documents")[2]
+    assert note["text"] in block

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.coordination import repository_memory
 from orchestrator.bot.coordination.records import MEMORY, write_record
-from orchestrator.bot.coordination.repository_memory import (
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.plugins.memory import facts
+from orchestrator.plugins.memory.facts import (
     LIFETIME,
     MOST_BYTES,
     MOST_FACTS,
@@ -24,8 +26,6 @@ from orchestrator.bot.coordination.repository_memory import (
     RepositoryFacts,
     RepositoryMemory,
 )
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened, put
 from tests.unit.bot.git.rig import git, over_ssh
@@ -295,4 +295,4 @@ def test_facts_that_are_there_twice_are_one(rig: Rig) -> None:
 
 
 def test_the_form_says_what_the_module_says() -> None:
-    assert (repository_memory.MOST_WORDS, timedelta(days=90)) == (1_000, LIFETIME)
+    assert (facts.MOST_WORDS, timedelta(days=90)) == (1_000, LIFETIME)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.memory.items import (
+from orchestrator.plugins.memory.items import (
     ALWAYS_INCLUDED,
     RESULTS,
     Author,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.tools.memory import CHUNK_CHARACTERS, TextChunk, chunks_of, pieces_of
+from orchestrator.plugins.memory.tools import CHUNK_CHARACTERS, TextChunk, chunks_of, pieces_of
 from tests.tables import table
 
 
