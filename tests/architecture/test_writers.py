@@ -130,7 +130,7 @@ CHANNELS = (
             "core/files.py": 4,
             "core/watchdog.py": 1,
             "core/watchdog_process.py": 2,
-            "app/wiring/session_parts.py": 1,
+            "plugins/memory/sessions.py": 1,
             "engine/environments/sandbox/bubblewrap.py": 1,
             "plugins/containers/sandbox.py": 1,
             "plugins/containers/engines.py": 3,
