@@ -226,8 +226,8 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
         assert refused.stderr.count("\n") == 1
     assert f"{name}: its folder is not there" in run(tree, "plugins").stdout
     for profile in (one for one, wanted in WANTED_BY.items() if name in wanted):
-        flags = ("--task", "Look", "--model", "echo", "--profile", profile, "--dry-run", "--max-rounds", "1")
-        told = run(tree, "run", "--repo", str(make_repository(tmp_path / profile)), *flags).stderr
+        known = ("--task", "Look", "--model", "echo", "--profile", profile, "--dry-run", "--max-rounds", "1")
+        told = run(tree, "run", "--repo", str(make_repository(tmp_path / profile)), *known).stderr
         assert told.count(f"the profile {profile} works without the plug-in {name}, whose folder") == 1, told
     for missing in (one for one in HOMES[name] if one.startswith("/") and "chat" in NAMES):
         talked = run(tree, "chat", "--model", "echo", said=f"{missing}\n")
