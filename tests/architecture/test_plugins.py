@@ -248,6 +248,24 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     assert tests.returncode == 0, tests.stdout[-5_000:]
 
 
+@pytest.mark.slow(reason="imports another assistant's folder in a copy of the program")
+@pytest.mark.skipif("memory" not in NAMES, reason="the plug-in memory is not there")
+def test_without_memory_another_assistants_memories_are_left_out_in_one_line(tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, "memory")
+    (tmp_path / "ralph").mkdir()
+    settings = {"model": "gpt-5.2", "embedding_model": "text-embedding-3-small"}
+    (tmp_path / "ralph/config.json").write_text(json.dumps(settings), encoding="utf-8")
+    (tmp_path / "config.toml").touch()
+    done = run(
+        tree, "config", "import", str(tmp_path / "ralph"), PULLWRIGHT_CONFIG=str(tmp_path / "config.toml")
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'model = "openai:gpt-5.2"' in done.stdout
+    told = done.stderr.splitlines()
+    assert [line for line in told if "embedding_model was left out: " in line and "plug-in memory" in line]
+    assert [line for line in told if "memories and documents are not taken: memory belongs to the" in line]
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.slow(reason="runs a part of the core's tests without any plug-in")
 def test_without_all_plugins_the_core_works(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ ASSISTANT = {
     "2.6.2 a summary, tool sequences kept": f"{CHAT}::test_a_conversation_is_made_shorter_by_a_summary",
     "2.6.3 five documents": "tests/plugins/memory/test_memory_in_a_run.py::test_a_document_comes_back_to_the_next_session_on_the_repository",
     "3.1, 3.2, appendix B the configuration's keys": f"{IMPORT}::test_the_examples_of_the_document_become_options",
-    "2.4.3, 11.3 ~/.local/ralph": f"{IMPORT}::test_a_folder_of_another_assistant_is_taken_over",
+    "2.4.3, 11.3 ~/.local/ralph": f"{MEMORY}/test_foreign.py::test_a_folder_of_another_assistant_is_taken_over",
     "11.2 a file with the defaults": f"{IMPORT}::test_a_new_file_has_every_option_and_changes_nothing",
     "3.1 ralph.config.json": f"{IMPORT}::test_a_person_sees_what_was_done",
     "3.3 keys of the environment": "tests/unit/app/wiring/test_model.py::test_which_key_goes_where",

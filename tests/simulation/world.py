@@ -122,13 +122,13 @@ def settings_of(flags: tuple[tuple[str, Any], ...]) -> Loaded:
         "context_chars": 1000,
         "mirror": False,
         "stream": False,
-        **({"disable_skills": True} if "disable_skills" in all_options() else {}),
+        "disable_skills": True,
         "repository_memory": False,
         "author_email": _OWN.email,
         "author_name": _OWN.name,
-        **dict(flags),
     }
-    return load_settings(own, {"PULLWRIGHT_CONFIG": "/dev/null"}, Path("/nonexistent"))
+    there = {key: value for key, value in own.items() if key in all_options()}
+    return load_settings({**there, **dict(flags)}, {"PULLWRIGHT_CONFIG": "/dev/null"}, Path("/nonexistent"))
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -160,15 +159,9 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "api_url": "https://api.anthropic.com/v1/messages",
             "model": "claude-3-5-sonnet-20241022",
             "anthropic_api_key": "made-up",
-            "embedding_api_url": "https://api.openai.com/v1/embeddings",
             "openai_api_key": "made-up",
-            "embedding_model": "text-embedding-3-small",
         },
-        {
-            "model": "anthropic:claude-3-5-sonnet-20241022",
-            "embedding_api_url": "https://api.openai.com/v1/embeddings",
-            "embedding_model": "text-embedding-3-small",
-        },
+        {"model": "anthropic:claude-3-5-sonnet-20241022"},
     ),
     (
         {"api_url": "http://localhost:1234/v1/chat/completions", "model": "local-model", "context_window": 32000},
@@ -320,60 +313,3 @@ def test_a_person_sees_what_was_done(
     assert (again["file"], again["added"], len(again["notes"])) == (str(users), {}, 1)
     assert "made-up" not in users.read_text()
     assert main(["config", "--import", str(tmp_path / "none")]) == 2
-
-
-def test_a_folder_of_another_assistant_is_taken_over(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Settings, memories and documents; what is not taken is named, and a second time nothing is added."""
-    monkeypatch.setenv("PULLWRIGHT_EMBEDDING_MODEL", "letters")
-    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(own))
-    own.parent.mkdir()
-    own.touch()
-    there, now = own.parent / "ralph", int(time.time())
-    texts = {
-        "config.json": {"model": "gpt-5.2", "mcpServers": {"a": {}}},
-        "metadata/long_term_memory/chunk_1.json": {
-            "chunk_id": 1, "content": "Never use mocks", "index_name": "long_term_memory", "type": "correction",
-            "source": "conversation", "importance": "critical", "timestamp": now - 200 * 86_400,
-        },
-        "metadata/long_term_memory/chunk_2.json": {
-            "chunk_id": 2, "content": "Old news", "type": "fact", "importance": "low", "timestamp": now - 200 * 86_400,
-        },
-        "documents/long_term_memory/doc_1.json": {
-            "id": 1, "content": "Never use mocks", "type": "correction", "source": "x", "timestamp": now,
-        },
-        "documents/manual/doc_0.json": {
-            "id": 0, "content": "The manual says so.", "type": "pdf", "source": "manual.pdf", "timestamp": now,
-            "metadata": {"page": 3},
-        },
-        "documents/conversations/doc_0.json": {"id": 0, "content": "hello", "timestamp": now},
-    }  # fmt: skip
-    for name, value in texts.items():
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        (there / name).write_text(json.dumps(value))
-    (there / "documents/manual/doc_1.json").write_text("{")
-    (there / "documents/manual/doc_2.json").write_text("[" * 100_000)
-    os.mkfifo(there / "documents/manual/doc_3.json")
-    (there / "manual.idx").touch()
-    assert main(["config", "import", str(there)]) == DONE
-    said = capsys.readouterr()
-    assert 'model = "openai:gpt-5.2"' in said.out
-    assert "Remembered: 2 memories or documents." in said.out
-    for note in (
-        "mcpServers: 1 not imported",
-        "doc_1.json is not in the form",
-        "doc_2.json is not in the form",
-        "conversations: not imported",
-        "*.idx: not imported",
-        "1 memories or documents are known already or expired",
-    ):
-        assert note in said.err
-    assert main(["memory", "search", "mocks", "--json"]) == DONE
-    (memory,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (memory["type"], memory["importance"], memory["expires_at"]) == ("correction", "critical", None)
-    assert main(["memory", "list", "manual", "--json"]) == DONE
-    assert json.loads(capsys.readouterr().out)["metadata"] == {"page": 3}
-    assert main(["config", "import", str(there), "--json"]) == DONE
-    again = json.loads(capsys.readouterr().out)
-    assert (again["added"], again["memories"]) == ({}, 0)

@@ -82,7 +82,7 @@ CASES = [
     (["run", "--contract", "n"], ["native"]),
     (["comp"], ["completion"]),
     (["claims", "rel"], ["release"]),
-    (["memory", "search", "--js"], ["--json"]),
+    (["claims", "show", "--js"], ["--json"]),
     (["completion", "f"], ["fish"]),
     (["help", "doc"], ["doctor"]),
 ]
