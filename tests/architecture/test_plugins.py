@@ -212,15 +212,21 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     if name in SAID_WITHOUT:
         repository = make_repository(tmp_path / "calc", {"calc.py": "one\n"})
         typed.append(("run", "--repo", str(repository), "--task", "Add a file.", *SAID_WITHOUT[name]))
+    config = tmp_path / "config.toml"
+    said = []
     for missing in typed:
+        key = missing[2:].replace("-", "_") if missing[0].startswith("-") else ""
         if isinstance(missing, tuple):
-            refused = run(tree, *missing)
-        elif missing.startswith("["):
-            (tmp_path / "config.toml").write_text(f"{missing}\n", encoding="utf-8")
-            refused = run(tree, "config", PULLWRIGHT_CONFIG=str(tmp_path / "config.toml"))
+            said.append(run(tree, *missing))
+        elif missing.startswith("[") or key:
+            config.write_text(f"{key} = '1'\n" if key else f"{missing}\n", encoding="utf-8")
+            said.append(run(tree, "config", PULLWRIGHT_CONFIG=str(config)))
         else:
-            flags = ["run", "--repo", ".", missing, "1"]
-            refused = run(tree, *(flags if missing.startswith("-") else [missing]))
+            said.append(run(tree, missing))
+        if key:
+            said.append(run(tree, "run", "--repo", ".", missing, "1"))
+            said.append(run(tree, "config", **{f"PULLWRIGHT_{key.upper()}": "1"}))
+    for refused in said:
         assert refused.returncode == 2
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1

@@ -415,6 +415,8 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
         if not variable.startswith(PREFIX) or variable in _EXTRAS or variable in SUITE_VARIABLES:
             continue
         key = variable.removeprefix(PREFIX).lower()
+        if absent := absence_of(flag_of(key)):
+            raise ConfigurationError(f"{variable} in the environment: {absent}")
         if key not in _NAMES or variable != variable.upper():
             near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in all_options()), *_EXTRAS])
             raise ConfigurationError(
