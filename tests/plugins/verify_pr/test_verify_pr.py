@@ -413,7 +413,7 @@ def outside(command: str) -> tuple[str, ...]:
     """A test command of the person's own that does something to the repository while the tests run."""
     return (
         "--test-command",
-        f"python3 tests/run.py; {command}",
+        f"python3 -B tests/run.py; {command}",  # both versions have one size, and perhaps one second
         "--test-report",
         "report.xml",
         "--sandbox",
