@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.messages import Message
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import price_usd
 from orchestrator.engine.models.gemini import GeminiWire

@@ -8,7 +8,7 @@ from tests.architecture.blocking import blocking_calls
 
 PROGRAM = Path(__file__).parents[2] / "orchestrator"
 ALLOWED = {
-    "plugins/containers/engines.py: start_container Scratch.remove": "five small files of our own",
+    "plugins/containers/sandbox.py: start_container Scratch.remove": "five small files of our own",
     "plugins/mcp/transports.py: _started plugins/mcp/folders.py:own_folder": "it is entered and left in a thread",
 }
 """Calls that are right, with the reason."""

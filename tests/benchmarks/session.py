@@ -33,7 +33,7 @@ from orchestrator.core.messages import (
     Usage,
 )
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Request, Response, TextPiece
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.openai_chat import ChatWire

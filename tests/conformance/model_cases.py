@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.openai_chat import ChatWire

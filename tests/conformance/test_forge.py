@@ -14,7 +14,7 @@ from orchestrator.bot.forge.base import CheckState, Forge, OwnCheck, Proposal, P
 from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.issues import sections_of
+from orchestrator.bot.forge.github.pull_requests import sections_of
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.core.clock import ManualClock

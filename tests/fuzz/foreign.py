@@ -17,7 +17,7 @@ from orchestrator.app.html import page as html_page
 from orchestrator.bot.coordination.records import _checked as checked_ref
 from orchestrator.bot.cycle import propose, relevance, repository_rules, tasks
 from orchestrator.bot.forge import public_web
-from orchestrator.bot.forge.github import issues, parsing
+from orchestrator.bot.forge.github import parsing, pull_requests
 from orchestrator.bot.git import clone, hostgit
 from orchestrator.bot.policy import change_checks, hidden_characters, incoming, test_listing
 from orchestrator.bot.policy.wording import Wording, in_markdown, plain_line
@@ -36,7 +36,7 @@ from orchestrator.engine.environments.declared_encodings import (
 )
 from orchestrator.engine.environments.patterns import PathPattern, _parsed
 from orchestrator.engine.models import failures, refusals, wire
-from orchestrator.engine.policy import file_syntax, secret_decoding, shell
+from orchestrator.engine.policy import file_syntax, secret_values, shell
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session import compaction
 from orchestrator.engine.tools import matching, textfile
@@ -239,8 +239,8 @@ _OWN: Mapping[str, Reader] = {
     "checklist": lambda text: [*tasks.checklist("f", text)],
     "slug": tasks.slug,
     "answer": _answer,
-    "sections of a comment": issues.sections_of,
-    "comment, normalized": issues.normalized,
+    "sections of a comment": pull_requests.sections_of,
+    "comment, normalized": pull_requests.normalized,
     "notes": propose.notes_in,
     "report in a text": page.find_block,
     "signed image": parsing._SIGNED.search,
@@ -254,7 +254,7 @@ _OWN: Mapping[str, Reader] = {
     "plain line": lambda text: (plain_line(text, 200), in_markdown(text, 300)),
     "terminal": words.clean,
     "secrets": _secrets,
-    "escapes": lambda text: secret_decoding.decoded(text.encode("utf-8", "replace")),
+    "escapes": lambda text: secret_values.decoded(text.encode("utf-8", "replace")),
     "known tokens": redaction.without_secrets,
     "fence": prompts.fenced,
     "one line": lambda text: prompts.one_line(text, limit=200),

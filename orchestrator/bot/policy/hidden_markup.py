@@ -1,28 +1,512 @@
 """Decides which markup of a text is hidden from a person on GitHub.
 
-A short list of HTML tags and attributes is visible. `markup_page` and `markup_reader` parse the markup.
+A short list of HTML tags and attributes is visible. The blocks of a text are read once, and `markup_page` parses their markup.
 """
 
 from __future__ import annotations
 
+import functools
 import html
 import re
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from orchestrator.bot.policy.hidden_characters import Cut
-from orchestrator.bot.policy.markup_page import Page, is_drawn
-from orchestrator.bot.policy.markup_reader import (
-    ATTRIBUTE_NAME,
-    ATTRIBUTE_VALUE,
-    PLAIN_ALT,
-    MarkupReader,
-    address_kind,
-)
+from orchestrator.bot.policy.hidden_characters import Cut, may_hide
+from orchestrator.bot.policy.markup_page import DEEPEST_PARENTHESES, ESCAPED, TAG, Mark, Page, is_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.bot.policy.markup_page import Mark
+    from orchestrator.bot.policy.markup_page import MarkupBlock
+
+
+# https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
+ATTRIBUTE_NAME = r"[^\s/>][^\s/>=]*+"
+ATTRIBUTE_VALUE = r"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>|\Z))"
+_ATTRIBUTE = rf"{ATTRIBUTE_NAME}(?:{ATTRIBUTE_VALUE}|(?!\s*+=))"
+# Repeats are possessive or unambiguous, so that time is linear.
+_STRICT_TAG = re.compile(TAG, re.ASCII)
+_LOOSE_TAG = re.compile(
+    rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?>(?:[\s/]++|{_ATTRIBUTE})*))>",
+    re.ASCII,
+)
+_AUTOLINK = re.compile(
+    r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}+:[^\s<>]*+|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]++@[\w.-]++)>"
+)
+# Only ASCII blanks end an address: https://github.github.com/gfm/#autolinks-extension-.
+_BARE_ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<]++", re.IGNORECASE | re.ASCII)
+_TICKS = re.compile("`++")
+_REFERENCE = re.compile(r"&(?:#0*+\d{1,8}|#[xX]0*+[0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}+);?")
+_LINE = re.compile("[^\\n]++")
+_FENCE = re.compile(r"(?:`{3,}+|~{3,}+)(?P<info>[ \t]*+(?P<language>[^\s`]*+)(?P<rest>[^\r\n]*))")
+_MORE_LANGUAGES = "bat cmd csproj dotenv env gitignore gradle jsonc log mjs none output plain plaintext ps1"
+_MORE_LANGUAGES += " razor sh-session stacktrace suggestion svelte traceback txt vue"
+_TABLE_RULE = re.compile(
+    r"^[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?>(?:\|[ \t]*+:?-++:?[ \t]*+)*)\|?[ \t]*+$", re.MULTILINE
+)
+_BAR = re.compile(r"\\.|\|")
+_HTML_START = re.compile(r"[<&\[\]$]")
+_WORDS_START = re.compile(r"[`\\<&\[\]$]")
+_DECLARATION = re.compile("<![A-Za-z]")
+_TAG_START = re.compile("</?[A-Za-z]")
+_CELL_END = re.compile(r"[|\r\n]")
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_ANGLE_ADDRESS = re.compile(r"<(?>(?:[^<>\n\\]++|\\.)*)>")
+_ADDRESS_CHARACTERS = re.compile(rf"{ESCAPED}|[()\t\n ]")
+_BLANKS = re.compile(r"[ \t\n]*+")
+_TITLE_AND_END = re.compile(
+    r"(?>(?P<title>[ \t\n]++(?:\"(?>(?:[^\"\\]++|\\.)*)\"|'(?>(?:[^'\\]++|\\.)*)'|\((?>(?:[^()\\]++|\\.)*)\)))?)"
+    r"[ \t\n]*+\)",
+    re.DOTALL,
+)
+_PLAIN_ADDRESS = re.compile(
+    r"(?!\s*(?:data|javascript|vbscript):)[\w.~:/?#@!$&'()*+,;=%\[\]-]{1,500}", re.IGNORECASE
+)
+_UPLOAD = re.compile(  # what GitHub writes for a file that is dropped into a text
+    r"https://(?:github\.com/user-attachments/assets/|user-images\.githubusercontent\.com/\d+/\d+-)"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.(?:png|jpe?g|gif|mp4|mov))?"
+)
+# Commands of TeX with a visible result. Others might be defined to have none.
+_VISIBLE_COMMANDS = (
+    "alpha approx bar beta cdot cdots cos delta Delta dots epsilon eta exp forall exists frac gamma Gamma ge geq hat in"
+    " infty int lambda Lambda ldots le leq left lim log mapsto mathbb mathbf mathcal mathrm max min mu nabla ne neq nu"
+    " omega Omega partial phi Phi pi Pi pm prod psi Psi quad rho right rightarrow sigma Sigma sim sin sqrt subset sum"
+    " tan tau text theta Theta tilde times to vec xi zeta"
+)
+_PLAIN_MATHEMATICS = re.compile(
+    rf"(?>(?:[^\\%]++|\\(?:{'|'.join(_VISIBLE_COMMANDS.split())})(?![A-Za-z@]))*)"
+)
+_LABEL = re.compile(r"\[((?>(?:[^\[\]\\]|\\.){0,999}))\]", re.DOTALL)
+_LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
+_LONGEST_NUMBER = 3
+PLAIN_ALT = frozenset({"", "image"})
+"""Alternative texts that GitHub itself writes for an image that a person drops into a text."""
+_LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
+
+
+@dataclass(slots=True)
+class _Brackets:
+    """The open brackets, each with whether it begins an image. The first `inactive` ones cannot begin a link."""
+
+    waiting: list[tuple[int, bool]]
+    inactive: int = 0
+
+
+@functools.cache
+def _languages() -> frozenset[str]:
+    """Return the languages that a fence may name: a fixed vocabulary, so that it cannot contain an instruction."""
+    from pygments.lexers import get_all_lexers
+
+    known = (name for lexer in get_all_lexers(plugins=False) for name in lexer[1])
+    return frozenset([*known, *_MORE_LANGUAGES.split()])
+
+
+def address_kind(address: str) -> Literal["plain", "upload", "odd"]:
+    """Return whether an address is GitHub's for an uploaded file, another one of the usual form, or anything else."""
+    if _UPLOAD.fullmatch(address):
+        return "upload"
+    return "plain" if _PLAIN_ADDRESS.fullmatch(address) else "odd"
+
+
+class MarkupReader:
+    """Reads a page once from start to end and records its marks."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._view = page.view
+        self._marks: list[Mark] = []
+        self._position = 0
+        self._found: dict[str, int] = {}
+        self._in_table = False
+        self._dollar_spans: list[tuple[int, int]] = []
+
+    def marks(self) -> list[Mark]:
+        """Return the marks, in the order in which each was completed."""
+        for block in self._page.blocks:
+            self._position = max(self._position, block.start)
+            if self._position >= block.end:
+                continue
+            self._in_table = False
+            self._read_block(block)
+            self._position = max(self._position, block.end)
+            self._cut_mathematics()
+        return self._marks
+
+    def _read_block(self, block: MarkupBlock) -> None:
+        match block.mode:
+            case "words":
+                self._read_words(block.end)
+            case "doubtful":
+                self._in_table = self._cut_excess_cells(block.start, block.end)
+                self._read_fences(block)
+                self._read_html(block.end)
+            case "html":
+                self._read_html(block.end)
+            case "footnote":
+                self._read_footnote(block.end)
+            case "definition":
+                self._marks.append(Mark(block.start, block.end, kind="definition", label=block.label))
+            case "odd":
+                is_short = self._view.find("<", block.start, block.end) < 0
+                self._cut(block.start, block.end if is_short else len(self._view), "link definition")
+            case "drawn":
+                self._cut(self._position, block.end, "drawn block")
+            case _:
+                if self._position == block.start:
+                    self._read_fence(block.start)
+
+    def _find_forward(self, needle: str, start: int) -> int:
+        """Find text like `str.find`, for starts that only increase, so that no part is searched twice."""
+        found = self._found.get(needle, -2)
+        if found != -1 and found < start:
+            found = self._found[needle] = self._view.find(needle, start)
+        return found
+
+    def _read_fences(self, block: MarkupBlock) -> None:
+        """Read the fences that may begin in a block, each of which may continue to its end."""
+        for line in _LINE.finditer(self._view, block.start, block.end):
+            fence = _FENCE.search(line[0])
+            if fence and is_drawn(fence["info"]):
+                self._cut(line.start(), block.end, "drawn block")
+                return
+            self._read_fence(line.start())
+        self._position = block.start
+
+    def _read_fence(self, start: int) -> None:
+        """Read the first line of a fence, which a reader does not see, and cut all of it except a known language."""
+        line = _LINE.match(self._view, start)
+        if line is None or not (fence := _FENCE.search(line[0])):
+            return
+        first = "rest" if fence["language"].lower() in _languages() else "info"
+        if fence[first].strip():
+            self._cut(start + fence.start(first), start + fence.end(first), "info string")
+
+    def _read_footnote(self, end: int) -> None:
+        """Read a footnote. It is not shown in its place, and its end is uncertain, so marks in it may continue behind it."""
+        first, known = self._position, len(self._marks)
+        while (start := self._view.find("<", self._position, end)) >= 0:
+            self._position = start
+            self._read_angle_of_html(end)
+        # What ends in it may be at the foot of the page, where it ends nothing.
+        self._marks[known:] = [mark for mark in self._marks[known:] if not mark.closes]
+        if self._view[first:end].strip():
+            self._cut(first, end, "footnote")
+
+    def _read_html(self, end: int) -> None:
+        """Read a block of HTML as browsers do: an element that is not closed in it contains the rest of the text."""
+        view = self._view
+        brackets = _Brackets([])
+        while match := _HTML_START.search(view, self._position, end):
+            start = self._position = match.start()
+            match view[start]:
+                case "&":
+                    self._read_reference(needs_semicolon=False)
+                case "[" | "]":
+                    self._read_bracket(brackets)
+                case "$":
+                    self._read_dollar(start)
+                case _:
+                    self._read_angle_of_html(end)
+
+    def _read_angle_of_html(self, end: int) -> None:
+        view, start = self._view, self._position
+        if view.startswith(("<!", "<?"), start):
+            self._read_declaration(end, raw=True)
+        elif (tag := _LOOSE_TAG.match(view, start)) and tag.end() <= end:
+            self._read_tag(tag)
+        elif _TAG_START.match(view, start):
+            self._cut(start, len(view), "unclosed tag")
+        elif view.startswith("</", start):
+            self._cut(start, self._place_after(">", start, end), "HTML comment")
+        else:
+            self._position += 1
+
+    def _place_after(self, needle: str, start: int, end: int) -> int:
+        """Return the place after the needle, or the end of the text if this block does not contain it."""
+        found = self._find_forward(needle, start)
+        return found + len(needle) if 0 <= found < end else len(self._view)
+
+    def _read_tag(self, tag: re.Match[str]) -> None:
+        opens, closes = (tag["name"] or "").lower(), (tag["close"] or "").lower()
+        self._marks.append(
+            Mark(tag.start(), tag.end(), opens, closes, tag.span("attributes"), in_table=self._in_table)
+        )
+        self._position = tag.end()
+
+    def _read_reference(self, *, needs_semicolon: bool) -> None:
+        reference = _REFERENCE.match(self._view, self._position)
+        if reference is None:
+            self._position += 1
+            return
+        self._position = reference.end()
+        if needs_semicolon and not reference[0].endswith(";"):
+            return
+        character = html.unescape(reference[0])
+        if character == "$":
+            self._dollar_spans.append(reference.span())
+        elif not character or may_hide(character):
+            self._cut(*reference.span(), "character reference")
+
+    def _read_declaration(self, end: int, *, raw: bool) -> None:
+        """Read a comment, or what browsers treat as a comment."""
+        view, start = self._view, self._position
+        if view.startswith("<!--", start):
+            close, odd_close = (self._find_forward(needle, start + 4) for needle in ("-->", "--!>"))
+            end_of_comment = close + 3 if close >= 0 else odd_close + 4 if odd_close >= 0 else len(view)
+            # If two ends are possible, parsers disagree on the part between them.
+            is_doubtful = end_of_comment > end or 0 <= odd_close < close
+            # Some parsers let such a comment end at once.
+            if view.startswith(("<!-->", "<!--->"), start) and "<" in view[start + 4 : end_of_comment]:
+                is_doubtful = True
+            self._cut(start, len(view) if is_doubtful else end_of_comment, "HTML comment")
+            return
+        needles = {"<!": (">",), "<?": ("?>", ">")}[view[start : start + 2]]
+        if view.startswith("<![CDATA[", start):
+            needles = ("]]>", ">")
+        kind = "HTML comment" if needles == (">",) else "processing instruction"
+        for needle in needles if raw else needles[:1]:
+            if 0 <= self._find_forward(needle, start) < end:
+                close = self._place_after(needle, start, end)
+                is_plain = not re.search("[<>]", view[start + 2 : close - len(needle)])
+                self._cut(start, close if is_plain else len(view), kind)
+                return
+        if raw:
+            self._cut(start, len(view), kind)
+        else:
+            self._position += 1
+
+    def _read_words(self, end: int) -> None:
+        """Read a paragraph, a heading, or the cells of a table."""
+        view, start = self._view, self._position
+        ticks: dict[int, list[int]] = {}
+        if self._page.is_markdown:
+            for run in _TICKS.finditer(view, start, end):
+                ticks.setdefault(len(run[0]), []).append(run.start())
+        self._in_table = self._cut_excess_cells(start, end)
+        addresses = [found.span() for found in _BARE_ADDRESS.finditer(view, start, end)]
+        brackets = _Brackets([])
+        while match := _WORDS_START.search(view, self._position, end):
+            place = self._position = match.start()
+            if view[place] in "`\\" and _is_within(addresses, place):
+                # GitHub turns an address in the text into a link, in which backticks and backslashes have no meaning.
+                self._read_html(end)
+                return
+            match view[place]:
+                case "`":
+                    self._read_ticks(ticks)
+                case "\\" if not view.startswith("\\$", place):
+                    self._position += 2 if view[place + 1 : place + 2] in _PUNCTUATION else 1
+                case "\\" | "$":
+                    self._read_dollar(place)
+                case "&":
+                    self._read_reference(needs_semicolon=True)
+                case "[" | "]":
+                    self._read_bracket(brackets)
+                case _:
+                    self._read_angle(end)
+
+    def _cut_excess_cells(self, start: int, end: int) -> bool:
+        """Cut the cells of a row beyond the columns of its table, which are not shown. Return whether it is a table."""
+        rule = _TABLE_RULE.search(self._view, start, end)
+        if rule is None:
+            return False
+        view, columns = self._view, len(re.findall("-+", rule[0]))
+        for row in re.compile("[^\n]+").finditer(view, rule.end(), end):
+            bars = [bar.start() for bar in _BAR.finditer(row[0]) if bar[0] == "|"]
+            if bars and not row[0][: bars[0]].strip():
+                del bars[0]
+            if len(bars) >= columns and row[0][bars[columns - 1] + 1 :].strip():
+                self._marks.append(Mark(row.start() + bars[columns - 1] + 1, row.end(), kind="table cell"))
+        return True
+
+    def _read_ticks(self, ticks: dict[int, list[int]]) -> None:
+        start = self._position
+        run = _TICKS.match(self._view, start)
+        self._position = run.end() if run else start + 1
+        same = ticks.get(self._position - start, [])
+        following = bisect_right(same, start)
+        if following >= len(same):
+            return
+        close = same[following]
+        # A cell ends at a bar or a line's end, code or not.
+        if self._in_table and _CELL_END.search(self._view, start, close):
+            return
+        inner, self._position = slice(self._position, close), close + self._position - start
+        is_mathematics = start > 0 and self._view[start - 1] == "$" == self._view[self._position :][:1]
+        if is_mathematics and not _PLAIN_MATHEMATICS.fullmatch(self._view[inner]):
+            self._cut(start, self._position, "mathematics")
+
+    def _read_dollar(self, start: int) -> None:
+        """Read a dollar sign, escaped or not: GitHub looks for mathematics after Markdown has handled escapes."""
+        self._position = self._view.index("$", start) + 1
+        self._dollar_spans.append((start, self._position))
+
+    def _cut_mathematics(self) -> None:
+        """Cut the text between two dollar signs of a block, unless all of it is visible as text and as mathematics.
+
+        GitHub's rules are not documented. These are assumed: a single dollar sign before a blank or after a letter
+        begins no mathematics, and one after a blank or before a letter ends none; digits count as letters.
+        https://github.com/github/markup/issues/1742
+        """
+        view, dollars, self._dollar_spans = self._view, self._dollar_spans, []
+        ends = {
+            at
+            for at, (start, end) in enumerate(dollars)
+            if (before := view[start - 1 : start]) == "$"
+            or not (before.isspace() or view[end : end + 1].isalnum())
+        }
+        is_begun = is_hidden = False
+        last = max(ends, default=0)
+        for at in range(last):
+            (start, inner), (inner_end, end) = dollars[at], dollars[at + 1]
+            is_display = inner == inner_end
+            if is_display:
+                inner_end, end = dollars[last]
+            may_begin = is_display or not (
+                view[inner : inner + 1].isspace() or view[start - 1 : start].isalnum()
+            )
+            if not may_begin and at in ends:
+                is_begun = is_hidden = False
+            is_begun = is_begun or may_begin
+            seen = html.unescape(view[inner:inner_end])
+            is_hidden = is_begun and (is_hidden or not _PLAIN_MATHEMATICS.fullmatch(seen))
+            if is_hidden:
+                self._marks.append(Mark(start, end, kind="mathematics"))
+            if is_display:
+                return
+
+    def _read_angle(self, end: int) -> None:
+        view, start = self._view, self._position
+        if link := _AUTOLINK.match(view, start):
+            self._position = link.end()
+        elif (tag := _STRICT_TAG.match(view, start)) and tag.end() <= end:
+            self._read_tag(tag)
+        elif view.startswith(("<!--", "<![CDATA[", "<?"), start) or _DECLARATION.match(view, start):
+            self._read_declaration(end, raw=False)
+        else:
+            self._position += 1
+
+    def _cut(self, start: int, end: int, kind: str, replacement: str = "") -> None:
+        self._marks.append(Mark(start, end, kind=kind, replacement=replacement))
+        self._position = max(self._position, end)
+
+    def _read_bracket(self, brackets: _Brackets) -> None:
+        """Read a bracket.
+
+        https://spec.commonmark.org/0.31.2/#an-algorithm-for-parsing-nested-emphasis-and-links
+        """
+        view, place, waiting = self._view, self._position, brackets.waiting
+        self._position += 1
+        if view[place] == "[":
+            waiting.append((place, place > 0 and view[place - 1] == "!" and not _is_escaped(view, place - 1)))
+        elif waiting:
+            opener, image = waiting.pop()
+            is_active = image or len(waiting) >= brackets.inactive
+            brackets.inactive = min(brackets.inactive, len(waiting))
+            if is_active and self._read_link(opener, place, image=image) and not image:
+                brackets.inactive = len(waiting)  # a link cannot contain another
+
+    def _read_link(self, opener: int, close: int, *, image: bool) -> bool:
+        """Read what follows a closing bracket: an address with a title, or a label. Return whether it is a link."""
+        view, after = self._view, close + 1
+        if view.startswith("(", after):
+            # Images may be nested deeply, so only a short inner text is copied.
+            is_short = close - opener - 1 <= _LONGEST_PLAIN_ALT
+            if image and not (is_short and view[opener + 1 : close].lower() in PLAIN_ALT):
+                self._marks.append(Mark(opener + 1, close, kind="alt text"))
+            if self._read_address(opener, close, image=image):
+                return True
+        inner = view[opener + 1 : close] if close - opener <= _LONGEST_LABEL_CHARS else ""
+        if inner.startswith("^") and inner[1:].casefold() in self._page.footnotes:
+            if not _is_number(inner[1:]):
+                self._cut(opener, after, "footnote label")
+            return True
+        label = _LABEL.match(view, after)
+        name = label[1] if label and label[1].strip() else inner
+        address = self._address(name)
+        if address is None:
+            return False
+        end = label.end() if label else after
+        if image:
+            self._cut(opener + 1, end, "alt text", f"]({address})")
+        elif label and name is not inner and not _is_number(name):
+            self._cut(*label.span(), "link label", f"({address})")
+        else:
+            self._marks.append(Mark(opener, after, label=normalized_label(name)))
+            self._position = end
+        return True
+
+    def _read_address(self, opener: int, close: int, *, image: bool) -> bool:
+        """Read `(address "title")` and return whether it is one: https://spec.commonmark.org/0.31.2/#inline-link."""
+        view = self._view
+        start, end = self._address_span(close + 2)
+        tail = _TITLE_AND_END.match(view, end)
+        if tail is None:
+            return False
+        address = view[start:end]
+        kind = address_kind(address.strip("<>"))
+        if address and kind == "odd":
+            self._cut(start, end, "link address")
+        elif kind == "plain" and address != view[opener + 1 : close].strip():
+            self._marks.append(Mark(start, end, kind="link address", is_shown=True))
+        if tail["title"]:
+            self._cut(*tail.span("title"), "title text")
+        if not image and close == opener + 1:
+            self._cut(opener, tail.end(), "link without text")
+        self._position = tail.end()
+        return True
+
+    def _address_span(self, place: int) -> tuple[int, int]:
+        """Return the start and end of an address. Parentheses are paired to the depth that GitHub's parser follows."""
+        view = self._view
+        start = end = _BLANKS.match(view, place).end()  # type: ignore[union-attr]
+        if pointed := _ANGLE_ADDRESS.match(view, start):
+            return start, pointed.end()
+        depth = 0
+        for sign in _ADDRESS_CHARACTERS.finditer(view, start):
+            end = sign.start()
+            if sign[0] == "(":
+                depth += 1
+            elif sign[0] == ")":
+                depth -= 1
+            elif len(sign[0]) > 1:
+                continue
+            if depth < 0 or depth > DEEPEST_PARENTHESES or sign[0] in " \t\n":
+                break
+        else:
+            end = len(view)
+        return start, end
+
+    def _address(self, label: str) -> str | None:
+        if not label or not self._page.addresses:
+            return None
+        return self._page.addresses.get(normalized_label(label))
+
+
+def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
+    """Return whether one of the sorted spans contains this place."""
+    at = bisect_right(spans, (place, place)) - 1
+    return at >= 0 and place < spans[at][1]
+
+
+def _is_number(label: str) -> bool:
+    """Return whether the label is too short to carry a message."""
+    return label.isascii() and label.isdigit() and len(label) <= _LONGEST_NUMBER
+
+
+def normalized_label(label: str) -> str:
+    """Return a label in the form in which labels are compared."""
+    from markdown_it.common.utils import normalizeReference
+
+    return normalizeReference(label)
+
+
+def _is_escaped(view: str, place: int) -> bool:
+    """Return whether an odd number of backslashes stands before this place."""
+    before = view[max(0, place - 64) : place]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
 
 # GitHub shows the content of these.
 _SHOWN_TAGS = frozenset(

@@ -52,7 +52,7 @@ class AddressedModel:
         """The protocol of the model at its address."""
         match self.ref.provider:
             case Provider.ANTHROPIC:
-                from orchestrator.engine.models.anthropic.encode import AnthropicWire
+                from orchestrator.engine.models.anthropic import AnthropicWire
 
                 return AnthropicWire.at(self.api_url, self.ref.name)
             case Provider.GEMINI:

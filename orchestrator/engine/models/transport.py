@@ -1,11 +1,12 @@
-"""Sends requests to model servers: HTTP client, streams, retries, waits and time-outs."""
+"""Sends requests to model servers: HTTP client, streams, retries, waits and time-outs. Secrets are taken out."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
+import weakref
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -19,11 +20,11 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
+from orchestrator.core.messages import Message, Reasoning, ToolCall, ToolResult
 from orchestrator.core.redaction import secret_forms, without_bytes, without_secrets
 from orchestrator.core.version import __version__
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
-from orchestrator.engine.models.outgoing import OutgoingRequests
 from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 from orchestrator.engine.policy.secrets import Redactor
@@ -34,9 +35,72 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import JsonObject
+    from orchestrator.core.messages import JsonObject, Part
     from orchestrator.engine.models.base import OnWait, Piece, Request, StreamEvent
     from orchestrator.engine.models.wire import ReplyDecoder, Wire, WireRequest
+
+
+class OutgoingRequests:
+    """Redacts requests to one model. Each message, and what all requests share, is searched once.
+
+    A message is the same text in every request, so that the beginning of a conversation keeps its bytes. Left as they
+    are: the ids of calls, which results refer to, and what a vendor wants back unchanged (`Reasoning.opaque`).
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._forget()
+
+    def _forget(self) -> None:
+        self._version = self._redactor.version
+        # The clean message, or None if the message itself is clean: it must not be kept alive.
+        self._messages: dict[int, tuple[weakref.ref[Message], Message | None]] = {}
+        self._heads: tuple[Request, Request] | None = None
+
+    def clean(self, request: Request) -> Request:
+        """Return the request without secrets."""
+        if self._version != self._redactor.version:  # another secret was learnt
+            self._forget()
+        head = replace(request, messages=(), on_retry=None)
+        if self._heads is None or self._heads[0] != head:
+            self._heads = head, self._clean_head(head)
+        messages = [self._message(one) for one in request.messages]
+        return replace(self._heads[1], messages=messages, on_retry=request.on_retry)
+
+    def _clean_head(self, head: Request) -> Request:
+        redact = self._redactor.redact_value
+        return replace(
+            head,
+            system=self._redactor.redact(head.system),
+            tools=redact(head.tools),
+            output_schema=redact(head.output_schema),
+            provider_options=redact(head.provider_options),
+        )
+
+    def _message(self, message: Message) -> Message:
+        key = id(message)
+        known = self._messages.get(key)
+        if known is not None and known[0]() is message:
+            return known[1] or message
+        parts = tuple(map(self._part, message.parts))
+        clean = None if parts == message.parts else Message(message.role, parts)
+
+        def forget(_: weakref.ref[Message]) -> None:
+            self._messages.pop(key, None)
+
+        self._messages[key] = weakref.ref(message, forget), clean
+        return clean or message
+
+    def _part(self, part: Part) -> Part:
+        clean: Part = self._redactor.redact_value(part)
+        if isinstance(part, Reasoning) and isinstance(clean, Reasoning):
+            return replace(clean, opaque=part.opaque)
+        if isinstance(part, ToolCall) and isinstance(clean, ToolCall):
+            return replace(clean, id=part.id)
+        if isinstance(part, ToolResult) and isinstance(clean, ToolResult):
+            return replace(clean, call_id=part.call_id)
+        return clean
+
 
 T = TypeVar("T")
 Tap: TypeAlias = "Callable[[bytes], Awaitable[None]]"

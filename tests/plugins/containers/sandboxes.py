@@ -7,8 +7,7 @@ import os
 import sys
 
 from orchestrator.engine.environments.base import SandboxOptions
-from orchestrator.plugins.containers.engines import find_image
-from orchestrator.plugins.containers.sandbox import ContainerSandbox
+from orchestrator.plugins.containers.sandbox import ContainerSandbox, find_image
 from tests.doubles.engines import IMAGE, engine, ensure_image
 
 

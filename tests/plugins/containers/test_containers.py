@@ -24,14 +24,16 @@ from orchestrator.engine.environments.base import Command, SandboxFolder, Sandbo
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, verdicts
 from orchestrator.engine.environments.sandbox.visible import protections
-from orchestrator.plugins.containers.engines import (
+from orchestrator.plugins.containers.first_process import HANDED_OVER, init_program
+from orchestrator.plugins.containers.sandbox import (
     ContainerEngine,
     ContainerImage,
+    ContainerSandbox,
+    _as_text,
     engine_profile,
+    find_container_sandbox,
     find_image,
 )
-from orchestrator.plugins.containers.first_process import HANDED_OVER, init_program
-from orchestrator.plugins.containers.sandbox import ContainerSandbox, _as_text, find_container_sandbox
 from tests.doubles import engines
 from tests.plugins.containers.sandboxes import container_sandbox, with_python
 from tests.unit.engine.environments.sandbox.test_sandbox import ATTACKS, Field, field

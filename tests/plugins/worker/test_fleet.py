@@ -17,8 +17,8 @@ import pytest
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.suggestions import install_command
+from orchestrator.plugins.fleet.command import database_file
 from orchestrator.plugins.fleet.store import FleetStore
-from orchestrator.plugins.worker.run import database_file
 from tests.doubles import forked
 from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository

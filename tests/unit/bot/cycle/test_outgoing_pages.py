@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.cycle.propose import CycleCommand, notes_in, quoted_patch, todo_line
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
-from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
+from orchestrator.bot.forge.github.pull_requests import MARKER, compose_comment, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import find_block, report, warning_about_tests

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.github.issues import (
+from orchestrator.bot.forge.github.pull_requests import (
     LONGEST_COMMENT,
     MARKER,
     compose_comment,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.forge.github.issues import LONGEST_COMMENT
+from orchestrator.bot.forge.github.pull_requests import LONGEST_COMMENT
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.errors import (
     ConfigurationError,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bot.forge.base import Edit, Permission, Traffic
 from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import Reply, error_of_query
-from orchestrator.bot.forge.github.issues import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
 from orchestrator.bot.forge.github.parsing import LOGIN, to_login, to_permission
+from orchestrator.bot.forge.github.pull_requests import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
 from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
 from orchestrator.core.errors import (
     ForgeAuthenticationError,

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.policy.wording_markdown import BODY_CHARS, Hosts
+from orchestrator.bot.policy.wording import BODY_CHARS, Hosts, Wording
 from tests.doubles.github_page import github_page
 from tests.tables import table
 

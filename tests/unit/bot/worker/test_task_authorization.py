@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.github.issues import MOST_EVENT_PAGES
+from orchestrator.bot.forge.github.pull_requests import MOST_EVENT_PAGES
 from orchestrator.bot.worker.task_rules import TaskAuthorization
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.github import people

@@ -25,8 +25,7 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
-from orchestrator.engine.models.anthropic.encode import CACHE_MARK, AnthropicWire
+from orchestrator.engine.models.anthropic import BLOCK, CACHE_MARK, SIGNATURE, AnthropicWire
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_chat import REASONING_FIELD
 from tests.tables import table

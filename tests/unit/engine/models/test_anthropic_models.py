@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from orchestrator.core.messages import Message, Reasoning, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic.decode import SIGNATURE
-from orchestrator.engine.models.anthropic.encode import AnthropicWire, ModelTraits, anthropic_format
+from orchestrator.engine.models.anthropic import (
+    SIGNATURE,
+    AnthropicWire,
+    ModelTraits,
+    anthropic_format,
+)
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_chat import REASONING_FIELD
 from tests.tables import table

@@ -21,8 +21,7 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import BLOCK, SIGNATURE, AnthropicWire
 from orchestrator.engine.models.base import (
     OutputSchema,
     Request,

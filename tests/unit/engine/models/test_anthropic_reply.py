@@ -23,8 +23,7 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import BLOCK, SIGNATURE, AnthropicWire
 from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     CallPiece,

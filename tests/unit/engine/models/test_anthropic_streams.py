@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConnectionFailedError, ModelError
 from orchestrator.core.messages import Message, Usage
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Completed, Request, Response, StreamEvent, Waiting
 from orchestrator.engine.models.transport import HttpModel, HttpOptions
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer

@@ -17,7 +17,7 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Completed, OutputSchema, Request, TextPiece
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.openai_responses import ResponsesWire

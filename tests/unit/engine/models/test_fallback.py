@@ -32,7 +32,7 @@ from orchestrator.core.messages import (
     ToolResult,
     Usage,
 )
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import (
     Completed,
     Request,

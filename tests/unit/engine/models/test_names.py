@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import JsonObject, Message, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.gemini import GeminiWire, function_name
 from orchestrator.engine.models.openai_chat import ChatWire

@@ -19,7 +19,7 @@ from orchestrator.core.messages import (
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.models.base import OutputSchema, Request
 from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.outgoing import OutgoingRequests
+from orchestrator.engine.models.transport import OutgoingRequests
 from orchestrator.engine.policy.secrets import Redactor
 from tests.fuzz.growth import grows
 

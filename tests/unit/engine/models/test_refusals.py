@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import InvalidRequestError, ModelError, ModelNotFoundError
 from orchestrator.core.messages import Message, Text, ToolDefinition
-from orchestrator.engine.models.anthropic.encode import AnthropicWire
+from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Completed, Relaxed, Request, ToolChoice
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.openai_chat import ChatWire

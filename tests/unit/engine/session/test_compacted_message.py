@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.core.prompts import fenced
-from orchestrator.engine.session.compacted_message import (
+from orchestrator.engine.session.compaction import (
     LEAST_BYTES,
     WEIGHTS,
     KnownFacts,
