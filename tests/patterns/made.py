@@ -166,9 +166,9 @@ SHORT_TEXTS = {
     "bot.policy.change_checks '|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))": (
         "in a path of at most 4,096 characters, _MOST_PATH_CHARS"
     ),
-    "bot.policy.markup_reader._LOOSE_TAG": "the first `<` at which it fails ends the text: the tag is not closed",
-    "bot.policy.markup_reader._ANGLE_ADDRESS": "once behind each `](`, and a text with these ends at its `<`",
-    "bot.policy.markup_reader._TITLE_AND_END": "once behind each address, and a title ends at the next quote",
+    "bot.policy.hidden_markup._LOOSE_TAG": "the first `<` at which it fails ends the text: the tag is not closed",
+    "bot.policy.hidden_markup._ANGLE_ADDRESS": "once behind each `](`, and a text with these ends at its `<`",
+    "bot.policy.hidden_markup._TITLE_AND_END": "once behind each address, and a title ends at the next quote",
     "bot.verification.trees._RUST_TESTS": "at one place: the last `#[cfg(test)]` that begins a line",
     "engine.contracts.json_plan._OPEN_FENCE": "in the 20 characters before a plan, _FENCE_CHARS",
     "engine.contracts.json_plan._END_OF_ANSWER": "once behind each object, in the text up to the next one",
@@ -178,7 +178,7 @@ SHORT_TEXTS = {
     "engine.environments.patterns._PIECES": "in a file pattern of at most 1,000 characters, _MAX_PATTERN_CHARS",
     "engine.models.failures rule.words": "in 8,000 characters of an error, _MAX_READ_CHARACTERS",
     "engine.models.refusals._TOO_LONG": "in 8,000 characters of an error, failures._MAX_READ_CHARACTERS",
-    "engine.policy.secret_decoding._NAMED_LETTER": "in the name of a character in the Unicode tables",
+    "engine.policy.secret_values._NAMED_LETTER": "in the name of a character in the Unicode tables",
     "engine.policy.secret_values._JWT_HEADER": "in a secret that the user himself set",
     "engine.policy.shell._TOKEN": "at one place: where it fails, reading ends",
 }

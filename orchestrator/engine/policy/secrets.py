@@ -27,7 +27,7 @@ class Redactor:
     ordinary words (`https://host/` of a URL, `sk-ant-` of a key). A shorter value is found as a whole. A
     match has the same letters and digits in the same order, with any separators, in lower or upper case: as
     it is, reversed, or in the encodings of `secret_values`. The same search is repeated where
-    `secret_decoding` undoes escapes, dumps and variants of letters. In base85 and in dumps of words of
+    `secret_values` undoes escapes, dumps and variants of letters. In base85 and in dumps of words of
     several bytes, all of a value but its edges is found. Overlapping matches are replaced as one.
 
     Not found are spellings that need more than reading to undo: rotated letters other than rot13, look-alike
