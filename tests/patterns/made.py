@@ -107,7 +107,7 @@ MADE: dict[tuple[str, str], Examples] = {
     ("bot.policy.markup_page", "f'(?:[ \\\\t]*+>){{0,{most}}}+'"): lambda: [
         rf"(?:[ \t]*+>){{0,{most}}}+" for most in (1, 3, "")
     ],
-    ("bot.policy.wording_markdown", "unsafe"): lambda: [r"[()@$\[\]*`|<>:]"],
+    ("bot.policy.wording", "unsafe"): lambda: [r"[()@$\[\]*`|<>:]"],
     ("bot.verification.base", "f'\\\\b(?:{names})\\\\b'"): lambda: [
         rf"\b(?:{names})\b" for names, _ in verification._HOSTS_BY_INSTALLER
     ],
