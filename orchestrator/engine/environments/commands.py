@@ -218,7 +218,7 @@ async def until_ready(descriptor: int, *, to_write: bool = False) -> None:
         remove(descriptor)
 
 
-class Program(asyncio.subprocess.Process):
+class ChildProgram(asyncio.subprocess.Process):
     """A running program of this machine, in its own process group. `async with` closes it."""
 
     def __init__(
@@ -251,7 +251,7 @@ class Program(asyncio.subprocess.Process):
         await to_the_end(asyncio.ensure_future(self.wait()))
 
 
-async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> Program:
+async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> ChildProgram:
     """Start a program in its own process group, and do not abandon the start on cancellation.
 
     The watchdog ends it if this process dies.
@@ -274,14 +274,14 @@ async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> P
     return starting.result()
 
 
-async def _start(argv: Sequence[str], options: Mapping[str, Any]) -> Program:
+async def _start(argv: Sequence[str], options: Mapping[str, Any]) -> ChildProgram:
     """Do what `asyncio.create_subprocess_exec` does, with a process that can be closed."""
     loop = asyncio.get_running_loop()
     options = {"stdin": None, "stdout": None, "stderr": None, **options}  # else asyncio makes pipes
     transport, protocol = await loop.subprocess_exec(
         lambda: SubprocessStreamProtocol(_BUFFER_BYTES, loop), *argv, **options
     )
-    return Program(transport, protocol, loop)
+    return ChildProgram(transport, protocol, loop)
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -36,7 +36,7 @@ from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
     WireRequest,
-    accept,
+    accept_header,
     as_object,
     as_text,
     dicts,
@@ -629,7 +629,7 @@ class AnthropicWire:
             head["system"] = [system] if mark else request.system
         if mark:
             head["cache_control"] = mark
-        headers = {**accept(stream=stream), "anthropic-version": API_VERSION}
+        headers = {**accept_header(stream=stream), "anthropic-version": API_VERSION}
         if betas:
             headers["anthropic-beta"] = ",".join([betas] if isinstance(betas, str) else map(str, betas))
         return WireRequest(

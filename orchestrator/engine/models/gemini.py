@@ -28,7 +28,7 @@ from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
     WireRequest,
-    accept,
+    accept_header,
     as_object,
     as_text,
     dicts,
@@ -395,7 +395,7 @@ class GeminiWire:
         merge_options(head, options)
         entries = [self.encoded.get(message, self._entries) for message in request.messages]
         url = self._method("streamGenerateContent", "alt=sse", self.query) if stream else self.url
-        return WireRequest(url, accept(stream=stream), head, "contents", entries, self.encoded)
+        return WireRequest(url, accept_header(stream=stream), head, "contents", entries, self.encoded)
 
     def _generation_config(self, request: Request) -> dict[str, Any]:
         config: dict[str, Any] = self.refused.kept(self._numbers(request))

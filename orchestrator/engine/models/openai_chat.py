@@ -35,7 +35,7 @@ from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
     WireRequest,
-    accept,
+    accept_header,
     as_object,
     as_text,
     dicts,
@@ -461,7 +461,7 @@ class ChatWire:
             head.update(calling)
         system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
         entries = [system, *(self.encoded.get(message, self._entries) for message in request.messages)]
-        return WireRequest(self.url, accept(stream=stream), head, "messages", entries, self.encoded)
+        return WireRequest(self.url, accept_header(stream=stream), head, "messages", entries, self.encoded)
 
     def _entries(self, message: Message) -> list[dict[str, Any]]:
         """Return a message as entries of the vendor's list: each tool result is a separate one."""

@@ -36,7 +36,7 @@ from orchestrator.engine.models.wire import (
     EncodedMessages,
     ReplyDecoder,
     WireRequest,
-    accept,
+    accept_header,
     as_object,
     as_text,
     dicts,
@@ -475,7 +475,7 @@ class ResponsesWire:
             head.update(calling)
         merge_options(head, request.provider_options.get("openai", {}))
         entries = [self.encoded.get(message, self._items) for message in request.messages]
-        return WireRequest(self.url, accept(stream=stream), head, "input", entries, self.encoded)
+        return WireRequest(self.url, accept_header(stream=stream), head, "input", entries, self.encoded)
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
         # Always sent: if it is missing, the vendor makes the schema strict itself.

@@ -83,7 +83,7 @@ class WireRequest:
         return value
 
 
-def accept(*, stream: bool) -> dict[str, str]:
+def accept_header(*, stream: bool) -> dict[str, str]:
     """Return the header that requests a stream of events, or one document."""
     return {"accept": "text/event-stream" if stream else "application/json"}
 

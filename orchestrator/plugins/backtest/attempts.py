@@ -445,7 +445,7 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 class CycleAttempts:
-    """Makes tries, each a cycle on its own repository: see `orchestrator.plugins.backtest.trials.Attempts`.
+    """Makes tries, each a cycle on its own repository: see `orchestrator.plugins.backtest.trials.TryMaker`.
 
     Args:
         view: returns the `Emit` that shows a try.

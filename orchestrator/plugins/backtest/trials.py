@@ -130,7 +130,7 @@ class Attempted:
     is_cut: bool = False
 
 
-class Attempts(Protocol):
+class TryMaker(Protocol):
     """Makes tries, and continues those of a killed process."""
 
     def spent(self, wanted: Try) -> Spent:
@@ -212,7 +212,7 @@ def planned(cases: Sequence[ReadyCase], arms: Sequence[Arm], tries: int) -> list
 
 async def make_tries(  # noqa: PLR0913  most are given by name
     wanted: Iterable[Try],
-    attempts: Attempts,
+    attempts: TryMaker,
     record: TryRecord,
     totals: Totals,
     *,
@@ -268,7 +268,7 @@ def _minus(one: Spent, other: Spent) -> Spent:
     return Spent(usd, one.tokens - other.tokens, one.minutes - other.minutes, one.rounds - other.rounds)
 
 
-def known_before(wanted: Iterable[Try], attempts: Attempts, record: TryRecord) -> Spent:
+def known_before(wanted: Iterable[Try], attempts: TryMaker, record: TryRecord) -> Spent:
     """Return the cost of the tries in earlier processes, both completed and interrupted ones."""
     total = Spent()
     for one in wanted:

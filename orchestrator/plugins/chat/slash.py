@@ -34,7 +34,7 @@ _KEYS = [
 ]
 
 
-class Page(Protocol):
+class CommandView(Protocol):
     """Shows a person what a command prints."""
 
     def say(self, text: str, /) -> object:
@@ -57,7 +57,7 @@ class Chat(Protocol):
     debug: bool
 
     @property
-    def view(self) -> Page:
+    def view(self) -> CommandView:
         """What shows the output."""
 
     async def program(self) -> ChatProgram:

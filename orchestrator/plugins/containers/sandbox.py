@@ -36,7 +36,7 @@ from orchestrator.engine.environments.commands import VERSIONS, start_program, u
 from orchestrator.engine.environments.sandbox import try_sandbox
 from orchestrator.engine.environments.sandbox.limits import (
     NICENESS,
-    Watch,
+    LimitWatch,
     WatchedLaunch,
     group_of,
     limits_as_shell,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.engine.environments.base import Command, SandboxFolder, SandboxLimits, SandboxOptions
-    from orchestrator.engine.environments.commands import Program
+    from orchestrator.engine.environments.commands import ChildProgram
     from orchestrator.engine.environments.sandbox.limits import MemoryGroup
 
 
@@ -709,7 +709,7 @@ class _ContainerLaunch(WatchedLaunch):
         super().__init__(opened.sandbox.proxy())
         self._opened, self._script, self._protections = opened, script, protections
         self._container: Container | None = None
-        self._process: Program | None = None
+        self._process: ChildProgram | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def start(self, stdout: int, stderr: int, stdin: int | None = None) -> None:
@@ -736,7 +736,7 @@ class _ContainerLaunch(WatchedLaunch):
         if self._finished.is_set():
             return
         await self._doors.serve(socket.socket(fileno=os.dup(container.listener)))
-        self._watch = Watch(
+        self._watch = LimitWatch(
             os.dup(container.proc), self._opened.folder.root, limits, group=container.memory(limits)
         )
         self._watching = loop.create_task(self._watch.run(self.kill))

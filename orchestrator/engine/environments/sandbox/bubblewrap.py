@@ -33,7 +33,7 @@ from orchestrator.engine.environments.commands import (
     wait_or_kill,
 )
 from orchestrator.engine.environments.files import is_above
-from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
+from orchestrator.engine.environments.sandbox.limits import LimitWatch, WatchedLaunch, make_group
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
 from orchestrator.engine.environments.sandbox.visible import (
     HOST_NAME,
@@ -346,7 +346,7 @@ class _BubblewrapLaunch(WatchedLaunch):
             return
         if message == b"R" and len(received) == _FOR_WATCH + len(self._opened.sandbox.ports):
             self._first, proc, *listeners = received
-            self._watch = Watch(proc, self._opened.folder.root, self._limits, group=self._group)
+            self._watch = LimitWatch(proc, self._opened.folder.root, self._limits, group=self._group)
             self._group = None
             self._listeners = [socket.socket(fileno=one) for one in listeners]
         elif message.startswith(b"E"):

@@ -238,7 +238,7 @@ def _shared_bytes() -> int:
     return 0
 
 
-class Watch:
+class LimitWatch:
     """Watches what the kernel does not limit: a command's processes, their memory, the clone's disk.
 
     With a control group the kernel itself counts and limits memory. Without one, memory is the sum of the
@@ -389,7 +389,7 @@ class WatchedLaunch(ABC):
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
-        self._watch: Watch | None = None
+        self._watch: LimitWatch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._killed = False
         self._problem = ""

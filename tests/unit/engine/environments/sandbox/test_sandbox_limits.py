@@ -18,7 +18,7 @@ from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.sandbox.limits import Watch
+from orchestrator.engine.environments.sandbox.limits import LimitWatch
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from orchestrator.engine.environments.sandbox.visible import check_root, program_folders
 from orchestrator.engine.profiles.base import orient
@@ -129,7 +129,7 @@ async def test_more_disk_than_there_is_is_not_asked_for(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_ends_the_command(tmp_path: Path) -> None:
     left = [10 * MIB]
-    watch = Watch(
+    watch = LimitWatch(
         os.open("/proc/self", os.O_RDONLY),
         str(tmp_path),
         SandboxLimits(disk_floor_bytes=MIB),

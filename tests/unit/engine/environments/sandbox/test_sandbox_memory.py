@@ -15,7 +15,7 @@ from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.sandbox import limits as sandbox_limits
-from orchestrator.engine.environments.sandbox.limits import ControlGroup, Watch, make_group
+from orchestrator.engine.environments.sandbox.limits import ControlGroup, LimitWatch, make_group
 
 slow = pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")
 
@@ -189,7 +189,7 @@ async def test_what_the_kernel_holds_counts(attack: str, grouped: bool, tmp_path
     for ms in (MS // 4, MS):
         if killed_for == FULL or grouped:
             break
-        # What other programs give back in this time hides as much of what this one takes: see `Watch`. And on a busy
+        # What other programs give back in this time hides as much of what this one takes: see `LimitWatch`. And on a busy
         # machine it takes longer.
         killed_for, output = await run(tmp_path, program, limits, ms=ms)
     assert killed_for == FULL, output
@@ -226,14 +226,14 @@ async def test_an_ordinary_build_is_left_alone(grouped: bool, tmp_path: Path) ->
     assert (killed_for, output) == ("", "0 built\n")
 
 
-def watch(folder: Path, proc: Path, held: list[int]) -> Watch:
+def watch(folder: Path, proc: Path, held: list[int]) -> LimitWatch:
     """Of a `/proc` that is a plain folder, and a machine that holds so many MB, one number a look."""
     for number, fields in {"1": "Threads: 1", "2": "Threads: 2\nRssAnon: 102400 kB\nVmSwap: 0 kB",
                            "3": "Threads: 1\nRssAnon: 102400 kB\nVmSwap: 1024 kB"}.items():  # fmt: skip
         (proc / number).mkdir(parents=True)
         (proc / number / "status").write_text(fields)
     descriptor = os.open(proc, os.O_RDONLY)
-    return Watch(
+    return LimitWatch(
         descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), shared_bytes=lambda: held.pop(0) * MIB
     )
 
@@ -295,7 +295,7 @@ def test_a_group_of_version_2(tmp_path: Path) -> None:
     }  # fmt: skip
     assert not group.was_full()
     (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 3\n")
-    seen = Watch(
+    seen = LimitWatch(
         os.open(tmp_path, os.O_RDONLY), str(tmp_path), SandboxLimits(memory_bytes=256 * MIB), group=group
     )
     assert seen.reason == FULL
