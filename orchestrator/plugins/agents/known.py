@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ _FOLDER = Path(__file__).with_name("known")
 _VALUE = re.compile(r"\{\{([a-z:_]+)\}\}")
 _SAFE_VALUE = re.compile(r"[\w.:/@+ -]*", re.ASCII)
 """What a value may consist of: it becomes part of JSON, TOML and addresses."""
+BARE = "bare:"
+"""Stands before an agent that is to work without the host's tools and instructions."""
 PROVIDERS = {
     "anthropic": Provider.ANTHROPIC,
     "gemini": Provider.GEMINI,
@@ -49,6 +51,8 @@ class AgentKind:
         tools: whether it is told of the host's tools by its `session`, or by a `file` of its own.
         common: its environment, its files and its `_meta`.
         forms: the same for `safe` and `dangerous`, with the session's mode.
+        is_bare: whether it gets the task alone, so that a comparison shows what the host's part is worth: no tools of
+            the host's but those without which it could not read files, no instructions, no second turn.
     """
 
     name: str
@@ -61,6 +65,7 @@ class AgentKind:
     tools: str
     common: Mapping[str, Any] = field(default_factory=dict)
     forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    is_bare: bool = False
 
     @property
     def install(self) -> str:
@@ -118,7 +123,7 @@ def _read(path: Path) -> AgentKind:
 
 
 def agent_named(text: str) -> AgentKind:
-    """Return the agent that `--agent` names: a known one, or a command of the user's own.
+    """Return the agent that `--agent` names: a known one, or a command of the user's own; with `bare:` in front, bare.
 
     A command's program is told of the host's tools by its session, and of its model by the variables of the vendors.
 
@@ -127,6 +132,9 @@ def agent_named(text: str) -> AgentKind:
     """
     import shlex
 
+    if text.startswith(BARE):
+        kind = agent_named(text.removeprefix(BARE))
+        return replace(kind, name=f"bare-{kind.name}", title=f"{kind.title}, bare", is_bare=True)
     known = known_agents()
     if text in known:
         return known[text]

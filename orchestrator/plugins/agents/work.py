@@ -139,9 +139,10 @@ class AgentProgram:
         own: tuple[Tool, ...] = ()
         if not self.runs_commands:
             reading = () if self.kind.reads else (read_file(), list_dir(), grep(), glob())
-            own = (*reading, run_shell_command())
+            own = reading if self.kind.is_bare else (*reading, run_shell_command())
         running = () if tests is None else (run_tests(tests),)
         tools = (*own, *foreign, *running, create_pull_request(propose), ask_question(), finish(may_finish))
+        tools = own if self.kind.is_bare else tools
         words = self._words
         return Profile(
             f"agent-{self.name}",
@@ -179,6 +180,8 @@ class AgentProgram:
             return SessionEnd(EndKind.LIMIT, limit.detail, limit.limit)
 
     def _first(self, message: Message, runner: ToolRunner) -> str:
+        if self.kind.is_bare:
+            return message.text
         users = self.users_words.strip()
         parts = [self._words(frozenset(runner.told)), message.text]
         if users:
@@ -246,7 +249,7 @@ class AgentProgram:
             try:
                 server = (address, token) if self.kind.tools == "session" else None
                 await connection.begin(folder, server, filled.mode, dict(filled.meta))
-                yield _Turns(connection, relay, tools, told, inputs)
+                yield _Turns(connection, relay, tools, told, inputs, has_one_turn=self.kind.is_bare)
             finally:
                 told.end_turn()
                 await connection.close()
@@ -288,6 +291,7 @@ class _Turns:
     tools: HostTools
     told: Told
     inputs: Inputs
+    has_one_turn: bool
 
     async def until_done(self, text: str) -> SessionEnd:
         """Send a message, and remind the program once if its turn ends without a proposal.
@@ -305,7 +309,7 @@ class _Turns:
             if failure is not None:
                 raise failure
             host = self.inputs.host
-            if await host.is_done():
+            if self.has_one_turn or await host.is_done():
                 return SessionEnd(EndKind.COMPLETED, said)
             words = await host.may_end(said)
             late = self.inputs.take_steering()

@@ -117,6 +117,9 @@ _MODEL_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError)
 
 NO_AGENT = "none"
 """Stands for the model's own loop among the agents that are compared."""
+_BARE = "bare:"
+"""Stands before an agent that works without what this program adds, its test runs among it."""
+_WITHOUT_TESTS = {"test_command": None, "setup_command": None, "test_report": None, "require_tests": False}
 
 
 def _in_a_try(settings: Settings) -> Settings:
@@ -336,6 +339,8 @@ class Backtest:
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop, named=self._named)
         settings = _in_a_try(context.settings)
+        if (agent or "").startswith(_BARE):
+            settings = settings.model_copy(update=_WITHOUT_TESTS)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
         if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
             raise ConfigurationError(
