@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
-from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_page
+from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_json, write_page
 from orchestrator.app.html.page import (
     Badge,
     Code,
@@ -45,6 +45,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ReplyReceived
 from orchestrator.plugins.backtest.attempts import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.plugins.backtest.cases import Judged, only_process
+from orchestrator.plugins.backtest.export import results_as_ctrf, write_harbor_task
 from orchestrator.plugins.backtest.past_changes import UnfitChange
 from orchestrator.plugins.backtest.summary import BacktestResult, sum_up
 from orchestrator.plugins.backtest.trials import (
@@ -204,8 +205,10 @@ def backtest(options: argparse.Namespace) -> int:
     """
     if options.repo is None:
         raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
-    if options.html and not Path(options.html).expanduser().absolute().parent.is_dir():
-        raise ConfigurationError(f"--html {options.html}: there is no such folder")
+    for name in ("html", "ctrf"):
+        path = getattr(options, name)
+        if path and not Path(path).expanduser().absolute().parent.is_dir():
+            raise ConfigurationError(f"--{name} {path}: there is no such folder")
     stop = Stop()
     request = BacktestRequest(
         options.repo,
@@ -245,6 +248,9 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
             file=sys.stderr,
         )
         return INTERRUPTED if made.stop() else NOTHING
+    if options.harbor:
+        view.close()
+        return await asyncio.to_thread(_write_tasks, options.harbor, made, found)
     record = TryRecord(made.folder / "tries.jsonl", known_secrets(os.environ))
     attempts = CycleAttempts(made, view.of_try)
     wanted = planned(found.ready, made.arms, options.tries)
@@ -263,6 +269,9 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     result = BacktestResult(made.label, found, wanted, record.done, summary, why, made.is_held)
     if options.html:
         await asyncio.to_thread(_write_page, options.html, made, result)
+    if options.ctrf:
+        report = results_as_ctrf(result, SystemClock().now())
+        await asyncio.to_thread(write_json, "--ctrf", options.ctrf, report)
     if options.json:
         print_json(result.to_json())
     else:
@@ -270,6 +279,18 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     if made.stop():
         return INTERRUPTED
     return LIMIT if ended else FAILED if left else DONE
+
+
+def _write_tasks(place: str, made: Backtest, found: FoundCases) -> int:
+    """Write each case as a task of Harbor, and return the exit status."""
+    folder, written = Path(place).expanduser(), 0
+    redact = known_secrets(os.environ).redact
+    for ready in found.ready:
+        why = write_harbor_task(ready, made.tests_of(ready.case).options, folder / ready.case.id, redact)
+        written += not why
+        print(f"{ready.case.id}: {why or clean(short_line(ready.case.text.title, _TITLE_CHARS))}")
+    print(f"{counted(written, 'task')} in {folder}")
+    return DONE if written else NOTHING
 
 
 def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -> None:

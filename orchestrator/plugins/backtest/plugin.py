@@ -51,6 +51,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--max-usd-total", type=amount, metavar="N", help=text)
     how.add_argument("--max-minutes-total", type=amount, metavar="N", help="maximum minutes of this command")
     add_text(how, "--html", "FILE", "write a page with every try and its change")
+    add_text(how, "--ctrf", "FILE", "write the results in the Common Test Report Format")
+    add_text(how, "--harbor", "FOLDER", "write each case as a task of Harbor, and try nothing")
     add_json(how, "print one JSON object on standard output")
     add_plain(how)
     add_settings(parser, without={"model", "contract", "agent"})
