@@ -137,6 +137,21 @@ def test_an_issue_becomes_a_pull_request_a_summary_and_an_artifact(
     assert job.uploads[0]["name"].startswith("pullwright-7-1-")
 
 
+def test_an_event_takes_its_own_issue_and_asks_no_model_where_there_is_no_task(
+    job: Job, repo: Repo, github: GitHub, stage: Stage
+) -> None:
+    mine = github.add_issue(repo, "add() still subtracts", "Please fix `add`.", ["pullwright"])
+    strange = github.add_issue(repo, "Mine", "Do it.", ["pullwright"], author="mallory")
+    outputs = job.run(thread=str(strange.number))
+    assert (outputs["outcome"], job.runner.failed, stage.model.requests) == ("no_task", [], [])
+    assert "pullwright:working" not in strange.labels
+    stage.script(FIX_IT)
+    outputs = job.run(thread=str(mine.number))
+    assert (outputs["outcome"], job.runner.failed) == ("proposed", []), job.runner.log
+    (pull,) = repo.pulls.values()
+    assert pull.head.startswith(f"pullwright/issue-{mine.number}-")
+
+
 @slow
 def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(do(FIX, PROPOSE, FINISH, text=f"My keys are {KEY} and {job.token}."))
@@ -264,6 +279,7 @@ class Bench:
                 "INPUT_PROGRAM": str(ROOT / "run_local_agent.py"),
                 "INPUT_MAX_CYCLES": "1",
                 "INPUT_ISSUE": "",
+                "INPUT_THREAD": "",
                 "INPUT_ARTIFACT": "",
                 "INPUT_ARGS": "",
                 **environ,

@@ -8,6 +8,8 @@ set -euo pipefail
 arguments=(run --repo "$GITHUB_REPOSITORY" --json --plain)
 if [[ $INPUT_ISSUE ]]; then
   arguments+=("--issue=$INPUT_ISSUE")
+elif [[ $INPUT_THREAD ]]; then
+  arguments+=("--thread=$INPUT_THREAD")
 else
   arguments+=(--continuous "--max-cycles=$INPUT_MAX_CYCLES")
 fi

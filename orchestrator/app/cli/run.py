@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
         dry_run=options.dry_run,
+        thread=options.thread,
     )
     with ExitStack() as stack:
         try:

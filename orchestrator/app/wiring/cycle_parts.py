@@ -104,6 +104,7 @@ class TaskRequest:
     Attributes:
         wanted: the task, if one was named.
         only: key of the only task that a cycle may take; empty for any. Set by a scheduler, unlike `wanted`.
+        thread: number of the only issue or pull request that a cycle may take; None for any. Set by an event.
         answer: the person's answer to the question that the task waits with.
         dry_run: whether to push nothing and write nothing to the forge.
         commands: the commands named in messages.
@@ -114,6 +115,7 @@ class TaskRequest:
     dry_run: bool = False
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     only: str = ""
+    thread: int | None = None
 
 
 @dataclass(slots=True)
@@ -331,6 +333,7 @@ def foreign_tools(chosen: ChosenModel, source: ForeignSource) -> MakeForeignTool
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
     forge, request, memory = shared.site.forge, shared.request, shared.memory
+    is_narrow = bool(request.only) or request.thread is not None
     claimed: dict[str, Any] = {}
     if claimer is not None:
         claimed = {
@@ -349,8 +352,9 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         settings.label,
         memory.attempted,
         # The result of a search for one task says nothing about the others.
-        last_search=LastSearch(warned=memory.idle.warned) if request.only else memory.idle,
+        last_search=LastSearch(warned=memory.idle.warned) if is_narrow else memory.idle,
         only=request.only,
+        thread=request.thread,
         refused=memory.refused,
         **backlog_rules(shared.site, settings, (guards.words, guards.names), guards.redactor.redact),
         commands=request.commands,

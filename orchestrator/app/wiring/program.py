@@ -221,6 +221,7 @@ class RunRequest:
     answer: str | None = None
     demo: bool = False
     dry_run: bool = False
+    thread: int | None = None
 
 
 def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
@@ -338,7 +339,8 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
     wanted = select_task(request, context.home, site.label)
-    return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
+    commands = commands_for(site, context.loaded)
+    return TaskRequest(wanted, request.answer, request.dry_run, commands, thread=request.thread)
 
 
 def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:

@@ -18,6 +18,7 @@ from orchestrator.bot.cycle.tasks import (
     from_conversation,
     from_issue,
     from_text,
+    issue_of,
     name_of,
 )
 from orchestrator.bot.forge.base import PullRequestState
@@ -126,6 +127,7 @@ class Backlog:
         unfinished: returns the keys of the tasks on which a cycle left unfinished work.
         retry_request: returns the claim by which a person asked for another try of a task; empty if nobody did.
         only: the key of the only task that is considered; empty for all. No person chose it.
+        thread: the number of the only issue or pull request that is considered; None for all. No person chose it.
         refused: the issues that were refused before and have not changed since; None remembers none.
     """
 
@@ -144,6 +146,7 @@ class Backlog:
     unfinished: Callable[[], Collection[str]] = tuple
     retry_request: Callable[[str], str] = lambda _key: ""
     only: str = ""
+    thread: int | None = None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
@@ -163,7 +166,7 @@ class Backlog:
         if (reason := why_not_set_up(search.pulls)) is not None:
             search.note(reason)
             return
-        for found in search.upkeep(self.only or self.selection.key):
+        for found in search.upkeep(self.only or self.selection.key, self.thread):
             if found.attempt in self.attempted:
                 continue
             candidate: Candidate | str = ""
@@ -177,10 +180,16 @@ class Backlog:
         held = self.in_flight()
         search.correct_labels(number for number in labelled if f"issue-{number}" not in held)
         full = search.why_no_new_task(search.pulls, lambda: held)
-        if full is not None:
+        if self.thread in {pull.number for pull in search.pulls}:
+            search.note(f"pull request #{self.thread} has no task now")
+        elif full is not None:
             search.note(full.reason, full.until, first=True)
         else:
             yield from self._new_tasks(search)
+            if self.thread is not None and not search.reasons:
+                search.note(
+                    f"#{self.thread} is neither an open issue with the label {self.label!r} nor our pull request"
+                )
 
     def confirm(self, candidate: Candidate, lease: Lease) -> Candidate | str:
         """Return the candidate's present state, read after the claim, or why it is not to be done any more."""
@@ -254,8 +263,13 @@ class Backlog:
             self.comments_policy,
             skips=self.selection == TaskSelection(),
             fingerprint=self._fingerprint,
-            refused=self.refused if self.selection == TaskSelection() and not self.only else None,
+            refused=self.refused if self._is_of_all else None,
         )
+
+    @property
+    def _is_of_all(self) -> bool:
+        """Whether the whole backlog is considered."""
+        return self.selection == TaskSelection() and not self.only and self.thread is None
 
     def _warn(self, name: str, text: str) -> None:
         """Record a warning, once per name."""
@@ -282,7 +296,7 @@ class Backlog:
             for candidate in search.candidates(named.issue, named.text, named.item):
                 issue = None if isinstance(candidate, Task) else candidate
                 task = candidate if isinstance(candidate, Task) else from_issue(candidate)
-                if self.only not in {"", task.key}:
+                if self.only not in {"", task.key} or self.thread not in {None, issue_of(task.key)}:
                     continue
                 found: Candidate | str = ""
                 with search.reading(name_of(task)):

@@ -193,10 +193,18 @@ class TaskSearch:
 
     # Our pull requests.
 
-    def upkeep(self, key: str | None = None) -> Iterator[Candidate]:
-        """Yield the tasks of our open pull requests, the oldest first; with `key`, only those of that task."""
+    def upkeep(self, key: str | None = None, thread: int | None = None) -> Iterator[Candidate]:
+        """Yield the tasks of our open pull requests, the oldest first.
+
+        Args:
+            key: the only task; None for all.
+            thread: the number of the only pull request, or of the issue of the only task; None for all.
+        """
         for pull in reversed(self.pulls):
-            if pull.state is not PullRequestState.OPEN or key not in {None, key_of(pull.branch)}:
+            of_pull = key_of(pull.branch)
+            if pull.state is not PullRequestState.OPEN or key not in {None, of_pull}:
+                continue
+            if thread not in {None, pull.number, issue_of(of_pull or "")}:
                 continue
             found: Task | NotNow | None = None
             with self.reading(f"pull request #{pull.number}"):

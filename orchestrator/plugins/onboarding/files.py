@@ -359,9 +359,8 @@ def workflow_text(template: str, plan: WorkflowPlan) -> str:
     text = _once(text, r'max-usd: "[^"]*"', f'max-usd: "{plan.max_usd:g}"')
     if plan.model is not None:
         text = _once(text, r"model: \$\{\{ vars\.PULLWRIGHT_MODEL \}\}", f"model: {json.dumps(plan.model)}")
-        condition = f"github.repository == '{plan.repository}' # not in forks" if plan.repository else ""
-        line = f"    if: {condition}\n" if condition else ""
-        text = _once(text, r"    if: vars\.PULLWRIGHT_MODEL != ''\n", line)
+        not_in_forks = f"github.repository == '{plan.repository}'" if plan.repository else "true"
+        text = _once(text, r"vars\.PULLWRIGHT_MODEL != ''", not_in_forks)
     if plan.has_tests:
         text = _once(text, r"test-command: \$\{\{[^{}\n]*\}\}", f"test-command: auto # as {LOCAL_FILE} says")
         text = _once(text, r" *setup-command: \$\{\{[^{}\n]*\}\}\n", "")
@@ -382,7 +381,8 @@ def _workflow_head(notes: str, plan: WorkflowPlan) -> str:
     """Return the head comment: the remaining steps, and the template's note about the job's token."""
     of_token = notes[notes.index("# Pull requests that the job's own token opens") :]
     lines = [
-        "# Works through the issues that carry the label `pullwright`, a task an hour. Made by `pullwright init`.",
+        "# Works through the issues that carry the label `pullwright`: at once when something happens, and a task an hour",
+        "# besides. Made by `pullwright init`.",
         "#",
         "# What is left to do in this repository's settings:",
     ]
@@ -397,7 +397,8 @@ def _workflow_head(notes: str, plan: WorkflowPlan) -> str:
         )
     lines += [
         "#   - in Actions, General: allow GitHub Actions to create and approve pull requests;",
-        "#   - the label `pullwright`, on an issue.",
+        "#   - the label `pullwright`, on an issue;",
+        "#   - below, under `workflow_run`, the names of the workflows whose failures on its pull requests it repairs.",
         "#",
         of_token.rstrip(),
     ]

@@ -171,6 +171,28 @@ async def test_a_named_issue_is_about_its_own_pull_request_only(world: World) ->
     assert await chosen(world, selection=text) == from_text("Fix it").key
 
 
+async def test_an_event_is_about_its_own_issue_or_pull_request_and_admits_nobody(world: World) -> None:
+    for _ in range(3):
+        issue(world)
+    pull = ours(world, 1)
+    world.comment_on(pull, "ada", "Rename it.")
+    assert await chosen(world, thread=pull.number) == "issue-1"
+    assert await chosen(world, thread=1) == "issue-1"
+    assert await chosen(world, thread=3) == "issue-3"
+    # A stranger's issue and a stranger's comment are what they are without the event.
+    strange = world.issue()
+    choice = await backlog(world, forge=world.forge, thread=strange.number).choose()
+    assert choice.task is None
+    assert (
+        choice.reason
+        == f"#{strange.number} is neither an open issue with the label 'pullwright' nor our pull request"
+    )
+    quiet = ours(world, 2)
+    world.comment_on(quiet, "mallory", "Do something else.")
+    choice = await backlog(world, forge=world.forge, thread=quiet.number).choose()
+    assert (choice.task, choice.reason) == (None, f"pull request #{quiet.number} has no task now")
+
+
 async def test_nobody_looked_so_no_new_task_is_begun(world: World) -> None:
     issue(world)
     old = ours(world, 7)
