@@ -70,7 +70,10 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_annotations() -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["requirements.lock", "tests/requirements.lock", "docs/requirements.lock", "docs/docker/fleet.lock"],
+    [
+        *("requirements.lock", "tests/requirements.lock", "docs/requirements.lock", "docs/docker/fleet.lock"),
+        ".github/actions/pullwright/installer.lock",
+    ],
 )
 def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()

@@ -398,18 +398,25 @@ def test_outputs_hold_nothing_that_others_wrote(
 
 
 @slow
-def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench) -> None:
+@pytest.mark.parametrize("has_uv", [True, False])
+def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench, has_uv: bool) -> None:  # noqa: FBT001  a table
+    uv = 'mkdir -p installer/bin; cp "$0" installer/bin/uv;' if has_uv else ""
     bench.says(
         f'echo "$PWD $*" >> {bench.folder}/calls\n'
-        'case "$*" in *venv*) mkdir -p venv/bin; cp "$0" venv/bin/python ;; esac'
+        f'case "$*" in *"-m venv"*) mkdir -p venv/bin; cp "$0" venv/bin/python; {uv} ;; esac'
     )
     status, out = bench.run("install.sh", PYTHON=str(bench.program))
     assert status == 0, out
-    venv, pip = (bench.folder / "calls").read_text().splitlines()
-    assert " -I -m venv " in venv
-    assert "--require-hashes --only-binary :all:" in pip
-    assert pip.endswith(f"--requirement {ROOT}/requirements.lock")
-    assert venv.startswith(f"{bench.folder}/pullwright-")
+    venv, installer, first, program = (bench.folder / "calls").read_text().splitlines()
+    assert venv.endswith(" -I -m venv --without-pip venv")
+    assert installer.endswith(" -I -m venv --without-pip installer")
+    for install in (first, program):
+        assert "--no-deps --require-hashes --only-binary :all:" in install
+        assert install.startswith(f"{bench.folder}/pullwright-")
+    assert first.endswith(f"--requirement {ACTION}/installer.lock")
+    # Without uv, pip does it.
+    assert (" pip install --python venv/bin/python" in program) == has_uv
+    assert program.endswith(f"{ROOT}/requirements.lock")
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
     assert bench.outputs["program"] == f"{ROOT}/run_local_agent.py"
 

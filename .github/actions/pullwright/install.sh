@@ -4,19 +4,35 @@
 # beside this file. Nothing is built.
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd -P)
 root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
 folder=$(mktemp -d "$RUNNER_TEMP/pullwright-XXXXXX")
 cd "$folder"  # not the workspace: Python would find modules there
 
-"$PYTHON" -I -m venv venv
+"$PYTHON" -I -m venv --without-pip venv
 if [[ -f $GITHUB_ACTION_PATH/program.zip ]]; then
   root=$folder/program
   venv/bin/python -I -m zipfile -e "$GITHUB_ACTION_PATH/program.zip" "$root"
 fi
-locks=(--requirement "$root/requirements.lock")
-if [[ ${INPUT_AGENT:-} ]]; then locks+=(--requirement "$GITHUB_ACTION_PATH/agents.lock"); fi
-venv/bin/python -I -m pip install --quiet --disable-pip-version-check --no-cache-dir \
-  --require-hashes --only-binary :all: "${locks[@]}"
+
+locks=(-r "$root/requirements.lock")
+if [[ ${INPUT_AGENT:-} ]]; then locks+=(-r "$here/agents.lock"); fi
+with_pip() {
+  local folder=$1
+  shift
+  "$PYTHON" -I -m pip --python "$folder/bin/python" install --quiet --disable-pip-version-check --no-cache-dir \
+    --no-compile --no-deps --require-hashes --only-binary :all: "$@"
+}
+# uv takes a tenth of pip's time. An index that only pip is told of is pip's.
+with_uv() {
+  "$PYTHON" -I -m venv --without-pip installer
+  with_pip installer -r "$here/installer.lock"
+  installer/bin/uv pip install --python venv/bin/python --quiet --no-cache --no-config \
+    --no-deps --require-hashes --only-binary :all: "${locks[@]}"
+}
+if [[ ${PIP_INDEX_URL:-} ]]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$PIP_INDEX_URL}; fi
+with_uv || with_pip venv "${locks[@]}"
+
 if [[ ${INPUT_AGENT:-} ]]; then
   package=$(venv/bin/python -I -c 'import sys; sys.path.insert(0, sys.argv[1])
 from orchestrator.plugins.agents.known import agent_named

@@ -274,20 +274,24 @@ class _Reader:
 
     def _address(self, fleet: dict[str, Any], key: str) -> ListenAddress | None:
         value = fleet.get(key)
-        if value is None:
-            return None
-        host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-        host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
-        if not (
-            port.isascii()
-            and port.isdigit()
-            and int(port[:6]) <= _MAX_PORT
-            and (ip_address(host) or _HOST_NAME.fullmatch(host))
-        ):
-            raise ConfigurationError(
-                f"{key} in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
-            )
-        return ListenAddress(host, int(port))
+        return None if value is None else listen_address(value, f"{key} in {self._path}")
+
+
+def listen_address(value: Any, name: str) -> ListenAddress:
+    """Parse an address to listen on: `HOST:PORT`, or only a port of this machine.
+
+    Args:
+        name: what has this value, for messages.
+
+    Raises:
+        ConfigurationError: it is no such address.
+    """
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
+    is_port = port.isascii() and port.isdigit() and int(port[:6]) <= _MAX_PORT
+    if not (is_port and (ip_address(host) or _HOST_NAME.fullmatch(host))):
+        raise ConfigurationError(f"{name} must be an address such as 127.0.0.1:8787, or only a port")
+    return ListenAddress(host, int(port))
 
 
 def _has_schedule(table: Mapping[str, Any]) -> bool:

@@ -14,6 +14,8 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     from orchestrator.app.cli.flags import DRY_RUN, add_json, add_settings, add_switch, add_text
 
     add_text(parser, "--config", "FILE", "the fleet's file, such as fleet.toml", required=True)
+    text = "also receive GitHub's webhooks at this address, such as 127.0.0.1:8788, so that work begins within seconds"
+    add_text(parser, "--webhook", "ADDRESS", text)
     add_switch(parser, "--once", "run one cycle for each repository, then exit")
     add_switch(parser, "--dry-run", DRY_RUN)
     add_json(parser, "print one JSON object per cycle on standard output")

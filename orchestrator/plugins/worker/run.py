@@ -11,6 +11,7 @@ import random
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.models.keys import ApiKeys, secret_values
 from orchestrator.plugins.fleet.command import database_file, open_store
-from orchestrator.plugins.fleet.fleet_file import FleetSettings, load_fleet
+from orchestrator.plugins.fleet.fleet_file import FleetSettings, listen_address, load_fleet
 from orchestrator.plugins.worker.members import Health, Member, MemberTotals
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def worker(options: argparse.Namespace) -> int:
     """
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
+    if options.webhook is not None:
+        file = replace(file, webhook=listen_address(options.webhook, "--webhook"))
     if ApiKeys.of(os.environ).database is not None:
         print(f"pullwright: {_OWN_QUEUE}", file=sys.stderr, flush=True)
     url = database_file(path, os.environ, dry_run=options.dry_run)
@@ -227,8 +230,10 @@ class _WorkerRun:
         if address is None or self._once:
             return
         if secret is None:
+            typed = getattr(self._options, "webhook", None)
+            where = f"webhook in {self._options.config}" if typed is None else "--webhook"
             raise ConfigurationError(
-                f"webhook in {self._options.config} needs a secret: set PULLWRIGHT_WEBHOOK_SECRET to the one that you "
+                f"{where} needs a secret: set PULLWRIGHT_WEBHOOK_SECRET to the one that you "
                 "gave GitHub for this webhook"
             )
         from orchestrator.plugins.worker.serving import PATH, Receiver, receiving

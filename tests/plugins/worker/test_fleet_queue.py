@@ -214,15 +214,49 @@ def test_an_issue_is_worked_on_when_github_tells_of_it_and_not_at_the_next_poll(
     with worker(file, f"sqlite:///{tmp_path}/fleet.db") as (process, out, err):
         assert results(out, 1)[0]["outcome"] == "no_task"
         github.add_issue(repo, "add() subtracts", "Please fix `add`.", ["pullwright"])
-        port = re.findall(r"webhooks at port (\d+)", err.readline())[0]
-        body = json.dumps(
-            {"action": "labeled", "repository": {"html_url": f"{github.web_url}/octo/calc"}}
-        ).encode()
-        digest = hmac.new(b"a-long-random-text", body, "sha256").hexdigest()
-        headers = {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "issues"}
-        posted = urllib.request.Request(f"http://127.0.0.1:{port}/webhook", body, headers)
-        with urllib.request.urlopen(posted) as answer:  # noqa: S310  loopback
-            assert answer.status == 202
+        deliver(github, err.readline())
         assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
+        end(process)
+    assert [pull.title for pull in repo.pulls.values()] == ["Make add() add"]
+
+
+def deliver(github: GitHub, said: str) -> None:
+    """GitHub tells the worker, which said where it listens, of an event in `octo/calc`."""
+    port = re.findall(r"webhooks at port (\d+)", said)[0]
+    body = json.dumps(
+        {"action": "labeled", "repository": {"html_url": f"{github.web_url}/octo/calc"}}
+    ).encode()
+    digest = hmac.new(b"a-long-random-text", body, "sha256").hexdigest()
+    headers = {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "issues"}
+    posted = urllib.request.Request(f"http://127.0.0.1:{port}/webhook", body, headers)
+    with urllib.request.urlopen(posted) as answer:  # noqa: S310  loopback
+        assert answer.status == 202
+
+
+@pytest.mark.slow(reason="a worker in a process of its own")
+def test_a_worker_alone_takes_webhooks_too(
+    stage: Stage, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = github.add_repository("octo/calc", FILES, private=True)
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        f'[defaults]\nmodel = "openai-chat:scripted-1"\nevery = "1d"\napi_url = "{stage.model.url}"\n'
+        f'github_url = "{github.web_url}"\n[[repository]]\nname = "octo/calc"\n'
+    )
+    words = ("worker", "--config", str(file), "--json", "--webhook")
+    with forked.piped(*words, "127.0.0.1:0", environ={**os.environ}) as (process, _, err):
+        assert "--webhook needs a secret: set PULLWRIGHT_WEBHOOK_SECRET" in err.read()
+        assert process.wait(60) != 0
+    with forked.piped(*words, "nowhere", environ={**os.environ}) as (process, _, err):
+        assert "--webhook must be an address such as 127.0.0.1:8787" in err.read()
+        assert process.wait(60) != 0
+    stage.script(FIX_IT)
+    told = {**os.environ, "PULLWRIGHT_WEBHOOK_SECRET": "a-long-random-text"}
+    with forked.piped(*words, "127.0.0.1:0", environ=told) as (process, out, err):
+        assert results(out, 1)[0]["outcome"] == "no_task"
+        github.add_issue(repo, "add() subtracts", "Please fix `add`.", ["pullwright"])
+        deliver(github, err.readline())
+        assert results(out, 1)[0]["outcome"] == "proposed"
         end(process)
     assert [pull.title for pull in repo.pulls.values()] == ["Make add() add"]
