@@ -413,7 +413,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     for install in (first, program):
         assert "--no-deps --require-hashes --only-binary :all:" in install
         assert install.startswith(f"{bench.folder}/pullwright-")
-    assert first.endswith(f"--requirement {ACTION}/installer.lock")
+    assert first.endswith(f" -r {ACTION}/installer.lock")
     # Without uv, pip does it.
     assert (" pip install --python venv/bin/python" in program) == has_uv
     assert program.endswith(f"{ROOT}/requirements.lock")

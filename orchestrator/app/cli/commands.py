@@ -67,9 +67,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add_repo(work)
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=number, metavar="N", help="work on this issue")
-    text = "take only this issue or pull request, if it is a task"
+    text = "only this issue or pull request, if it is a task; for events"
     task.add_argument("--thread", type=number, metavar="N", help=text)
-    add_text(task, "--task", "TEXT", "work on the task in this text, or on the task with this key")
+    add_text(task, "--task", "TEXT", "work on this text, or on the task with this key")
     add_text(work, "--answer", "TEXT", "answer the question that the task's last cycle asked")
     add_switch(work, "--continuous", "continue with the next task after each one")
     how = parser.add_argument_group("how to run")
