@@ -10,6 +10,7 @@ import importlib
 import marshal
 import os
 import pickle
+import re
 import shutil
 import signal
 import struct
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _COPIED = ("orchestrator", "prompts", "tests", "docs", ".github", "pyproject.toml", "requirements.lock")
 _ALSO_COPIED = ("README.md", "CHANGELOG.md", "LICENSE", "AGENTS.md", "run_local_agent.py")
 _PYTEST = ("-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+_WORD = re.compile("[a-z]{6,}")
+"""What a test is named after, if it is a word of the line that is mutated."""
 _SHARES = 48
 """So many processes play the tests without a mutation that those of the processors end at about the same time."""
 _MOST_SECONDS_OF_SHARE = 1800
@@ -359,7 +362,8 @@ class Run:
 
     def tests_of(self, site: Site) -> list[str]:
         """Return the tests that reach a mutation's place, the likeliest and quickest first, as many as there is time for."""
-        last = site.module.rpartition(".")[2]
+        line = self._sources[site.module].text.splitlines()[site.line - 1]
+        words = {site.module.rpartition(".")[2], *_WORD.findall(line)}
         bit = 1 << self._sources[site.module].sites.index(site)
         # What runs at import was reached before the tests: those that reach anything in the module.
         reaches = -1 if site.at_import else bit
@@ -376,7 +380,7 @@ class Run:
         for name in chosen:
             turns[name.partition("[")[0]] += 1
             turn[name] = turns[name.partition("[")[0]]
-        chosen.sort(key=lambda name: (turn[name], last not in name.partition("::")[0]))
+        chosen.sort(key=lambda name: (turn[name], not any(word in name for word in words)))
         spent = 0.0
         kept: list[str] = []
         for name in chosen:

@@ -133,6 +133,11 @@ def test_the_morning_in_numbers(tmp_path: Path) -> None:
             if run.started and run.started.date() > (NOW - timedelta(days=14)).date()
         )
     )
+    since = (NOW - timedelta(days=14)).date()
+    outcomes = [run.outcome for run in store.runs if run.started and run.started.date() > since]
+    proposed, asked = outcomes.count("proposed"), outcomes.count("question")
+    assert proposed > asked > 0
+    assert view.plots[1].said.startswith(f"{proposed} proposed, {asked} asked, ")
     assert {plot.title: plot.cap for plot in view.cost_plots} == dict.fromkeys(
         ["octo/ledger", "octo/atlas"], (1.5, "cap $1.50")
     )
