@@ -164,7 +164,8 @@ def minimal_profile(
 def assistant_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> Profile:
     """Return a profile for work in a person's folder, for any model.
 
-    It has tools for files, commands, to-do lists, documents and subagents in the background.
+    It has tools for files, commands, to-do lists, PDF documents and subagents in the background. Those for a memory
+    and for indices of documents are a plug-in's (`orchestrator.plugins.memory.tools`): pass them as `custom`.
 
     Example::
 
