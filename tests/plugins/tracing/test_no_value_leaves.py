@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 def test_no_trace_has_a_value_whatever_an_event_says(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]
 ) -> None:
-    events = [CycleStarted(*["a"] * 5), *EVENTS, CycleEnded({"outcome": "proposed", "error": "a"})]
+    events = [
+        CycleStarted("a", "a", "a", "a", "a"),
+        *EVENTS,
+        CycleEnded({"outcome": "proposed", "error": "a"}),
+    ]
     with Collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.root)
         told: list[str] = []
