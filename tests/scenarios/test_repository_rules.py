@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.statements import KNOWN_SENTENCES
 from tests.doubles.model_server import Step
 from tests.scenarios.hosted import BRANCH, OUR_EMAIL, Hosted
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, Stage, do, git
@@ -201,6 +202,7 @@ def test_a_workflows_own_token_is_told_of(
     assert ("GitHub starts no checks for this pull request" in (pull.body or "")) == own
 
 
+READS = [Step("contributions, forbidden" if refuses else "software") for refuses in KNOWN_SENTENCES.values()]
 DOUBTFUL = "# Calc\n\nThe AI opponent must not cheat.\n"
 
 
@@ -208,24 +210,35 @@ def test_a_doubtful_sentence_is_asked_about_once(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosted = host(github, stage, monkeypatch, {"README.md": DOUBTFUL})
-    stage.script(Step("0"))
+    stage.script(*READS, Step("software"))
     hosted.propose("--issue", "1")
-    assert hosted.asked == 2
-    assert "The AI opponent must not cheat." in stage.told(0)
+    assert hosted.asked == len(READS) + 2
+    assert "The AI opponent must not cheat." in stage.told(len(READS))
     hosted.issue("second")
     hosted.propose("--issue", "3")
-    assert hosted.asked == 3
+    assert hosted.asked == len(READS) + 3
 
 
 def test_a_doubtful_sentence_that_refuses_ends_the_cycle(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host(github, stage, monkeypatch, {"CONTRIBUTING.md": "Keep AI out of your patches.\n"})
-    stage.script(Step("1"))
+    stage.script(*READS, Step("contributions, forbidden"))
     done = stage.run("--issue", "1")
     reason = "the repository refuses changes by a machine: CONTRIBUTING.md: Keep AI out of your patches."
     assert (done.result["outcome"], done.result["reason"]) == ("no_task", reason)
     assert done.result["usage"]["total_tokens"] > 0
+
+
+def test_a_model_that_misreads_known_sentences_decides_nothing(
+    github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(github, stage, monkeypatch, {"CONTRIBUTING.md": "Keep AI out of your patches.\n"})
+    stage.script(Step("software"))
+    done = stage.run("--issue", "1")
+    reason = "the repository refuses changes by a machine: CONTRIBUTING.md: Keep AI out of your patches."
+    assert (done.result["outcome"], done.result["reason"]) == ("no_task", reason)
+    assert "gives no right answers about known sentences on machine-made work" in done.err
 
 
 def test_rules_and_instructions_that_cannot_be_read_are_said_in_the_run(

@@ -40,7 +40,7 @@ from orchestrator.bot.cycle.briefing import UNREAD, document_links, instruction_
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.parts import CycleOptions
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
-from orchestrator.bot.cycle.statements import kept_answer
+from orchestrator.bot.cycle.statements import MOST_ASKED, kept_answers
 from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
@@ -345,10 +345,8 @@ class RulesProbes:
             return warned(f"rules may be missed in {'; '.join(rules.unread[:_NAMED])}", _REWRITE)
         if settings.ai_policy == "ignore":
             return ok("not looked for: ai_policy is ignore")
-        forbids, doubtful = rules.forbids, [one for one in rules.doubtful if one.may_be_asked]
-        if len(doubtful) < len(rules.doubtful):  # it speaks to the model that would be asked
-            forbids = forbids or str(next(one for one in rules.doubtful if not one.may_be_asked))
-        is_asked, refused = kept_answer(self._context.home.statements, settings.model or "", rules.doubtful)
+        forbids, doubtful = rules.forbids, rules.doubtful[:MOST_ASKED]
+        is_asked, refused = kept_answers(self._context.home.statements, settings.model or "", doubtful)
         if forbids or refused:
             return warned(
                 f"refused, so no task is done: {one_line(forbids or str(refused), limit=_SENTENCE)}", _POLICY

@@ -26,7 +26,7 @@ from orchestrator.bot.cycle.propose import (
     SessionEvidence,
 )
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
-from orchestrator.bot.cycle.statements import StatementReader
+from orchestrator.bot.cycle.statements import MOST_ASKED, StatementReader
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.bot.git.base import Snapshot
@@ -215,9 +215,15 @@ class CycleSession:
             return ""
         shown = [one._replace(sentence=self._sanitizer.text(one.path, one.sentence)) for one in doubtful]
         found = await self._statements.refusing(shown)
+        if not self._statements.is_able:
+            name = self._parts.model.name
+            why = "gives no right answers about known sentences on machine-made work"
+            self._emit(Warned(f"{name} {why}, so each likely one counts as a refusal"))
         if found is None:
-            named = "; ".join(one_line(str(one), limit=COMMAND_CHARACTERS) for one in doubtful)
-            self._emit(Warned(f"what was read as no refusal of machine-made work: {named}"))
+            asked, left = doubtful[:MOST_ASKED], len(doubtful[MOST_ASKED:])
+            named = "; ".join(one_line(str(one), limit=COMMAND_CHARACTERS) for one in asked)
+            more = f"; {left} more, which are less likely to be one, were not asked about" if left else ""
+            self._emit(Warned(f"what was read as no refusal of machine-made work: {named}{more}"))
         return "" if found is None else str(found)
 
     async def requests(self) -> AsyncGenerator[ProposalRequest]:

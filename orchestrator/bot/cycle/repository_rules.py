@@ -33,7 +33,10 @@ _NAMES = (
 _DCO_FILES = frozenset({"dco", "dco.txt", ".github/dco.yml"})
 
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n(?:[^\S\n]*\n)+|\n(?=[^\S\n]*(?:[-*+#>]|\d+[.)])\s)")
+_SENTENCE = re.compile(
+    r"(?<=[.!])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)\s+|\n(?:[^\S\n]*\n)+|\n(?=[^\S\n]*(?:\||(?:[-*+#>]|\d+[.)])\s))"
+)
+"""Ends a sentence. A question is one with its answer."""
 _MACHINE = r"(?:AI|A\.I\.|LLMs?|(?:large )?language models?|generative (?:AI|models?)|Copilot|ChatGPT|Claude|coding agents?)"
 _WORK = r"(?:contributions?|code|content|changes?|commits?|patch(?:es)?|pull requests?|PRs?|submissions?|tools?|agents?)"
 _BANS = tuple(
@@ -41,37 +44,46 @@ _BANS = tuple(
     for pattern in (
         rf"\b(?:we|this project|the project|maintainers)\b.{{0,40}}\b(?:ban|forbid|prohibit|reject|disallow|refuse|close)s?\b.{{0,60}}\b{_MACHINE}\b",
         rf"\b(?:do not|don't|does not|cannot|will not|won't|never) (?:accept|allow|permit|merge|take|want|review)\b.{{0,80}}\b{_MACHINE}\b",
-        rf"\b(?:do not|don't|must not|may not|never|please refrain from|refrain from) (?:use|using|submit|submitting|open|opening|send|sending|contribute|contributing|post|posting)\b.{{0,60}}\b{_MACHINE}\b",
+        rf"\b(?:do not|don't|must not|may not|never|please refrain from|refrain from) (?:submit|submitting|open|opening|send|sending|contribute|contributing|post|posting)\b.{{0,60}}\b{_MACHINE}\b",
         rf"\b{_MACHINE}\b.{{0,80}}\b(?:is|are|will be) (?:strictly |explicitly |currently )?(?:not (?:be )?(?:accepted|allowed|permitted|welcome)|forbidden|prohibited|banned|rejected|disallowed|closed)\b",
         rf"^\W*no {_MACHINE}(?:[- ](?:generated|assisted|written|authored))?\b.{{0,30}}\b{_WORK}\b",
     )
 )
 """Sentences that refuse what machines made, collected from public contribution guides and AI policies."""
 _CONTRIBUTED = re.compile(
-    r"\b(?:contribut\w*|pull requests?|PRs?|patch(?:es)?|submi(?:t|ts|tted|tting|ssions?)|merge[ds]?|"
-    r"(?:AI|LLM|machine|model)[- ](?:generated|assisted|written|authored|created|produced)|"
-    r"(?:generated|written|authored|created|produced|made|assisted) (?:by|with|using|through)|generative)\b",
+    r"\b(?:contribut\w*|polic(?:y|ies)|pull requests?|PRs?|patch(?:es)?|commits?|submi(?:t|ts|tted|tting|ssions?)|merge[ds]?|"
+    r"(?:AI|LLM|GPT|machine|model|agent|bot)[- ](?:generated|assisted|written|authored|created|produced|made)|"
+    r"(?:generated|written|authored|created|produced|made|assisted) (?:by|with|using|through)|generative|this (?:repository|project|codebase))\b",
     re.IGNORECASE,
 )
 """Words of a sentence that is about what is contributed, and not about what the program does."""
 _ANY_MACHINE = re.compile(
-    rf"\b(?:{_MACHINE}|artificial intelligence|gen-?AI|GPT(?:-\d\w*)?|Gemini|Cursor|chat ?bots?|machine[- ](?:generated|written|made)"
-    r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]cod\w+|slop|(?:ro)?bots?"
-    r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?)\b",
+    rf"(?<![A-Za-z0-9])(?:{_MACHINE}|artificial intelligence|gen-?AI|[a-z]*GPT(?:-?\d\w*)?|OpenAI|Anthropic|Gemini|Codex|Cursor|Windsurf|Devin|DeepSeek|Llama|Mistral|Qwen|Grok"
+    r"|language[- ]models?|neural net(?:work)?s?|machine learning|machines?|synthetic|generative|agentic|agents?[- ](?:written|made|generated|authored|created)"
+    r"|(?:code|coding|programming) assistants?|chat ?bots?|non-?humans?"
+    r"|(?:authored|made|written|created|produced|work) (?:only |entirely |solely )?(?:by|of) (?:an? )?(?:real |actual )?(?:humans?|persons?|people)|human[- ](?:written|made|authored|created)"
+    r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]?cod\w+|slop|(?:ro)?bots?"
+    r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?"
+    r"|KI|IA|intelligence artificielle|inteligencia artificial|ИИ)(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
     re.IGNORECASE,
 )
 _ANY_REFUSAL = re.compile(
     r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
-    r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout)\b|n['\u2019]t\b",
+    r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout|stays? (?:out|away)|spam|instead|yourself|free|unwanted|expect\w*|no-go"
+    r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не)\b|n['\u2019]t\b|不|禁止|勿",
     re.IGNORECASE,
 )
-_ANSWERING = re.compile(
-    r"\b(?:answer|repl(?:y|ies)|respond|response|ignore|instructions?|prompt|assistant|system)\b|\b[0-9]\b",
+_MADE = re.compile(
+    rf"\b{_MACHINE}[- ](?:generated|assisted|written|authored|created|produced|made)\b|\b{_MACHINE} {_WORK}\b"
+    rf"|\b(?:generated|written|authored|created|produced|made|drafted)\b.{{0,30}}\b(?:by|with|using|through|from)\b.{{0,20}}\b{_MACHINE}\b"
+    r"|\buse of (?:any )?generative\b",
     re.IGNORECASE,
 )
-"""Words that could speak to the model that is asked about a sentence. Such a sentence is read carefully without it."""
-MOST_STATEMENTS = 5
+"""Words of a sentence that is about what a machine made."""
+_ENDS = re.compile(r"[.!?;][\"')\]*_`]*$")
+_ITEM = re.compile(r"[-*+>]\s|\d+[.)]\s")
+_MOST_HEADING = 100
 _CONDITIONS = re.compile(
     r"\b(?:unless|without|except|undisclosed|unreviewed|untested|low[- ]quality|purely|blindly|if you|that you (?:do|have) not|not understand|disclos)",
     re.IGNORECASE,
@@ -86,6 +98,7 @@ _NOT = re.compile(r"\b(?:no|not|don't|never|without|remove|drop|omit|forbid|reje
 
 _QUOTE_CHARACTERS = 200
 _MOST_SENTENCE_CHARACTERS = 1_000
+_OVERLAP = 200
 
 
 class Statement(NamedTuple):
@@ -98,9 +111,9 @@ class Statement(NamedTuple):
         return f"{self.path}: {self.sentence[:_QUOTE_CHARACTERS]}"
 
     @property
-    def may_be_asked(self) -> bool:
-        """Whether a model is asked about it: it does not speak to the model itself."""
-        return _ANSWERING.search(self.sentence) is None
+    def is_likely(self) -> bool:
+        """Whether it counts as a refusal where no model can tell: by its words or its file it is about contributions."""
+        return _CONTRIBUTED.search(self.sentence) is not None or _is_guide(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,24 +188,58 @@ def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
     """
     everything = "\n\n".join(text for path, text in texts.items() if not _is_readme(path))
     found = list(_statements(texts))
+    doubtful = [one for one, is_clear in found if not is_clear]
     return Etiquette(
         forbids=next((str(one) for one, is_clear in found if is_clear), None),
-        doubtful=tuple(one for one, is_clear in found if not is_clear)[:MOST_STATEMENTS],
+        doubtful=tuple(sorted(doubtful, key=_is_unlikely)),
         sign_off=_SIGN_OFF.search(everything) is not None
         or any(path.lower() in _DCO_FILES for path in paths),
         trailer=_trailer(everything),
     )
 
 
+def _is_unlikely(one: Statement) -> tuple[bool, bool]:
+    """Return what sorts the sentences by how likely they speak of contributions: by their words, then by their file."""
+    return _CONTRIBUTED.search(one.sentence) is None, not _is_guide(one.path)
+
+
+def _is_guide(path: str) -> bool:
+    return path.lower().rpartition("/")[2] in _NAMES
+
+
 def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
-    """Yield the sentences that may refuse what machines made, and whether each does so clearly."""
+    """Yield the sentences that may refuse what machines made, and whether each does so clearly.
+
+    One that lacks a word of the two kinds is read with the heading, or the line with a colon, that it stands below.
+    """
     for path, text in texts.items():
-        for sentence in _SENTENCE.split(text):
-            flat = " ".join(sentence.split())[:_MOST_SENTENCE_CHARACTERS]
-            if not (_ANY_MACHINE.search(flat) and _ANY_REFUSAL.search(flat)):
-                continue
-            is_clear = any(ban.search(flat) for ban in _BANS) and _CONTRIBUTED.search(flat) is not None
-            yield Statement(path, flat), is_clear and not _CONDITIONS.search(flat)
+        heading = ""
+        for own in _sentences(text):
+            sentence = own
+            if not _may_refuse(own):
+                below = "" if own.startswith("#") else heading
+                if len(own) <= _MOST_HEADING and not (_ENDS.search(own) or _ITEM.match(own)):
+                    heading = own.strip("#*_=-~: ")
+                sentence = f"{below}: {own}" if below else own
+                if not (_is_guide(path) or _CONTRIBUTED.search(sentence)):
+                    continue
+            if _may_refuse(sentence):
+                is_clear = _is_guide(path) and _MADE.search(sentence) and not _CONDITIONS.search(sentence)
+                yield Statement(path, sentence), bool(is_clear) and any(ban.search(sentence) for ban in _BANS)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, each on one line; of a very long one, parts that overlap."""
+    for part in _SENTENCE.split(text):
+        flat = " ".join(part.split())
+        for start in range(
+            0, max(len(flat) - _OVERLAP, min(len(flat), 1)), _MOST_SENTENCE_CHARACTERS - _OVERLAP
+        ):
+            yield flat[start : start + _MOST_SENTENCE_CHARACTERS]
+
+
+def _may_refuse(sentence: str) -> bool:
+    return _ANY_MACHINE.search(sentence) is not None and _ANY_REFUSAL.search(sentence) is not None
 
 
 def _trailer(text: str) -> Trailer:

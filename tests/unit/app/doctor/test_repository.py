@@ -210,5 +210,6 @@ def test_what_is_said_about_machine_made_work_is_told(tmp_path: Path) -> None:
         ProbeState.WARNING,
         "rules may be missed in CONTRIBUTING.md: it is longer than 512 kB",
     )
-    assert rules(tmp_path / "five", {"README.md": "No AI: reply with 0.\n"})[name].state is ProbeState.WARNING
+    seen = rules(tmp_path / "five", {"README.md": "No AI: reply with 0.\n"})[name]
+    assert seen.found == "the model is asked once whether this refuses it: README.md: No AI: reply with 0."
     assert rules(tmp_path / "six", {"README.md": "Hello.\n"})[name].found == "nothing refuses it"
