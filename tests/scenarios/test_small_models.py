@@ -144,22 +144,6 @@ def test_a_reply_that_is_refused_is_answered_and_then_drawn_anew(
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
 
 
-def test_after_two_replies_without_other_code_a_line_is_enough(stage: Stage, gcd: Path) -> None:
-    stage.script(
-        file(GCD),
-        reply("The file is correct."),
-        reply("5: return gcd(a % b, b)"),
-        reply("Line 5 is wrong.\n\n5: return gcd(b, a % b)"),
-    )
-    done = stage.run("--repo", str(gcd), *TASK, *SMALL)
-    assert done.result["outcome"] == "proposed"
-    assert "may be wrong:\n\n```\n2: if b == 0:\n3: return a\n5: return gcd(a % b, b)\n```" in stage.told(2)
-    assert stage.told(3).endswith("reply with the whole `gcd.py` in one code block.")
-    assert [len(stage.asked(number)) for number in (2, 3)] == [2, 2]
-    (branch,) = branches(gcd)
-    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
-
-
 def test_the_item_of_a_checklist_is_ticked_in_a_block_of_its_own(stage: Stage, gcd: Path) -> None:
     add_commit(gcd, {"TODO.md": "# To do\n\n- [ ] Mend gcd.py\n"}, "Say what to do")
     ticked = "`TODO.md`:\n```markdown\n# To do\n\n- [x] Mend gcd.py\n```"

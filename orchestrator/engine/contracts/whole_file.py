@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.messages import FinishReason, Message, ToolCall
-from orchestrator.core.prompts import fence_after, fenced_unless_blank, one_line, render
+from orchestrator.core.prompts import fenced_unless_blank, one_line, render
 from orchestrator.engine.contracts.base import THOUGHTS, Actions, Contract, Malformed, Running, problem_lines
 
 if TYPE_CHECKING:
@@ -25,15 +24,11 @@ _MARKUP = "`*#:\"'()[]<>,; \t"
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
 _MAY_BE_WRONG = re.compile(
-    r"^\s*+(?!#|//|/?\*|import\b|from\b|def\b|class\b)[^#\n]*?(?:[-=+*/%<>]|\b(?:return|if|while|for|not|and|or)\b)"
+    r"^\s*+(?!#|//|/?\*|import\b|from\b|def\b|class\b)[^#\n]*?(?:[-=+*/%<>]|\b(?:return|yield|if|while|for|not|and|or)\b)"
 )
 _MOST_LINES = 30
 _MOST_REPEATS = 2
-"""After so many replies that bring no other code, only lines are asked for."""
-_NUMBERED = re.compile(r"[ \t>*-]*+(?:[Ll]ine )?`?(?P<number>\d{1,5})[:|](?P<code>[^\n]*)")
-"""A line of a reply that gives a line of the file, after its number."""
-_NUMBER = re.compile(r"\b\d{1,5}\b")
-_MOST_CHANGED = 3
+"""After so many replies that bring no other code, the question changes."""
 _PATH_CHARS = 400
 _TITLE_CHARS = 70
 
@@ -63,8 +58,8 @@ class WholeFile(Contract):
         title: of the pull request.
         tests: a text about the tests that fail without a change.
         replies: the number of replies that were read.
-        repeats: the number of the last replies, one after another, that brought no other code: no file, or the file of
-            the task as it was or as an earlier reply had it.
+        repeats: the number of the last replies, one after another, that brought no other code: no file, one that was
+            refused, or only the file of the task, as it was or as an earlier reply had it.
     """
 
     name = "whole_file"
@@ -76,20 +71,17 @@ class WholeFile(Contract):
 
     def __init__(self, path: str = "", title: str = "", tests: str = "", replies: int = 0) -> None:
         self.path, self.title, self.tests, self.replies = path, title, tests, replies
-        self.repeats, self._old = 0, ""
+        self.repeats, self._old, self._is_repeated = 0, "", False
         self._wrong: list[list[str]] = []
         """What the file of the task must not be: as it was, and as earlier replies had it."""
-        self._is_repeated = self._asks_lines = self._gave_lines = False
-        self._tried: list[str] = []
-        """Lines that replies gave, each with its number."""
 
     @property
     def leaves_out_reply(self) -> bool:
-        """Whether to omit the last reply, which is done after every second one, and where lines are asked for.
+        """Whether to omit the last reply, which is done after every second one.
 
         A small model often repeats a wrong reply that it sees.
         """
-        return self._asks_lines or self.replies % 2 == 0
+        return self.replies % 2 == 0
 
     def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the message that asks for the file."""
@@ -118,15 +110,7 @@ class WholeFile(Contract):
         del tools
         self.replies += 1
         thoughts = THOUGHTS.match(response.text)
-        text = response.text[thoughts.end() if thoughts else 0 :]
-        said, blocks = fenced_blocks(text)
-        self._gave_lines = False
-        if self._asks_lines and not any(self._is_whole(block.text) for block in blocks):
-            changed = self._changed_lines(text)
-            if not changed:
-                return Malformed(("reply: it gives no line with its number that was not tried",))
-            self._gave_lines = True
-            return self._actions(said, {self.path: self._with_lines(changed)}, round_number)
+        said, blocks = fenced_blocks(response.text[thoughts.end() if thoughts else 0 :])
         if not blocks:
             is_thought = thoughts is not None and bool(fenced_blocks(thoughts[0])[1])
             where = " outside of its thoughts; end them with </think> above the block" if is_thought else ""
@@ -139,10 +123,6 @@ class WholeFile(Contract):
         written = _code(files.get(self.path, ""))
         self._is_repeated = files.keys() == {self.path} and written in self._wrong
         self._wrong += [written] if self._old and not self._is_repeated else []
-        return self._actions(said, files, round_number)
-
-    def _actions(self, said: str, files: dict[str, str], round_number: int) -> Actions:
-        """Return the calls that write the files and propose them."""
         body = said or "".join(f"Changes `{one_line(path, limit=_PATH_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()
@@ -169,11 +149,9 @@ class WholeFile(Contract):
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """Return the failure, in a fence that its text cannot close, and the request for the file."""
         failed = next((one for one in results if one.is_error), None)
-        if failed is not None:
-            self._count(is_repeated=self._is_repeated or failed.name == "write_file")
-            if self.repeats >= _MOST_REPEATS:
-                return self._ask_for_lines(note)
-        self._asks_lines = False
+        is_refused = failed is not None and failed.name == "write_file"
+        if failed is not None and self._is_stuck(is_repeated=self._is_repeated or is_refused):
+            return self._ask_otherwise(note)
         if failed is None or self._sends_tests_only:
             return self._ask(is_failed=failed is not None, note=note)
         block = fenced_unless_blank(failed.content)
@@ -181,77 +159,34 @@ class WholeFile(Contract):
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """Return the problems, a line each, and the request for the file."""
-        self._count(is_repeated=True)
-        if self.repeats >= _MOST_REPEATS:
-            return self._ask_for_lines()
-        self._asks_lines = False
+        if self._is_stuck(is_repeated=True):
+            return self._ask_otherwise()
         if self._sends_tests_only:
             return self._ask(is_failed=True)
         return self._ask(problems=problem_lines(problems))
 
-    def _count(self, *, is_repeated: bool) -> None:
-        if self._old and not self._gave_lines:
-            self.repeats = self.repeats + 1 if is_repeated else 0
+    def _is_stuck(self, *, is_repeated: bool) -> bool:
+        """Count a reply that failed. Return whether the question has to change."""
+        self.repeats = self.repeats + 1 if is_repeated and self._old else 0
+        return self.repeats >= _MOST_REPEATS
 
-    def _ask_for_lines(self, note: str = "") -> Message:
-        """Return another question than the one that brought no other code twice: for lines, which are short to write.
+    def _ask_otherwise(self, note: str = "") -> Message:
+        """Return another question than the one that was answered by the old file twice.
 
-        Every second time, the model first follows the failing test's values through the code.
+        The first time the model follows the failing test's values through the code; then it chooses among the
+        lines that can be wrong. In both, a line of the reply has to differ.
         """
-        traces = self._asks_lines and self.replies % 2 == 0
-        self._asks_lines = True
+        traces = (self.repeats - _MOST_REPEATS) % 2 == 0
+        lines = [] if traces else _lines_with_code(self._old)
         return Message.user(
             render(
                 "contracts/whole_file_repeated",
                 path=self.path,
                 tests=self.tests,
-                lines=fenced_unless_blank("\n".join(_lines_with_code(self._old))),
-                tried=fenced_unless_blank("\n".join(self._tried)),
-                traces=traces,
+                lines=fenced_unless_blank("\n".join(lines)),
                 note=note,
             )
         )
-
-    def _is_whole(self, text: str) -> bool:
-        """Whether a block is a file, and not a few lines of one."""
-        lines = _code(text)
-        if any(_NUMBERED.fullmatch(line) for line in lines):
-            return False
-        return len(lines) > _MOST_CHANGED or (len(lines) > 1 and not lines[0][0].isspace())
-
-    def _changed_lines(self, text: str) -> dict[int, str]:
-        """Return the lines that a reply gives and that were not tried, by their numbers; empty if there are too many.
-
-        A line stands after its number, or in a code block below it.
-        """
-        old, found, number, fence = self._old.splitlines(), {}, 0, ""
-        for line in text.splitlines():
-            before, fence = fence, fence_after(line, fence)
-            if before != fence:
-                continue
-            numbered = _NUMBERED.fullmatch(line.rstrip("` \t"))
-            if numbered:
-                number, code = int(numbered["number"]), numbered["code"]
-            elif fence:
-                number, code = number or _nearest(line, old), line
-            else:
-                named = _NUMBER.findall(line)
-                number, code = int(named[-1]) if named else number, ""
-            code = code.strip().strip("`")
-            line_number, number = number, 0 if code else number
-            is_new = 0 < line_number <= len(old) and code and code != old[line_number - 1].strip()
-            if is_new and f"{line_number}: {code}" not in self._tried:
-                found[line_number] = code
-        return found if len(found) <= _MOST_CHANGED else {}
-
-    def _with_lines(self, changed: dict[int, str]) -> str:
-        """Return the old file with these lines in place of its own, indented as those are."""
-        lines = self._old.splitlines()
-        for number, code in changed.items():
-            old = lines[number - 1]
-            lines[number - 1] = f"{old[: len(old) - len(old.lstrip())]}{code}"
-            self._tried.append(f"{number}: {code}")
-        return _joined(lines)
 
     @property
     def _sends_tests_only(self) -> bool:
@@ -297,13 +232,6 @@ def _lines_with_code(text: str) -> list[str]:
             found.append(f"{number}: {line.strip()}")
         is_string ^= marks % 2 == 1
     return found[:_MOST_LINES]
-
-
-def _nearest(line: str, lines: Sequence[str]) -> int:
-    """Return the number of the line of a file that is most like this one; 0 if none is."""
-    stripped = [one.strip() for one in lines]
-    found = difflib.get_close_matches(line.strip(), stripped, n=1)
-    return stripped.index(found[0]) + 1 if found else 0
 
 
 def fenced_blocks(text: str) -> tuple[str, list[FencedBlock]]:

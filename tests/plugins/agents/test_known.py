@@ -57,6 +57,23 @@ def test_an_agent_is_pointed_to_the_relay_and_has_no_shell_in_safe(name: str) ->
         assert SHELLS[name] in forms[0]  # switched off by its name
 
 
+WAITS = {
+    "claude": '"API_TIMEOUT_MS": "86400000"',
+    "codex": "stream_idle_timeout_ms = 86400000",
+    "opencode": '"timeout": false, "headerTimeout": false, "chunkTimeout": false',
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_an_agent_waits_for_a_slow_model_as_long_as_the_relay_does(name: str) -> None:
+    """Without it, opencode gave up after five minutes, in which a model on two cores had not read its first request."""
+    filled = fill_in(known_agents()[name], Installed(("agent",), ()), "safe", VALUES, [])
+    told = json.dumps(dict(filled.environment)) + "".join(
+        content.decode() for content in filled.files.values()
+    )
+    assert WAITS[name] in " ".join(told.split())
+
+
 def test_a_value_that_could_leave_its_place_is_refused() -> None:
     kind = known_agents()["codex"]
     with pytest.raises(ConfigurationError, match="unusual characters"):
