@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
@@ -30,7 +30,7 @@ from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
 from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -72,18 +72,53 @@ def action_place() -> ActionPlace | str:
 
     After `pip install git+https://...`, the installation itself names the commit (PEP 610). In a checkout, or
     after an installation from one that still has the same files, it is the checkout's commit, if that is
-    published.
+    published. A released package names its repository, whose tag of this version is the commit.
     """
     if (_PACKAGE.parent / _START).is_file():
         return _of_checkout(_PACKAGE.parent)
     try:
-        text = metadata.distribution(PROGRAM).read_text("direct_url.json")
+        installed = metadata.distribution(PROGRAM)
+        text = installed.read_text("direct_url.json")
         said = json.loads(text) if text else None
     except (metadata.PackageNotFoundError, ValueError):
-        said = None
-    return (
-        read_direct_url(said) if isinstance(said, dict) else f"{PROGRAM} was installed from a package index"
-    )
+        return f"nothing says where {PROGRAM} was installed from"
+    if isinstance(said, dict):
+        return read_direct_url(said)
+    return read_release(installed.metadata.get_all("Project-URL") or [], installed.version)
+
+
+_LABELS = ("source", "sourcecode", "repository", "github")
+"""What a package calls its repository: https://packaging.python.org/specifications/well-known-project-urls/."""
+
+
+def read_release(urls: Sequence[str], version: str, commit_of: CommitOf | None = None) -> ActionPlace | str:
+    """Return the commit of a released version, which its package's repository has under the version's tag.
+
+    Args:
+        urls: the addresses of the package, each with its label: `Source, https://...`.
+        commit_of: returns the commit of a tag in the repository at an address; None asks git.
+    """
+    labelled = (line.partition(",") for line in urls)
+    known = {re.sub(r"[^a-z]", "", label.lower()): url.strip() for label, _, url in labelled}
+    source = next((known[label] for label in _LABELS if known.get(label, "").startswith("https://")), None)
+    if source is None:
+        return f"{PROGRAM} was installed from a package index, and its package names no repository"
+    commit = (commit_of or tagged_commit)(source, f"v{version}")
+    if commit is None:
+        return f"{source} has no tag v{version}, or cannot be reached"
+    return _place_of(source, commit, "")
+
+
+CommitOf: TypeAlias = "Callable[[str, str], str | None]"
+
+
+def tagged_commit(address: str, tag: str) -> str | None:
+    """Return the commit of a tag in a repository, read now; None if there is none or git fails."""
+    name = f"refs/tags/{tag}"
+    listed = _git(Path.cwd(), "ls-remote", "--", address, name, f"{name}^{{}}")
+    lines = (line.partition("\t") for line in (listed or "").splitlines())
+    found = {ref: commit for commit, _, ref in lines}
+    return found.get(f"{name}^{{}}") or found.get(name)
 
 
 def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
@@ -132,7 +167,9 @@ def _of_checkout(folder: Path) -> ActionPlace | str:
 
 def _git(folder: Path, *words: str) -> str | None:
     """Run a git query that executes nothing of the repository's; return None if git fails."""
-    quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    # A server that asks for a password has no public release: nobody is asked for one.
+    quiet += ["-c", "credential.helper=", "-c", "core.askPass=true"]
     try:
         done = subprocess.run(  # noqa: S603  these words, in the program's own folder
             ["git", "-C", str(folder), *quiet, *words],  # noqa: S607  git is found on the path

@@ -24,7 +24,9 @@ from orchestrator.plugins.onboarding.files import (
     WorkflowPlan,
     action_copy,
     read_direct_url,
+    read_release,
     rules_text,
+    tagged_commit,
     workflow_template,
     workflow_text,
 )
@@ -167,3 +169,29 @@ def test_the_action_that_a_copy_is_checked_out_by_is_the_one_of_our_own_workflow
     if (ROOT / ".github/workflows/ci.yml").exists():
         assert CHECKOUT in (ROOT / ".github/workflows/ci.yml").read_text()
     assert "jobs:" in workflow_template()
+
+
+@table(
+    ("urls", "version", "place"),
+    [
+        (["Documentation, https://d.org", "Source, https://github.com/o/p"], "1.2", f"o/p/{ACTION}@{COMMIT}"),
+        (["Source Code, https://github.com/o/p.git"], "1.2", f"o/p/{ACTION}@{COMMIT}"),
+        (["Repository, https://github.com/o/p"], "1.3", "https://github.com/o/p has no tag v1.3, or cannot be reached"),
+        (["Source, git://github.com/o/p"], "1.2", "its package names no repository"),
+        ([], "1.2", "its package names no repository"),
+    ],
+)  # fmt: skip
+def test_a_released_package_names_the_commit_of_its_version(
+    urls: list[str], version: str, place: str
+) -> None:
+    found = read_release(urls, version, lambda _address, tag: COMMIT if tag == "v1.2" else None)
+    assert (found.uses if isinstance(found, ActionPlace) else found).endswith(place)
+
+
+def test_the_commit_of_a_tag_is_read_from_the_repository(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "p")
+    commit = git(folder, "rev-parse", "HEAD")
+    git(folder, "tag", "v1")
+    git(folder, "tag", "--annotate", "--message", "two", "v2")
+    assert [tagged_commit(str(folder), tag) for tag in ("v1", "v2", "v3")] == [commit, commit, None]
+    assert tagged_commit(str(tmp_path / "none"), "v1") is None
