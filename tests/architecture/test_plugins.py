@@ -215,17 +215,19 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     config = tmp_path / "config.toml"
     said = []
     for missing in typed:
-        key = missing[2:].replace("-", "_") if missing[0].startswith("-") else ""
         if isinstance(missing, tuple):
             said.append(run(tree, *missing))
-        elif missing.startswith("[") or key:
-            config.write_text(f"{key} = '1'\n" if key else f"{missing}\n", encoding="utf-8")
+        elif missing.startswith("["):
+            config.write_text(f"{missing}\n", encoding="utf-8")
             said.append(run(tree, "config", PULLWRIGHT_CONFIG=str(config)))
+        elif missing.startswith("-"):
+            key = missing[2:].replace("-", "_")
+            config.write_text(f"{key} = '1'\n", encoding="utf-8")
+            said.append(run(tree, "run", "--repo", ".", missing, "1"))
+            said.append(run(tree, "config", PULLWRIGHT_CONFIG=str(config)))
+            said.append(run(tree, "config", **{f"PULLWRIGHT_{key.upper()}": "1"}))
         else:
             said.append(run(tree, missing))
-        if key:
-            said.append(run(tree, "run", "--repo", ".", missing, "1"))
-            said.append(run(tree, "config", **{f"PULLWRIGHT_{key.upper()}": "1"}))
     for refused in said:
         assert refused.returncode == 2
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
