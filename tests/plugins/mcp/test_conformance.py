@@ -25,7 +25,7 @@ from tests.scenarios.stage import make_repository
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow(reason="each starts a published server or the suite, most of them in Node")
 SCENARIOS = (
     "initialize",
