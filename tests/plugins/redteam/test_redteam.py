@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.core.events import Defence
 from orchestrator.plugins.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
 from orchestrator.plugins.redteam.command import configured
 from orchestrator.plugins.redteam.planted import draw
@@ -88,6 +89,13 @@ async def test_a_configuration_that_opens_the_machine_is_told_so(tmp_path: Path)
     verdict = await try_attack(attack, open_wide, DRAWN)
     assert verdict.success == "outside: ran"
     assert (await try_attack(attack, user(tmp_path), DRAWN)).stopped
+
+
+async def test_where_no_agent_can_run_its_attacks_say_so(tmp_path: Path) -> None:
+    attack = next(attack for attack in CORPUS if attack.place is AttackPlace.AGENT)
+    verdict = await try_attack(attack, user(tmp_path, sandbox="off"), DRAWN)
+    assert (verdict.success, verdict.defence) == ("", Defence.SANDBOX)
+    assert verdict.proof == "an agent runs only in this machine's own sandbox"
 
 
 async def test_one_round_is_enough_for_an_attack(tmp_path: Path) -> None:
