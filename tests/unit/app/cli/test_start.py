@@ -90,7 +90,7 @@ def test_without_the_packages_it_names_the_set_up(tmp_path: Path) -> None:
     assert (
         f"python3 {tmp_path}/run_local_agent.py set-up, and run it with {tmp_path}/.venv/bin/python" in line
     )
-    assert "(apscheduler, charset-normalizer, genai-prices and " in line
+    assert "(apscheduler, charset-normalizer, cryptography and " in line
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
     line = said(start(sys.executable, "-S", str(copy), "doctor"))
