@@ -70,14 +70,14 @@ def all_patterns() -> tuple[ProgramPattern, ...]:
     Raises:
         AssertionError: a pattern is made of values that only a call knows, and `MADE` has no examples of it.
     """
-    trees = {module.__name__: ast.parse(_source(module)) for module in _modules()}
-    uses = _uses(trees)
+    texts = _texts()
+    uses = _uses(texts)
     found: list[ProgramPattern] = []
     unknown: list[str] = []
-    for name, tree in trees.items():
+    for name, text_of_module in texts.items():
         module = importlib.import_module(name)
-        found += _of_module(module, tree, uses)
-        for call in _calls(tree):
+        found += _of_module(module, text_of_module, uses)
+        for call in text_of_module.calls:
             function, text = call.func.attr, ast.unparse(call.args[0])  # type: ignore[attr-defined]
             known = frozenset() if function == "compile" else frozenset({function})
             where = f"{name}:{call.lineno}"
@@ -100,11 +100,10 @@ def all_patterns() -> tuple[ProgramPattern, ...]:
 
 def unused_examples() -> set[tuple[str, str]]:
     """Return the entries of `MADE` that no call of `re` in the program has."""
-    trees = {module.__name__: ast.parse(_source(module)) for module in _modules()}
     there = {
         (name.removeprefix("orchestrator."), ast.unparse(call.args[0]))
-        for name, tree in trees.items()
-        for call in _calls(tree)
+        for name, text in _texts().items()
+        for call in text.calls
     }
     return set(MADE) - there
 
@@ -119,21 +118,59 @@ def _source(module: ModuleType) -> str:
     return Path(str(module.__file__)).read_text("utf-8")
 
 
-def _calls(tree: ast.Module) -> Iterator[ast.Call]:
-    """Yield the calls of `re`, except those whose value a module keeps under a name."""
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What the text of a module has.
+
+    Attributes:
+        calls: the calls of `re`, except those whose value a module keeps under a name.
+        names: the names that are read.
+        parents: of each name and each attribute the node around it.
+    """
+
+    tree: ast.Module
+    calls: list[ast.Call]
+    imports: list[ast.Import | ast.ImportFrom]
+    names: list[ast.Name]
+    parents: dict[int, ast.AST]
+
+
+@functools.cache
+def _texts() -> dict[str, _Text]:
+    return {module.__name__: _text(ast.parse(_source(module))) for module in _modules()}
+
+
+def _text(tree: ast.Module) -> _Text:
+    """Return what is in a tree, which is walked once."""
+    found = _Text(tree, [], [], [], {})
     kept = {
         id(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
     }
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and id(node) not in kept
-            and isinstance(node.func, ast.Attribute)
-            and isinstance(node.func.value, ast.Name)
-            and node.func.value.id == "re"
-            and node.func.attr in _FUNCTIONS
-        ):
-            yield node
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # it grows
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                found.names.append(node)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.imports.append(node)
+        elif isinstance(node, ast.Call) and id(node) not in kept and _is_of_re(node.func):
+            found.calls.append(node)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Name | ast.Attribute):
+                found.parents[id(child)] = node
+            if not isinstance(child, ast.Constant | ast.expr_context | ast.operator | ast.cmpop | ast.boolop):
+                nodes.append(child)
+    return found
+
+
+def _is_of_re(function: ast.expr) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "re"
+        and function.attr in _FUNCTIONS
+    )
 
 
 def _evaluated(call: ast.Call, module: ModuleType) -> Pattern:
@@ -151,14 +188,9 @@ def _evaluated(call: ast.Call, module: ModuleType) -> Pattern:
 
 
 def _of_module(
-    module: ModuleType, tree: ast.Module, uses: Mapping[str, frozenset[str]]
+    module: ModuleType, text: _Text, uses: Mapping[str, frozenset[str]]
 ) -> Iterator[ProgramPattern]:
-    elsewhere = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
+    elsewhere = {alias.asname or alias.name for node in text.imports for alias in node.names}
     for key, value in vars(module).items():
         if key not in elsewhere and not isinstance(value, ModuleType):
             for where, pattern in _inside(value, f"{module.__name__}.{key}", 0):
@@ -182,20 +214,18 @@ def _inside(value: Any, where: str, depth: int) -> Iterator[tuple[str, Pattern]]
         yield from _inside(part, name, depth + 1)
 
 
-def _uses(trees: Mapping[str, ast.Module]) -> dict[str, frozenset[str]]:
+def _uses(texts: Mapping[str, _Text]) -> dict[str, frozenset[str]]:
     """Return the methods that are called on each name of a module, or `other` for any other use of it."""
     found: dict[str, set[str]] = {}
-    for module, tree in trees.items():
+    for module, text in texts.items():
         origin = {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
-            for node in ast.walk(tree)
+            for node in text.imports
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                found.setdefault(origin.get(node.id, f"{module}.{node.id}"), set()).add(_use(node, parents))
+        for node in text.names:
+            found.setdefault(origin.get(node.id, f"{module}.{node.id}"), set()).add(_use(node, text.parents))
     return {name: frozenset(uses - {"pattern"}) for name, uses in found.items()}
 
 
