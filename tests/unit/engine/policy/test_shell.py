@@ -233,3 +233,8 @@ def test_only_stars_without_quotes_look_for_files() -> None:
     words = parse_line("ls ./a* './b*' ./c\\* d?").commands[0].words
     assert [word.is_glob for word in words] == [False, True, False, False, True]
     assert [word.text for word in words] == ["ls", "./a*", "./b*", "./c*", "d?"]
+
+
+def test_a_word_ends_where_a_redirection_begins() -> None:
+    (command,) = parse_line("p a>b c").commands
+    assert command.argv == ("p", "a", "c")
