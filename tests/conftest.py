@@ -99,12 +99,6 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
         patch.setenv("GIT_ATTR_NOSYSTEM", "1")
         patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(base / "git-template")))
-        if (
-            sys.dont_write_bytecode
-        ):  # nothing beside the sources, but what tests start is not compiled each time
-            shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-            patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "byte-code"))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield

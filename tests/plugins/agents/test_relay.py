@@ -408,7 +408,8 @@ async def test_another_path_is_refused_and_shown(protocol: Protocol, method: str
         assert got.status == 403
         assert rig.server.requests == []
         assert rig.relay.totals.refused == 1
-        assert [one.message for one in rig.told(Guarded)]
+        is_harmless = (method, path) == ("HEAD", "/")  # the next test
+        assert is_harmless or [one.message for one in rig.told(Guarded)]
 
 
 async def test_a_look_whether_the_server_is_there_is_refused_in_silence() -> None:
