@@ -224,6 +224,22 @@ def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_
     assert "max_cycles" not in typed_then
 
 
+def test_an_answer_reaches_a_model_that_does_not_go_on_with_the_conversation(
+    stage: Stage, repository: Path
+) -> None:
+    stage.script(do(FIX, ("ask_question", {"question_text": "Only ints?"})))
+    asked = stage.run("--repo", str(repository), *TASK)
+    key = asked.result["task"]["key"]
+    stage.script(do(PROPOSE, FINISH))
+    done = stage.run(
+        "--repo", str(repository), "--task", key, "--answer", "Yes, ints", "--profile", "assistant"
+    )
+    assert done.result["outcome"] == "proposed", done.err
+    told = stage.told(1)
+    assert "Only ints?" in told
+    assert "Yes, ints" in told
+
+
 def test_nothing_to_propose_is_an_answer_and_no_pull_request(stage: Stage, repository: Path) -> None:
     stage.script(do(PROPOSE, FINISH), do(("finish", {"reason": "Nothing needs to change."})))
     done = stage.run("--repo", str(repository), *TASK)

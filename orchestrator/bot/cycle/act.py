@@ -333,7 +333,9 @@ class CycleSession:
             contract.learn(
                 title=self._task.title, path=briefing.subject, tests=tests, block=briefing.subject_block
             )
-            if self.earlier and parts.worker and (before := self._first_message.take_over(self.earlier)):
+            # A model that only lacks the conversation sees the changes in its files. An answer is nowhere else.
+            told = self.earlier is not None and (parts.worker is not None or self.earlier.answer is not None)
+            if self.earlier and told and (before := self._first_message.take_over(self.earlier)):
                 first = replace(first, parts=(*first.parts, Text(f"\n\n{before}")))
         return session, first
 

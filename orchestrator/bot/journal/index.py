@@ -517,9 +517,9 @@ def find_task(home: Home, repository: str, key: str) -> TaskTaken | None:
 
 
 def typed_for(home: Home, repository: str, key: str) -> tuple[str, JsonObject]:
-    """Return the newest run of a task, and the options that a person typed for it; empty if no run took it."""
+    """Return the newest run that asked a question on a task, and the options that a person typed for it; or empty."""
     for run in _newest_runs(home, sys.maxsize, repository):
-        if run.task is not None and run.task.key == key:
+        if run.task is not None and run.task.key == key and run.question:
             begin = _beginning(home.runs / run.id / JOURNAL_FILE)
             return run.id, begin.typed if begin is not None else {}
     return "", {}
