@@ -198,6 +198,12 @@ def test_exactly_what_tools_touched_is_committed(stage: Stage, repository: Path)
     assert done.result["outcome"] == "proposed"
 
 
+def may_be_taken(stage: Stage, repository: Path) -> bool:
+    """What `claims` says of the only task."""
+    (line,) = stage.command("claims", "--repo", str(repository), "--json").out.splitlines()
+    return bool(json.loads(line)["may_be_taken"])
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_asked(
     stage: Stage, repository: Path, *, is_kept: bool
@@ -212,7 +218,9 @@ def test_a_run_with_an_answer_uses_the_options_that_were_typed_for_the_run_that_
     if is_kept:
         (name,) = run_names(Home(stage.home))
         run = summarise(stage.home / "runs" / name)
+        assert not may_be_taken(stage, repository)
         keep_answer(Home(stage.home), PersonAnswer(datetime.now(UTC), run.repository, key, run.id, "Yes"))
+        assert may_be_taken(stage, repository)
         answered = ()
     done = stage.command("run", "--repo", str(repository), "--task", key, *answered, "--json")
     assert done.result["outcome"] == "proposed", done.err
