@@ -642,7 +642,9 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
 
 def _shown(value: Any) -> str:
     try:
-        shown = repr(value) if isinstance(value, str) else str(value).lower()
+        shown = (
+            str(value).lower() if isinstance(value, bool) else repr(value)
+        )  # as it was typed, so that it is redacted
     except ValueError:  # a hexadecimal number of TOML may have more decimal digits than Python converts
         return "a number with too many digits"
     return cut(shown, _MAX_SHOWN_CHARS)
