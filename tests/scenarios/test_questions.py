@@ -91,7 +91,7 @@ def test_an_answer_that_was_kept_on_this_machine_goes_on_with_the_task(hosted: H
     now = datetime.now(UTC)
     keep_answer(home, PersonAnswer(now, run.repository, "issue-1", "another-run", "1"))
     assert "waits for an answer" in hosted.left_alone()
-    keep_answer(home, PersonAnswer(now, run.repository, "issue-1", run.id, "2"))
+    keep_answer(home, PersonAnswer(now, "written-otherwise", "issue-1", run.id, "2"))
     hosted.stage.script(GO_ON)
     assert hosted.stage.run().result["outcome"] == "proposed"
     assert "2. Floats too" in hosted.stage.told(1)

@@ -421,7 +421,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         tell=emit,
         commands=request.commands,
         answer=request.answer,
-        kept_answer=partial(kept_answer, shared.context.home, shared.site.label),
+        kept_answer=partial(kept_answer, shared.context.home),
         base=settings.base,
         author_email=settings.author_email,
         attended=shared.operator is not None,

@@ -377,7 +377,7 @@ def _typed_before(request: RunRequest, context: BuildContext) -> dict[str, Any]:
         return {}
     label = label_of(request.repository, context.settings.github_url)
     run, typed = typed_for(context.home, label, key)
-    if request.answer is None and not kept_answer(context.home, label, key, run):
+    if request.answer is None and not kept_answer(context.home, key, run):
         return {}
     return {name: value for name, value in typed.items() if name in all_options() and name not in _NOT_AGAIN}
 

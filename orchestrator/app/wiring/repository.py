@@ -616,7 +616,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
         kept,
         backlog,
         lambda spent: nothing_left(caps, spent, Caps(), "a task"),
-        partial(kept_answer, context.home, site.label),
+        partial(kept_answer, context.home),
     )
 
 

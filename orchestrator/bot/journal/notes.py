@@ -49,6 +49,7 @@ class PersonAnswer:
     """A person's answer to the question with which a run ended.
 
     Attributes:
+        repository: where the task is, for people who read the file.
         run: the run that asked. The answer is for no other question.
     """
 
@@ -89,17 +90,17 @@ def keep_answer(home: Home, answer: PersonAnswer) -> None:
     _append(home, ANSWERS_FILE, answer)
 
 
-def answers(home: Home) -> dict[tuple[str, str, str], str]:
-    """Return the last answer to each question, by repository key, task key and the run that asked."""
-    return {
-        (repository_key(repository), task, run): text
-        for _, (repository, task, run, text) in _read(home, ANSWERS_FILE, "repository", "task", "run", "text")
-    }
+def answers(home: Home) -> dict[tuple[str, str], str]:
+    """Return the last answer to each question, by task key and the run that asked.
+
+    The id of a run is unique. A repository may be written in several ways.
+    """
+    return {(task, run): text for _, (task, run, text) in _read(home, ANSWERS_FILE, "task", "run", "text")}
 
 
-def kept_answer(home: Home, repository: str, task: str, run: str) -> str:
+def kept_answer(home: Home, task: str, run: str) -> str:
     """Return the last answer that was kept for the question of a run; empty if there is none."""
-    return answers(home).get((repository_key(repository), task, run), "")
+    return answers(home).get((task, run), "")
 
 
 def _append(home: Home, file_name: str, what: Any) -> None:

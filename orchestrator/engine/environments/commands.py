@@ -63,7 +63,8 @@ _HARMLESS = frozenset(
 # would send data to our collector. Byte code outside the tree outlives it: a file of the same size that is written within
 # the same second, at the same place, would be run as it was before. The others name agents that sign in for any program.
 _WITHHELD = re.compile(
-    r"(?:PULLWRIGHT|GIT|OTEL)_.*|PYTHONPYCACHEPREFIX|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
+    r"(?:PULLWRIGHT|GIT|OTEL)_.*|PYTHONPYCACHEPREFIX|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME",
+    re.IGNORECASE,
 )
 
 

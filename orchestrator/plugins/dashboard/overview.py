@@ -519,11 +519,11 @@ def _is_paused(newest_first: Sequence[RunSummary], now: datetime) -> bool:
 _WAITING = {TaskStatus.FAILED, TaskStatus.TESTS_FAIL}
 
 
-def _needs(digest: Digest, kept: Mapping[tuple[str, str, str], str]) -> Iterable[WaitingItem]:
+def _needs(digest: Digest, kept: Mapping[tuple[str, str], str]) -> Iterable[WaitingItem]:
     """Yield what waits for a person: questions, then failed tasks, then pull requests whose tests do not pass."""
     for run in reversed(digest.questions):
-        asked = (repository_key(run.repository), run.task.key if run.task else "", run.id)
-        yield WaitingItem("question", run, run.question, answer=kept.get(asked, ""))
+        answer = kept.get((run.task.key if run.task else "", run.id), "")
+        yield WaitingItem("question", run, run.question, answer=answer)
     for run, task, why in digest.waiting:
         yield WaitingItem("waits", run, why, task=task)
     waiting = {(repository_key(run.repository), task) for run, task, _ in digest.waiting}
