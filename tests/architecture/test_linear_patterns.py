@@ -173,6 +173,9 @@ def test_the_pumps_find_quadratic_time() -> None:
     ]
 
 
+@pytest.mark.timeout(
+    900
+)  # on however busy a machine; a pattern has a limit of its own, of the processor's time
 @pytest.mark.parametrize(
     "share", [25, pytest.param(1, marks=pytest.mark.slow(reason="some ten thousand texts in several sizes"))]
 )

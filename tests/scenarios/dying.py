@@ -94,8 +94,8 @@ class Mortal:
             text=True,
         )
 
-    def start(self, folder: Path, model: ModelServer, *, dies_after: int = 0, **order: Any) -> End:
-        """Run one cycle with the state folder and the temporary one that are in `folder`."""
+    def start(self, folder: Path, model: ModelServer, *, dies_after: int | str = 0, **order: Any) -> End:
+        """Run one cycle with the state folder and the temporary one that are in `folder`: see `Countdown`."""
         for name in ("home", "tmp"):
             (folder / name).mkdir(exist_ok=True)
         flags = {"model": "openai-chat:scripted-1", "api_url": model.url, **order.pop("flags", {})}

@@ -46,18 +46,20 @@ def _tell(line: str) -> None:
 
 
 class Countdown:
-    """A view that kills the process right after the n-th record of the journal. 0: never."""
+    """A view that kills the process right after the n-th record of the journal, or the first one of a kind. 0: never."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int | str) -> None:
         self._left = left
 
     def __call__(self, event: Event) -> None:
         """An event was written down."""
         if isinstance(event, _UNWRITTEN):
             return
-        _tell(type(event).__name__)
-        self._left -= 1
-        if self._left == 0:
+        name = type(event).__name__
+        _tell(name)
+        if isinstance(self._left, int):
+            self._left -= 1
+        if self._left in {0, name}:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -201,18 +201,9 @@ def test_what_is_killed_while_it_sums_up_goes_on(
     order: dict[str, Any] = {"repository": str(bare), "text": TASK, "flags": flags}
     model = LongTask("native", rounds=40)
     with ModelServer() as server:
-        server.script = Endless(LongTask("native", rounds=40))
-        (tmp_path / "rehearsal").mkdir()
-        git(tmp_path, "clone", "--quiet", "--bare", str(bare), "rehearsal.git")
-        rehearsal = mortal.start(
-            tmp_path / "rehearsal", server, **{**order, "repository": str(tmp_path / "rehearsal.git")}
-        )
-        assert rehearsal.result["outcome"] == "proposed"
         server.script = Endless(model)
         (tmp_path / "machine").mkdir()
-        dead = mortal.start(
-            tmp_path / "machine", server, dies_after=rehearsal.printed.index(after) + 1, **order
-        )
+        dead = mortal.start(tmp_path / "machine", server, dies_after=after, **order)
         assert dead.killed
         assert dead.printed[-1] == after
         before = len(model.asked)
