@@ -50,7 +50,7 @@ from orchestrator.bot.git.hostgit import end_git_when
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import find_task, keep_look, typed_for
-from orchestrator.bot.journal.notes import kept_answer
+from orchestrator.bot.journal.notes import answers
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
@@ -375,9 +375,12 @@ def _typed_before(request: RunRequest, context: BuildContext) -> dict[str, Any]:
     key = f"issue-{request.issue}" if request.issue else (request.text or "").strip()
     if not request.repository or not TASK_KEY.fullmatch(key):
         return {}
+    kept = {} if request.answer is not None else answers(context.home)
+    if request.answer is None and all(task != key for task, _ in kept):
+        return {}  # most runs answer nothing, and read no journal for this
     label = label_of(request.repository, context.settings.github_url)
     run, typed = typed_for(context.home, label, key)
-    if request.answer is None and not kept_answer(context.home, key, run):
+    if request.answer is None and (key, run) not in kept:
         return {}
     return {name: value for name, value in typed.items() if name in all_options() and name not in _NOT_AGAIN}
 

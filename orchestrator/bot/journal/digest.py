@@ -58,8 +58,7 @@ class Digest:
             if run.task is not None:
                 self._newest[_key(run), run.task.key] = run
         for key, run in self._newest.items():
-            decision = self.decided.get(key)
-            if decision is not None and self._is_decided(key, run):
+            if decision := self._decision(key, run):
                 self._newest[key] = replace(run, outcome=decision.state, patch="", saved=decision.saved)
 
     @property
@@ -88,12 +87,16 @@ class Digest:
                 if is_whole or (run.task is not None and run.task.key == one[1]):
                     del found[one]
             found |= {(key, task): (run, task, why) for task, why in run.waits.items()}
-        return [one for key, one in found.items() if not self._is_decided(key, one[0])]
+        return [one for key, one in found.items() if not self._decision(key, one[0])]
 
-    def _is_decided(self, key: tuple[str, str], run: RunSummary) -> bool:
-        """Return whether a person decided about a task since a run."""
+    def decision_since(self, run: RunSummary) -> PersonDecision | None:
+        """Return what a person decided about the task of a run since it began; None if nothing."""
+        return self._decision((_key(run), run.task.key), run) if run.task is not None else None
+
+    def _decision(self, key: tuple[str, str], run: RunSummary) -> PersonDecision | None:
         decision = self.decided.get(key)
-        return decision is not None and run.started is not None and decision.at > run.started
+        is_later = decision is not None and run.started is not None and decision.at > run.started
+        return decision if is_later else None
 
     @property
     def working(self) -> list[RunSummary]:

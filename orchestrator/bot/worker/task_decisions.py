@@ -147,7 +147,9 @@ class TaskDecisions:
         if kept is not None and is_newest_kept(kept, wip.commit if wip is not None else None, tip):
             known = replace(known, left=kept[0].state, is_here=True)
         left = known.left
-        return known if left is None else replace(known, has_answer=bool(self.kept_answer(key, left.run)))
+        if left is None or not left.waits_for_answer:
+            return known
+        return replace(known, has_answer=bool(self.kept_answer(key, left.run)))
 
     def is_held(self, claim: ClaimRecord) -> bool:
         """Return whether a worker that is not known to be dead holds the task."""

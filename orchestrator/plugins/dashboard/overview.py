@@ -406,11 +406,10 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     closed = {
         (repository_key(run.repository), run.pull.number)
         for run in newest
-        if run.pull and run.task and _is_declined(whole, run)
+        if run.pull and (decision := whole.decision_since(run)) and decision.state == TaskStatus.DECLINED
     }
     pulls = sorted(whole.pulls, key=lambda run: run.id, reverse=True)
-    may_be_open = [run for run in pulls if _may_be_open(run, looks, closed)]
-    rest = [run for run in pulls if run not in may_be_open]
+    is_over = {run.id: not _may_be_open(run, looks, closed) for run in pulls}
     costs = _costs_by_day(runs, now)
     return Overview(
         now=now,
@@ -421,8 +420,8 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         tiles=list(_tiles(week, now, cap, results)),
         plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
-        pulls=[*may_be_open, *rest][:_MOST_ROWS],
-        waiting_pulls=len(may_be_open),
+        pulls=sorted(pulls, key=lambda run: is_over[run.id])[:_MOST_ROWS],
+        waiting_pulls=len(pulls) - sum(is_over.values()),
         closed_here=closed,
         queue=_queue(week, now),
         failures=_failures(week.runs),
@@ -434,7 +433,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         total=len(runs),
         unread=store.unread,
         looks=looks,
-        titles=titles_of(runs),
+        titles=titles_of(newest),
     )
 
 
@@ -491,13 +490,6 @@ class RunFilter:
         return all(word in text for word in self.q.casefold().split())
 
 
-def _is_declined(digest: Digest, run: RunSummary) -> bool:
-    """Return whether a person closed the pull request of a run on this machine after it."""
-    decided = digest.decided.get((repository_key(run.repository), run.task.key if run.task else ""))
-    is_later = decided is not None and run.started is not None and decided.at > run.started
-    return is_later and decided is not None and decided.state == TaskStatus.DECLINED
-
-
 def _may_be_open(run: RunSummary, looks: Mapping[str, Look], closed: Container[tuple[str, int]]) -> bool:
     """Return whether a pull request waits for a person, as far as this machine knows."""
     if run.pull is None or (repository_key(run.repository), run.pull.number) in closed:
@@ -540,9 +532,8 @@ def _needs(digest: Digest, kept: Mapping[tuple[str, str], str]) -> Iterable[Wait
 def _without_work(week: Digest) -> Iterable[WaitingItem]:
     """Yield the tasks in which the model found nothing to do, and about which no person has decided since."""
     newest = {(repository_key(run.repository), run.task.key): run for run in week.runs if run.task}
-    for key, run in newest.items():
-        decided = week.decided.get(key)
-        if run.outcome == "no_task" and not (decided and run.started and decided.at > run.started):
+    for run in newest.values():
+        if run.outcome == "no_task" and not week.decision_since(run):
             yield WaitingItem("nothing", run, run.reason)
 
 
