@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from orchestrator.bot.cycle.tasks import OUR_COMMENT
 from tests.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,9 @@ def test_the_workflow_starts_on_events_once_a_task_and_is_not_cut_off_and_off_in
     assert "concurrency" not in content
     assert job["concurrency"]["cancel-in-progress"] is False
     assert "vars.PULLWRIGHT_MODEL != '' && (" in job["if"]
+    # The program's own comments, which an App's token makes events of, start no machine.
+    assert "contains(github.event.comment.body, '<!-- pullwright:')" in job["if"]
+    assert OUR_COMMENT.fullmatch("<!-- pullwright: -->")
     (given,) = (step["with"] for step in job["steps"] if "with" in step)
     # A person names an issue, an event does not: the program decides whether it is a task.
     assert given["issue"] == "${{ inputs.issue }}"

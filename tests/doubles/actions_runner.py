@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 _EXPRESSION = re.compile(r"\$\{\{ ([^}]*) \}\}")
 _VALUE = re.compile(r"(inputs)\.([\w-]+)|(github)\.([\w.-]+)|steps\.(\w+)\.outputs\.([\w-]+)")
-_CONDITION = re.compile(r"always\(\) && steps\.(\w+)\.outputs\.([\w-]+) != ''")
+_CONDITION = re.compile(r"(always\(\) && )?steps\.(\w+)\.outputs\.([\w-]+) (==|!=) ''")
 # https://github.com/actions/runner, ActionCommand.cs: the new form begins a line, the old one stands anywhere.
 _COMMAND = re.compile(r"^\s*::([^\s:]+)(?: [^:]*)?::(.*)|.*##\[([^\]\s]+)[^\]]*\](.*)")
 
@@ -61,6 +61,7 @@ class ActionsRunner:
         """Run all steps as a job would; the action's outputs. Inputs are written with `_` for `-`."""
         content = yaml.safe_load((self.action / "action.yml").read_text(encoding="utf-8"))
         self.temp.mkdir(parents=True, exist_ok=True)
+        self._steps.clear()
         given = {name.replace("_", "-"): value for name, value in inputs.items()}
         assert set(given) <= set(content["inputs"])
         for name, entry in content["inputs"].items():
@@ -76,6 +77,9 @@ class ActionsRunner:
         return _EXPRESSION.sub(lambda match: self._value(match[1]), text)
 
     def _value(self, expression: str) -> str:
+        first, _, others = expression.partition(" || ")
+        if others:
+            return self._value(first) or self._value(others)
         match = _VALUE.fullmatch(expression)
         assert match, f"this runner does not know the expression {expression}"
         if match[1]:
@@ -89,7 +93,9 @@ class ActionsRunner:
             return not self.failed
         match = _CONDITION.fullmatch(condition)
         assert match, f"this runner does not know the condition {condition}"
-        return self._steps.get(match[1], {}).get(match[2], "") != ""
+        if self.failed and not match[1]:
+            return False
+        return (self._steps.get(match[2], {}).get(match[3], "") == "") == (match[4] == "==")
 
     def _step(self, step: dict[str, Any]) -> None:
         name = step.get("id") or step.get("uses", "").partition("@")[0] or step["name"]
@@ -107,7 +113,7 @@ class ActionsRunner:
             for file in ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH")
         }
         for path in files.values():
-            path.touch()
+            path.write_text("", encoding="utf-8")
         script = self.temp / f"{name}.sh"
         script.write_text(self.resolved(step["run"]), encoding="utf-8")
         done = subprocess.run(

@@ -47,6 +47,7 @@ class Job:
         self.home.mkdir()
         self.token = github.token()
         self.uploads: list[Mapping[str, str]] = []
+        self.prepared: list[str] = []
         self._api = stage.model.url
         self.runner = ActionsRunner(
             ACTION,
@@ -54,6 +55,7 @@ class Job:
             {
                 "token": self.token,
                 "server_url": github.web_url,
+                "api_url": github.url,
                 "repository": NAME,
                 "run_id": "7",
                 "run_attempt": "1",
@@ -61,14 +63,19 @@ class Job:
             },
             {"PATH": os.environ["PATH"], "HOME": str(self.home), "ACTIONS_RUNTIME_TOKEN": "runtime"},
             {
-                "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
-                "install": lambda _given: {
-                    "python": sys.executable,
-                    "program": str(ROOT / "run_local_agent.py"),
-                },
+                "python": self._python,
+                "install": self._install,
                 "upload": self._upload,
             },
         )
+
+    def _python(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        self.prepared.append("python")
+        return {"python-path": sys.executable, "version": given["python-version"]}
+
+    def _install(self, _given: Mapping[str, str]) -> Mapping[str, str]:
+        self.prepared.append("install")
+        return {"python": sys.executable, "program": str(ROOT / "run_local_agent.py")}
 
     def _upload(self, given: Mapping[str, str]) -> Mapping[str, str]:
         self.uploads.append(given)
@@ -150,6 +157,29 @@ def test_an_event_takes_its_own_issue_and_asks_no_model_where_there_is_no_task(
     assert (outputs["outcome"], job.runner.failed) == ("proposed", []), job.runner.log
     (pull,) = repo.pulls.values()
     assert pull.head.startswith(f"pullwright/issue-{mine.number}-")
+
+
+def test_an_event_of_somebody_elses_pull_request_or_a_closed_one_ends_before_anything_is_installed(
+    job: Job, repo: Repo, github: GitHub, stage: Stage
+) -> None:
+    github.commit(repo, {"calc.py": FILES["calc.py"] + "\n"}, branch="feature/mine")
+    theirs = github.add_pull(repo, "feature/mine", title="Mine")
+    outputs = job.run(thread=str(theirs.number))
+    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}
+    assert job.prepared == []
+    assert job.runner.summary == (
+        f"nothing to do: pull request #{theirs.number} was not opened by the program\n"
+    )
+    stage.script(FIX_IT)
+    ours = int(job.run()["pull-request"])
+    assert job.prepared == ["python", "install"]
+    job.run(thread=str(ours))  # open and ours: the program decides
+    assert job.prepared == ["python", "install"] * 2
+    github.close(repo, ours)
+    assert job.run(thread=str(ours))["outcome"] == "no_task"
+    assert job.prepared == ["python", "install"] * 2
+    assert job.runner.failed == []
+    assert job.token not in job.runner.log
 
 
 @slow

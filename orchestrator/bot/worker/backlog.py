@@ -293,7 +293,9 @@ class Backlog:
     def _new_tasks(self, search: TaskSearch) -> Iterator[Candidate]:
         named = self.selection
         try:
-            for candidate in search.candidates(named.issue, named.text, named.item):
+            for candidate in search.candidates(
+                named.issue, named.text, named.item, with_files=self.thread is None
+            ):
                 issue = None if isinstance(candidate, Task) else candidate
                 task = candidate if isinstance(candidate, Task) else from_issue(candidate)
                 if self.only not in {"", task.key} or self.thread not in {None, issue_of(task.key)}:

@@ -322,12 +322,15 @@ class TaskSearch:
             feedback = self.feedback(pull.number)
         return rules.is_reviewed(feedback, self.me)
 
-    def candidates(self, number: int | None, text: str | None, item: str | None) -> Iterator[Issue | Task]:
+    def candidates(
+        self, number: int | None, text: str | None, item: str | None, *, with_files: bool = True
+    ) -> Iterator[Issue | Task]:
         """Yield issues, which still have to be authorized, and tasks, which come from people who may write.
 
         Args:
             number: the issue that a person selected, or else the `text` of a task, or the key of a backlog
                 `item`. Without any of the three, the whole backlog is read.
+            with_files: whether the files with items belong to it.
 
         Raises:
             ConfigurationError: the selected issue is closed, or the item is not in the backlog.
@@ -347,7 +350,8 @@ class TaskSearch:
             yield found
         else:
             yield from self._issues()
-            yield from self._items()
+            if with_files:
+                yield from self._items()
 
     def _issues(self) -> Iterator[Issue]:
         """Yield the issues that a look may ask about, the oldest first, without those that are known to be refused.

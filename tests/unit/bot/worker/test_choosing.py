@@ -179,6 +179,7 @@ async def test_an_event_is_about_its_own_issue_or_pull_request_and_admits_nobody
     assert await chosen(world, thread=pull.number) == "issue-1"
     assert await chosen(world, thread=1) == "issue-1"
     assert await chosen(world, thread=3) == "issue-3"
+    assert world.github.calls("GET", "/contents/") == []  # an item of a file has no number
     # A stranger's issue and a stranger's comment are what they are without the event.
     strange = world.issue()
     choice = await backlog(world, forge=world.forge, thread=strange.number).choose()
