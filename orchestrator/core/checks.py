@@ -1,4 +1,7 @@
-"""Validates arguments that a host program passes in, with one-line errors that name the argument."""
+"""Validates arguments that a host program passes in, with one-line errors that name the argument.
+
+Each function raises a `ConfigurationError` if the value is not as it says.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,23 @@ if TYPE_CHECKING:
 def check_kind(name: str, value: object, kind: type | UnionType, what: str) -> None:
     """Raise an error if a value is not an instance of a type.
 
+    The message omits the value of a text, which may be a key.
+
     Args:
         kind: the expected type.
         what: the expected type in words, such as `a SessionConfig`.
-
-    Raises:
-        ConfigurationError: the value has another type. The message omits the value of a text, which may be a
-            key.
     """
     if not isinstance(value, kind):
         raise ConfigurationError(f"{name} must be {what}, not {_in_words(value)}")
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise an error if a value is not a `bool`. A text such as `"no"` would count as true.
-
-    Raises:
-        ConfigurationError: the value is not a `bool`.
-    """
+    """Raise an error if a value is not a `bool`. A text such as `"no"` would count as true."""
     check_kind(name, value, bool, "True or False")
 
 
 def check_methods(name: str, value: object, methods: tuple[str, ...], what: str) -> None:
-    """Raise an error if an object lacks one of these methods, or is a class instead of an instance.
-
-    Raises:
-        ConfigurationError: a method is missing.
-    """
+    """Raise an error if an object lacks one of these methods, or is a class instead of an instance."""
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing or isinstance(value, type):
         has_not = f"; it has no {missing[0]}()" if missing else ""
@@ -49,21 +42,13 @@ def check_methods(name: str, value: object, methods: tuple[str, ...], what: str)
 
 
 def check_callable(name: str, value: object) -> None:
-    """Raise an error if a value cannot be called.
-
-    Raises:
-        ConfigurationError: the value is not callable.
-    """
+    """Raise an error if a value cannot be called."""
     if not callable(value):
         raise ConfigurationError(f"{name} must be a function, not {_in_words(value)}")
 
 
 def check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
-    """Raise an error if a value is not a number of at least `least`; if it is `whole`, only an `int` is one.
-
-    Raises:
-        ConfigurationError: the value has another type, is NaN or too small.
-    """
+    """Raise an error if a value is not a number of at least `least`; if it is `whole`, only an `int` is one."""
     # `not >=` also rejects NaN.
     if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:
         number = "a whole number of" if whole else "a number,"

@@ -1,7 +1,7 @@
 """Files that a person names, and files that processes share: replaced whole, locked, and temporary folders.
 
-A folder where somebody else may write is opened by `orchestrator.core.confined` alone. The kernel releases a lock when
-its process ends.
+A folder where somebody else may write is opened by `orchestrator.core.confined` alone. The kernel releases a lock
+when its process ends. What fails raises an `OSError`; `Raises:` says what a caller can tell apart.
 """
 
 from __future__ import annotations
@@ -128,9 +128,6 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
     Args:
         mode: permissions of the folder itself.
-
-    Raises:
-        OSError: it cannot be created.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(mode, parents=True, exist_ok=True)
@@ -175,9 +172,6 @@ def detects_mapped_writes(probe: Path) -> bool:
 
     Args:
         probe: a file that is created and removed, in a folder where nobody else writes.
-
-    Raises:
-        OSError: the file cannot be created.
     """
     probe.unlink(missing_ok=True)
     with probe.open("xb+") as file:
@@ -198,9 +192,6 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
     Args:
         handle: descriptor of the file; the lock lasts until it is closed.
         shared: whether other processes may hold a shared lock at the same time.
-
-    Raises:
-        OSError: the file system does not support locks.
     """
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -278,11 +269,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _pauses(handle: int, path: Path, seconds: float) -> Iterator[float]:
-    """Yield the pauses between attempts, short ones first, until the lock is ours.
-
-    Raises:
-        BlockingIOError: the time is over.
-    """
+    """Yield the pauses between attempts, short ones first, until the lock is ours."""
     end = time.monotonic() + seconds
     pauses = iter(_PAUSES_SECONDS)
     while not try_lock(handle):

@@ -298,11 +298,7 @@ class _Connection:
         await self._gone.wait()  # noticed by the next write
 
     async def write(self, event: h11.Event) -> None:
-        """Write a part of a response, as fast as the client reads. A client that left is no error.
-
-        Raises:
-            h11.LocalProtocolError: the application sent something else than it announced.
-        """
+        """Write a part of a response, as fast as the client reads. A client that left is no error."""
         data = self._http.send(event) or b""
         for start in range(0, len(data), _PIECE_BYTES):
             if self._gone.is_set():

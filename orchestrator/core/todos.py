@@ -66,6 +66,8 @@ class TodoItem:
 class TodoList:
     """The items of one session, oldest first. Ids are never reused.
 
+    A change raises a `ToolError` if there is no such item, the text is empty or too long, or the list is full.
+
     Args:
         items: items of an earlier session that this one continues. Invalid and surplus items are dropped.
         added: number of items ever added before; the next id follows from it.
@@ -84,11 +86,7 @@ class TodoList:
         return tuple(self._items.values())
 
     def add(self, content: str, priority: TodoPriority, at: datetime) -> TodoItem:
-        """Add a pending item.
-
-        Raises:
-            ToolError: its text is empty or too long, or the list is full.
-        """
+        """Add a pending item."""
         text = _checked(content)
         if len(self._items) >= MOST_ITEMS:
             raise ToolError(
@@ -109,11 +107,7 @@ class TodoList:
         priority: TodoPriority | None = None,
         content: str | None = None,
     ) -> TodoItem:
-        """Change the fields of an item that are not None.
-
-        Raises:
-            ToolError: the item does not exist, or its text is empty or too long.
-        """
+        """Change the fields of an item that are not None."""
         old = self._find(name)
         self._items[name] = new = replace(
             old,
@@ -125,11 +119,7 @@ class TodoList:
         return new
 
     def remove(self, name: str) -> None:
-        """Remove an item from the list.
-
-        Raises:
-            ToolError: the item does not exist.
-        """
+        """Remove an item from the list."""
         del self._items[self._find(name).id]
 
     def select(

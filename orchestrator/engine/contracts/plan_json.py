@@ -15,8 +15,8 @@ raw line ends and tabs                                in strings without a code 
 ====================================================  ==============================================
 
 Each string must be delimited as in JSON: a colon follows a key, a comma or a closing bracket follows a value.
-Anything else is a fault with a place and a cause, because an unescaped quotation mark may have ended the
-string too early.
+Anything else is a fault with a place and a cause, because an unescaped quotation mark may have ended the string too
+early. What is not JSON raises a `BrokenJsonError` that says where.
 """
 
 from __future__ import annotations
@@ -57,11 +57,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a text that holds nothing else. It may still have `flaws`.
-
-    Raises:
-        BrokenJsonError: it is not JSON; the message says where.
-    """
+    """Return the value of a text that holds nothing else. It may still have `flaws`."""
     value, end = parse_json_at(text, len(text) - len(text.lstrip(" \t\r\n")))
     if text[end:].strip(" \t\r\n"):
         place = json.JSONDecodeError("Extra data", text, end)
@@ -70,11 +66,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_json_at(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that starts at a position, and its end.
-
-    Raises:
-        BrokenJsonError: no JSON value starts there; the message says where reading fails.
-    """
+    """Return the value that starts at a position, and its end."""
     try:
         return json.JSONDecoder(object_pairs_hook=_object_of).raw_decode(text, start)
     except RecursionError as error:

@@ -236,8 +236,8 @@ POINTER_BYTES = 4_096
 class ConfinedTree:
     """The files below one folder.
 
-    Every method raises `PathRefusedError` for a path that leaves the folder, enters a `.git` or passes
-    through a symbolic link.
+    Every method raises `PathRefusedError` for a path that leaves the folder, enters a `.git` or passes through a
+    symbolic link. Methods raise the errors of `ExecutionEnvironment`.
 
     Args:
         root: the folder; it is opened now, and stays the same one even if it is renamed.
@@ -283,11 +283,7 @@ class ConfinedTree:
         return "/".join(self.split(path)) or "."
 
     def stat(self, path: str) -> Entry:
-        """Return the entry at the path.
-
-        Raises:
-            FileMissingError: the path does not exist.
-        """
+        """Return the entry at the path."""
         *above, name = self.split(path) or (".",)
         label = quoted(path)
         with self._folder(tuple(above)) as folder, _os_errors(label, "looked at"):
@@ -365,12 +361,7 @@ class ConfinedTree:
             os.unlink(names[-1], dir_fd=folder)
 
     def entries(self, names: tuple[str, ...]) -> list[Entry]:
-        """Return the entries directly in a folder, sorted by name, without any spelling of `.git`.
-
-        Raises:
-            FileMissingError: the path does not exist.
-            FileUnreadableError: not a folder, or no permission.
-        """
+        """Return the entries directly in a folder, sorted by name, without any spelling of `.git`."""
         label = shown("/".join(names)) or "."
         with self._folder(names) as folder, _os_errors(label, "listed"):
             return [entry for entry in sorted_entries(folder) if not is_git_name(entry.name)]

@@ -65,9 +65,6 @@ class PathPattern:
         """Parse a filter like that of `ripgrep --glob`: without `/` it matches names at any depth.
 
         A leading `!` negates it.
-
-        Raises:
-            ToolError: see `for_paths`.
         """
         negated = pattern.startswith("!")
         bare = pattern.removeprefix("!")
@@ -106,11 +103,7 @@ def _variants(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[t
 
 
 def _translated(name: str, original: str, *, sets: bool = True) -> str:
-    """Convert one name of a pattern to `fnmatch` syntax, which has no backslash escapes.
-
-    Raises:
-        ToolError: a bracket is not closed, a range is reversed, or a backslash escapes no special character.
-    """
+    """Convert one name of a pattern to `fnmatch` syntax, which has no backslash escapes."""
     if name == _ANY_FOLDERS:
         return name
     done = []

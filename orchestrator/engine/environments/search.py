@@ -67,11 +67,7 @@ def find_ripgrep() -> str | None:
 
 
 def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
-    """Return the files below a folder whose path relative to it matches; newest first, without ignored files.
-
-    Raises:
-        ToolError: the pattern is invalid, or there is no folder at the path.
-    """
+    """Return the files below a folder whose path relative to it matches; newest first, without ignored files."""
     wanted = PathPattern.for_paths(pattern)
     base = tree.split(path)
     deadline = time.monotonic() + _TIME_LIMIT_SECONDS

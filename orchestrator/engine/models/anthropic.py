@@ -592,9 +592,6 @@ class AnthropicWire:
         """Create the wire for an address that a user configured (see `endpoint`).
 
         A path without a version gets `/v1`, too, as in the vendor's own clients.
-
-        Raises:
-            ConfigurationError: it is not an http(s) address.
         """
         url = endpoint(api_url, SUFFIX)
         is_whole = urlsplit(api_url.strip()).path.rstrip("/").endswith(SUFFIX)

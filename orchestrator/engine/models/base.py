@@ -210,25 +210,20 @@ MODEL_METHODS = ("complete", "stream", "aclose")
 
 
 class Model(Protocol):
-    """A model at one address."""
+    """A model at one address.
+
+    Both methods raise a `ModelError`, of one of its subclasses, after all retries.
+    """
 
     @property
     def name(self) -> str:
         """The name as the user writes it: `provider:name`."""
 
     async def complete(self, request: Request) -> Response:
-        """Send a request and wait for the whole reply.
-
-        Raises:
-            ModelError: one of its subclasses, after all retries.
-        """
+        """Send a request and wait for the whole reply."""
 
     def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Send a request and yield the reply in pieces. The last event is `Completed`.
-
-        Raises:
-            ModelError: one of its subclasses, after all retries.
-        """
+        """Send a request and yield the reply in pieces. The last event is `Completed`."""
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -348,9 +348,6 @@ class GeminiWire:
         """Create the wire for a configured address: the part before `/models`, or a whole method's address.
 
         An address without a path gets `/v1beta`.
-
-        Raises:
-            ConfigurationError: it is not an http(s) address, or contains a key.
         """
         scheme, host, path, query, _ = urlsplit(endpoint(api_url, ""))
         if any(name == "key" for name, _ in parse_qsl(query, keep_blank_values=True)):

@@ -428,11 +428,7 @@ class ChatWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ChatWire:
-        """Create the wire for an address that a user configured (see `endpoint`).
-
-        Raises:
-            ConfigurationError: it is not an http(s) address.
-        """
+        """Create the wire for an address that a user configured (see `endpoint`)."""
         url = endpoint(api_url, SUFFIX)
         is_new = is_openai(url) or _NEW_LIMIT_MODELS.match(model)
         return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_openai(url))

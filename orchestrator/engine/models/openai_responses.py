@@ -433,11 +433,7 @@ class ResponsesWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ResponsesWire:
-        """Create the wire for an address that a user configured (see `endpoint`).
-
-        Raises:
-            ConfigurationError: it is not an http(s) address.
-        """
+        """Create the wire for an address that a user configured (see `endpoint`)."""
         url = endpoint(api_url, SUFFIX)
         # On other servers the strict mode of tools has another meaning, or none.
         missing = set() if is_openai(url) else {Extra.STRICT_TOOLS}

@@ -485,9 +485,6 @@ class HttpModel:
                 yields an event instead.
             redactor: removes secrets from everything that is sent but the key; None for one that knows only their
                 forms.
-
-        Raises:
-            ConfigurationError: the key has characters that keys never have.
         """
         self._name = name
         self._wire = wire

@@ -397,11 +397,7 @@ def _program_first(words: list[str]) -> list[str]:
 
 
 def _commands_of(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield a command, and those that it runs because its arguments name them.
-
-    Raises:
-        TooManyShells: there are more than are examined.
-    """
+    """Yield a command, and those that it runs because its arguments name them."""
     waiting, seen = [0], set[int]()
     while waiting:
         start = waiting.pop()

@@ -149,12 +149,7 @@ def _problem(path: str, data: bytes) -> Unreadable | None:
 
 
 def _text(data: bytes, language: str) -> str:
-    """Decode the text of a file.
-
-    Raises:
-        _Refused: the file is not UTF-8, and declares no other encoding.
-        ValueError: the file declares another encoding.
-    """
+    """Decode the text of a file."""
     if language == _PYTHON:
         named = _ENCODING.search(b"\n".join(data.split(b"\n", 2)[:2]))
         if named is not None and not _UTF_8.match(named[1]):

@@ -10,6 +10,8 @@ more ways than a reader can know (variables, `eval` of a file). It finds command
 level. It is only a first barrier; the sandbox is the one to rely on.
 
 The language: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html
+
+What is not understood raises `Unparsed`.
 """
 
 from __future__ import annotations
@@ -376,11 +378,7 @@ class _Reader:
         return self.commands
 
     def expansion(self, frame: _Frame) -> re.Match[str]:
-        """Return the token here, of those that `parse_words` reads beyond the strict language.
-
-        Raises:
-            Unparsed: there is none.
-        """
+        """Return the token here, of those that `parse_words` reads beyond the strict language."""
         letter = self.text[self.at]
         pattern = _EXPANDED_IN_QUOTES if frame.in_quotes else _EXPANDED
         token = pattern.match(self.text, self.at) if self.expands else None
@@ -574,11 +572,7 @@ def expand_braces(text: str, most: int) -> list[str]:
 
 
 def _check(frame: _Frame) -> None:
-    """Check that a command is complete.
-
-    Raises:
-        Unparsed: it is not.
-    """
+    """Check that a command is complete."""
     if frame.operator:
         raise Unparsed("a redirection has no target")
     if not frame.words:

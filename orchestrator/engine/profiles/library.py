@@ -1,4 +1,7 @@
-"""Profiles with their model, for programs that drive a `Session` themselves."""
+"""Profiles with their model, for programs that drive a `Session` themselves.
+
+Each function of a profile raises what `openai_profile` raises.
+"""
 
 from __future__ import annotations
 
@@ -105,9 +108,6 @@ def anthropic_profile(
         model: see `openai_profile`.
         beta_headers: names of beta features, sent with each request; a single name may be a `str`.
         options: see `ProfileOptions`.
-
-    Raises:
-        ConfigurationError, TypeError: see `openai_profile`.
     """
     given = _Given(model, **options)
     return given.ready(Provider.ANTHROPIC, anthropic(**given.parts("anthropic"), beta_headers=beta_headers))
@@ -131,9 +131,6 @@ def gemini_profile(
         safety_settings: the vendor's list of categories and thresholds; None for its defaults.
         grounding: whether the model may search the web by itself.
         options: see `ProfileOptions`.
-
-    Raises:
-        ConfigurationError, TypeError: see `openai_profile`.
     """
     given = _Given(model, **options)
     profile = gemini(**given.parts("gemini"), safety_settings=safety_settings, grounding=grounding)
@@ -153,9 +150,6 @@ def minimal_profile(
         model: see `openai_profile`.
         submit: whether only a call of `submit` ends the session.
         options: see `ProfileOptions`.
-
-    Raises:
-        ConfigurationError, TypeError: see `openai_profile`.
     """
     given = _Given(model, **options)
     return given.ready(Provider.OPENAI_CHAT, minimal(**given.parts("minimal"), submit=submit))
@@ -174,9 +168,6 @@ def assistant_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> 
     Args:
         model: see `openai_profile`.
         options: see `ProfileOptions`.
-
-    Raises:
-        ConfigurationError, TypeError: see `openai_profile`.
     """
     given = _Given(model, **options)
     return given.ready(Provider.OPENAI, make_profile("assistant", **given.parts("assistant")))
@@ -192,9 +183,6 @@ def explorer_profile(model: str | Model, **options: Unpack[ProfileOptions]) -> P
     Args:
         model: see `openai_profile`.
         options: see `ProfileOptions`.
-
-    Raises:
-        ConfigurationError, TypeError: see `openai_profile`.
     """
     given = _Given(model, **options)
     return given.ready(Provider.OPENAI, make_profile("explorer", **given.parts("explorer")))

@@ -117,6 +117,8 @@ class Worker(Protocol):
 class Inputs:
     """The inputs of one session, and the state that the loop needs to process them.
 
+    An empty message raises a `ConfigurationError`.
+
     Attributes:
         repetition: detects repeated calls across all inputs; None switches detection off.
         compaction: keeps the conversation short; None lets it grow.
@@ -135,19 +137,11 @@ class Inputs:
     _follow_ups: deque[str] = field(default_factory=deque, init=False)
 
     def steer(self, message: str) -> None:
-        """Queue a message for the next round.
-
-        Raises:
-            ConfigurationError: the message is empty.
-        """
+        """Queue a message for the next round."""
         self._steering.append(input_message(message).text)
 
     def follow_up(self, message: str) -> None:
-        """Queue another input.
-
-        Raises:
-            ConfigurationError: the message is empty.
-        """
+        """Queue another input."""
         self._follow_ups.append(input_message(message).text)
 
     def take_steering(self) -> list[str]:
@@ -450,9 +444,6 @@ class Loop:
         """Compact or prune the conversation if it was too long for the model, or end.
 
         A refusal without a known reason counts once as a refusal of the length, if the window is nearly full.
-
-        Raises:
-            ModelError: the refusal itself, if its reason is not the length.
         """
         if not isinstance(error, ContextLengthError):
             share = request.request_share(self.history)

@@ -108,7 +108,8 @@ class Session:
         budget: the spending so far, subagents included.
 
     Raises:
-        ConfigurationError: there is no model, or an argument has the wrong type.
+        ConfigurationError: there is no model, or an argument has the wrong type. Each method that takes an input raises
+            it, too, if a message is empty or the session is closed.
     """
 
     def __init__(  # noqa: PLR0913  keyword-only
@@ -268,11 +269,7 @@ class Session:
             return SessionEnd(EndKind.INTERRUPTED, "the session was closed")
 
     def steer(self, message: str) -> None:
-        """Add a user message before the next request. An idle session adds it with the next input.
-
-        Raises:
-            ConfigurationError: the message is empty, or the session is closed.
-        """
+        """Add a user message before the next request. An idle session adds it with the next input."""
         self._check_open()
         self._inputs.steer(message)
 
@@ -291,11 +288,7 @@ class Session:
         self._inputs.add_message(TurnKind.ASSISTANT, Message.assistant(text))
 
     def follow_up(self, message: str) -> None:
-        """Queue another input, to be processed when the current one is done.
-
-        Raises:
-            ConfigurationError: the message is empty, or the session is closed.
-        """
+        """Queue another input, to be processed when the current one is done."""
         self._check_open()
         self._inputs.follow_up(message)
 

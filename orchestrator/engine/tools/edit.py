@@ -123,9 +123,6 @@ async def edit_text(  # noqa: PLR0913  the last two are keyword-only
             lines whose indentation differs by the same blanks, if there is exactly one such place.
         new: its line ends become those of the file.
         places: the number of places where `old` must be; None allows any number.
-
-    Raises:
-        ToolError: the path is refused, the file is not text or is over 10 MB, or it cannot be written.
     """
     check_text(terms.old, old)
     check_text(terms.new, new)

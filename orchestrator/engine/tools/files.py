@@ -91,9 +91,6 @@ async def read_path(
 
     A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is
     shown.
-
-    Raises:
-        ToolError: the file does not exist, is binary or too large.
     """
     first, most = offset or 1, limit or DEFAULT_LINES
     if (kept := context.ledger.outputs.get(path)) is not None:
@@ -384,9 +381,6 @@ async def write_text(
         keeps_tail: for small models, which copy code correctly, make other mistakes, and repeat themselves.
             If the content stops in the middle of the file, the lines after that place stay. Content that can
             no longer be parsed or is doubtful is not written, however often it is sent.
-
-    Raises:
-        ToolError: the path is refused, the file is not text or is over 1 MB, or it cannot be written.
     """
     check_text("content", content)
     name = file_name(context, path)
@@ -425,9 +419,6 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     """Create a file, or replace all of it, whether the model has seen it or not.
 
     A text file keeps its line ends, its byte order mark, its final line end and its mode.
-
-    Raises:
-        ToolError: the path is refused, the file is over 50 MB, or it cannot be written.
     """
     check_text("content", content)
     name = file_name(context, path)

@@ -121,8 +121,7 @@ async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> Pd
 async def read_whole_pdf(name: str, data: bytes) -> PdfPages:
     """Extract the text of all pages, with several child processes in a row if one has not enough time.
 
-    Raises:
-        FileUnreadableError: see `read_pdf`; or the document has more than `MAX_PAGES`, or takes too long.
+    It raises what `read_pdf` raises, also if the document has more than `MAX_PAGES` or takes too long.
     """
     found = await _part(name, data, PageRange(pages=1), READ_SECONDS)
     if found.total > MAX_PAGES:
@@ -195,11 +194,7 @@ def pdf_extract_text() -> Tool:
 
 
 async def read_pdf_bytes(context: ToolContext, path: str) -> bytes:
-    """Return the content of a PDF document of at most 50 MB.
-
-    Raises:
-        ToolError: the path is refused or missing, or the file is too large or no PDF document.
-    """
+    """Return the content of a PDF document of at most 50 MB."""
     data = await read_bytes(context, path, MAX_PDF_BYTES)
     if not is_pdf(data):
         raise FileUnreadableError(f"{path} is not a PDF document")

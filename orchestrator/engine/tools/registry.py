@@ -167,8 +167,7 @@ _SHOWN_NAME_CHARS = 80
 class ToolRegistry:
     """Tools in the order of their registration; a tool replaces an earlier one of its name, in its place.
 
-    Raises:
-        ConfigurationError: see `register`.
+    A tool that cannot be used raises a `ConfigurationError`; see `register`.
     """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
@@ -215,11 +214,7 @@ class ToolRegistry:
 
 
 def with_custom(tools: Iterable[Tool], custom: Iterable[Tool]) -> ToolRegistry:
-    """Return a registry of a profile's tools and a host's own, which override those of the same name.
-
-    Raises:
-        ConfigurationError: a tool of the host cannot be registered.
-    """
+    """Return a registry of a profile's tools and a host's own, which override those of the same name."""
     registry = ToolRegistry.unchecked(tools)
     for tool in custom:
         registry.register(tool)
@@ -229,8 +224,7 @@ def with_custom(tools: Iterable[Tool], custom: Iterable[Tool]) -> ToolRegistry:
 def check_tool(tool: object) -> None:
     """Check that a model can call a tool.
 
-    Raises:
-        ConfigurationError: see `ToolRegistry.register`.
+    It raises what `ToolRegistry.register` raises.
     """
     if not isinstance(tool, Tool):
         raise ConfigurationError(

@@ -170,9 +170,6 @@ async def search_files(
 
     Args:
         limit_name: the name of the tool's parameter for `max_results`.
-
-    Raises:
-        ToolError: the pattern is invalid, or the path is refused or missing.
     """
     most = options.max_results
     # search for one more match, to know whether there are more
@@ -204,11 +201,7 @@ async def _search_by_file(
 
 
 async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutcome:
-    """Show one path a line, newest first. Without a match the call still succeeds.
-
-    Raises:
-        ToolError: the pattern is invalid, or the path is refused or missing.
-    """
+    """Show one path a line, newest first. Without a match the call still succeeds."""
     with as_written(context, path):
         found = await context.environment.glob(pattern, path)
     if found:

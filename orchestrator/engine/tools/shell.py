@@ -134,10 +134,6 @@ async def _run(  # noqa: PLR0913  all but the command are keyword-only
 
     An exit code other than 0 and a time-out are a failure.
 
-    Raises:
-        CommandRefusedError: the command is never run (`destructive.blocked`).
-        ToolError: the command is empty, or cannot be started.
-
     Args:
         timeout_ms: None uses the default of `context`; a higher value than its maximum is reduced to that.
         working_dir: a folder of the clone; None means the root.

@@ -161,11 +161,7 @@ class TextFile:
         return text.removeprefix(_MARK) if self.marked else text
 
     def encode(self, text: str) -> bytes:
-        """Encode another text for this file as it is, with the byte order mark if the file has one.
-
-        Raises:
-            ToolError: the file's encoding does not have a character.
-        """
+        """Encode another text for this file as it is, with the byte order mark if the file has one."""
         if self.marked:
             text = _MARK + text.removeprefix(_MARK)
         try:
@@ -267,11 +263,7 @@ def new_bytes(context: ToolContext, name: str, text: str, declared: DeclaredEnco
 
 
 def file_name(context: ToolContext, path: str) -> str:
-    """Return the normal form of a path that is about to be written.
-
-    Raises:
-        ToolError: the path is refused, or ends with `/` and so names a folder.
-    """
+    """Return the normal form of a path that is about to be written."""
     if path.endswith("/"):
         raise ToolError(f"{path} names a folder; name a file")
     return context.environment.relative(path)
@@ -303,9 +295,6 @@ async def save(context: ToolContext, name: str, before: bytes | None, after: byt
 
     Returns:
         The remark of `syntax_remark`.
-
-    Raises:
-        ToolError: the file could not be written.
     """
     await context.environment.write_file(name, after)
     context.ledger.touched.add(name)
@@ -329,11 +318,7 @@ async def syntax_remark(context: ToolContext, name: str, before: bytes | None, a
 
 
 def check_text(what: str, text: str) -> None:
-    """Check that a text can be written to a text file.
-
-    Raises:
-        ToolError: half of a surrogate pair, or a NUL character.
-    """
+    """Check that a text can be written to a text file."""
     if "\0" in text:
         raise ToolError(f"{what} has a NUL character, which no text file has")
     try:

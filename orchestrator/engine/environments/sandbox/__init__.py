@@ -1,4 +1,7 @@
-"""Sandboxes for commands of the system (bubblewrap, seatbelt): finds the one of this machine, and tries it out."""
+"""Sandboxes for commands of the system (bubblewrap, seatbelt): finds the one of this machine, and tries it out.
+
+A host or a path of the options that is invalid raises a `ConfigurationError` in each sandbox.
+"""
 
 from __future__ import annotations
 

@@ -89,9 +89,6 @@ class BubblewrapSandbox:
         calls: filter of system calls, see `seccomp`.
         inherited: this program's variables; its `PATH` determines which programs are readable.
         init: the script that starts commands inside.
-
-    Raises:
-        ConfigurationError: a host or a path of the options is invalid.
     """
 
     name = "bubblewrap"

@@ -447,11 +447,7 @@ class _Request:
             self.is_plain = True
 
     async def send(self, reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter) -> None:
-        """Send the request, and its body as it comes.
-
-        Raises:
-            OSError, EOFError: a side closed the connection, or the body is malformed.
-        """
+        """Send the request, and its body as it comes."""
         import h11
 
         far_writer.write(self._first)

@@ -72,9 +72,6 @@ class SeatbeltSandbox:
 
     Args:
         inherited: this program's variables; its `PATH` determines which programs are readable.
-
-    Raises:
-        ConfigurationError: a host or a path of the options is invalid.
     """
 
     name = "sandbox-exec"

@@ -49,11 +49,7 @@ class Staging:
         self._done: list[str] = []  # files written or removed so far
 
     async def read(self, name: str) -> bytes | None:
-        """Return a file's content with the changes so far; None if there is no such file.
-
-        Raises:
-            ToolError: the path is refused, or what exists there is not a file or is over 10 MB.
-        """
+        """Return a file's content with the changes so far; None if there is no such file."""
         if name not in self._before:
             self._before[name] = None
             if self._file_in_the_way(name) is None:

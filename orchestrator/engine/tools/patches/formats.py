@@ -81,11 +81,7 @@ _END_OF_FILE = "*** End of File"
 
 
 def parse_v4a(patch: str) -> tuple[FilePatch, ...]:
-    """Parse a patch in the v4a format, without the code fence or heredoc around it.
-
-    Raises:
-        ToolError: the patch is not of this format; the message names the line.
-    """
+    """Parse a patch in the v4a format, without the code fence or heredoc around it."""
     lines = unwrapped(patch.rstrip())
     if not lines or lines[0][1].strip() != _BEGIN:
         raise ToolError(f"the patch must begin with the line {_BEGIN}, with nothing before it")
@@ -461,11 +457,7 @@ _REFUSED = {
 
 
 def parse_unified(patch: str) -> tuple[FilePatch, ...]:
-    """Parse a diff of one or more files. A code fence around it, and text between the files, is left out.
-
-    Raises:
-        ToolError: the patch is not of this format, or asks for something that is not supported.
-    """
+    """Parse a diff of one or more files. A code fence around it, and text between the files, is left out."""
     files = DiffReader(unwrapped(patch)).files()
     if not files and "*** Begin Patch" in patch:
         raise ToolError(

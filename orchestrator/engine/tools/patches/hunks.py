@@ -163,10 +163,6 @@ def apply_chunks(
 
     Args:
         missed: records old lines that were not found; returns whether similar ones were missed before.
-
-    Raises:
-        ToolError: a chunk's old lines are not in the text; the message names the hunk and shows the nearest
-            lines.
     """
     ways = [LINE_END]
     if _LONE_CR.search(text):  # where a file has LF, only LF counts lines
