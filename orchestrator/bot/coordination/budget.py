@@ -296,7 +296,8 @@ class RepositoryLedger:
     """Reserves and settles on `refs/pullwright/spend`. It blocks: call it in a thread.
 
     A run that never settles counts with its whole reservation for the day of the reservation. Everyone with push
-    access can change or delete the ledger: it keeps honest machines within their caps.
+    access can change or delete the ledger: it keeps honest machines within their caps. Without an answer, a
+    reservation may exist all the same.
 
     Args:
         nonce: creates a globally unique text.
@@ -314,10 +315,6 @@ class RepositoryLedger:
             run: a globally unique run id.
             wants: the most that the run may spend for other reasons.
             needs: with less left nothing is reserved.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several attempts; the reservation may exist all the same.
-            WorkspaceError: the ledger cannot be read or written.
         """
         for _ in range(_MOST_TRIES):
             found, days = self._read()
@@ -334,12 +331,7 @@ class RepositoryLedger:
         raise PushRejectedError(f"{REF} changes faster than it can be read")
 
     def settle(self, run: str, spent: Spent) -> None:
-        """Replace a run's reservation by its actual cost. Without a reservation nothing changes.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several attempts.
-            WorkspaceError: the ledger cannot be read or written.
-        """
+        """Replace a run's reservation by its actual cost. Without a reservation nothing changes."""
         for _ in range(_MOST_TRIES):
             found, days = self._read()
             at = next((at for at, day in days.items() if run in day.open), None)

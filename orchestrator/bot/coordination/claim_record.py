@@ -173,11 +173,7 @@ class ClaimRecord:
 
 
 def claim_ref(task: str) -> str:
-    """Return the ref of a task's claim.
-
-    Raises:
-        WorkspaceError: the key is invalid.
-    """
+    """Return the ref of a task's claim."""
     return CLAIMS + plain_key(task)
 
 

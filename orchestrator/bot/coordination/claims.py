@@ -75,9 +75,6 @@ class Lease:
 
         Args:
             spent: the cost of all cycles on the task so far; None keeps the recorded one.
-
-        Raises:
-            ClaimLostError: another worker, or a person, moved the claim.
         """
         with self._lock:
             self._move(lambda: self._renewed(spent))
@@ -88,9 +85,6 @@ class Lease:
 
         A claim that moved together with the pushed ref needs no second push within the renewal interval. Two
         clocks measure it: one stops while the machine sleeps, the other may jump.
-
-        Raises:
-            ClaimLostError: another worker, or a person, moved the claim.
         """
         with self._lock:
             self._require_held()
@@ -412,9 +406,6 @@ class Claims:
 
         Returns:
             The released claim; None if nobody held it.
-
-        Raises:
-            PushRejectedError: somebody else moved it meanwhile, or the server refused.
         """
         for _ in range(_MOST_TRIES):
             found, before = self._read(task)
@@ -436,9 +427,6 @@ class Claims:
 
         Returns:
             The claim of the present holder; None if the request was recorded.
-
-        Raises:
-            PushRejectedError: the claim changes faster than it can be read, or the server refused.
         """
         for _ in range(_MOST_TRIES):
             found, before = self._read(task)
@@ -559,9 +547,6 @@ def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bo
 
     Returns:
         Whether all were removed. False: one has moved, or there was no answer.
-
-    Raises:
-        WorkspaceError: git could not be run.
     """
     if not found:
         return True

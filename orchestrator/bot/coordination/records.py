@@ -65,9 +65,6 @@ def write_object(objects: Path, kind: Literal["blob", "tree", "commit"], content
     Args:
         objects: the `objects` folder of a git directory that only this program writes.
         content: the output that `git cat-file` would print; it is not checked.
-
-    Raises:
-        WorkspaceError: it cannot be written.
     """
     raw = f"{kind} {len(content)}\0".encode("ascii") + content
     # Git's ids of objects, not a defence: the server checks what it receives by its own rules.
@@ -106,9 +103,6 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
 
     Args:
         message: see `Records.commit`, as for `parent` and `pages`.
-
-    Raises:
-        WorkspaceError: a page's name or the parent's id is invalid, or there is no space.
     """
     if parent is not None and not is_commit_id(parent):
         refusal = f"{_WRITING}: {printable_line(parent)!r} is not a commit id"
@@ -170,12 +164,7 @@ def _fetch_all(
     most_bytes: int,
     schedule: Callable[[], RetrySchedule],
 ) -> dict[str, str]:
-    """Fetch commits, and return those that cannot be fetched, with reasons. Network failures are retried.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several attempts.
-        WorkspaceError: it was interrupted.
-    """
+    """Fetch commits, and return those that cannot be fetched, with reasons. Network failures are retried."""
     faults: dict[str, str] = {}
     starts = range(0, len(commits), _FETCHED_AT_ONCE)
     pending = [(commits[start : start + _FETCHED_AT_ONCE], schedule()) for start in starts]
@@ -205,9 +194,6 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
         git: receives them; no ref is created.
         commits: at least one.
         most_bytes: limit of what may be written; the fetch is stopped beyond it.
-
-    Raises:
-        WorkspaceError: it failed, or exceeded the limit.
     """
     doing = f"cannot read the records of {remote.shown}"
     packs = git.git_dir / "objects" / "pack"
@@ -251,11 +237,7 @@ def _read_texts(git: HostGit, known: Mapping[str, Header]) -> dict[str, RemoteRe
 
 
 def _read_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
-    """Read the plain files at the top of a commit's tree.
-
-    Raises:
-        WorkspaceError: there are too many, they are too large, or they are not plain files.
-    """
+    """Read the plain files at the top of a commit's tree."""
     tree = f"{commit}^{{tree}}"
     header = look_up(git, [tree], doing=_READING).get(tree)
     if header is None or header.size > _MOST_TREE_BYTES:
@@ -288,11 +270,7 @@ class _Growth:
         return self._size() > self._most_bytes or self._cancelled()
 
     def require_limit(self) -> None:
-        """Remove what was fetched if it exceeds the limit.
-
-        Raises:
-            WorkspaceError: it did.
-        """
+        """Remove what was fetched if it exceeds the limit."""
         if self._size() > self._most_bytes:
             for path in set(self._packs.iterdir()) - self._before:
                 path.unlink(missing_ok=True)
@@ -328,9 +306,6 @@ class Records:
 
     Attributes:
         remote: the validated address.
-
-    Raises:
-        WorkspaceError: the address is not accepted.
     """
 
     def __init__(  # noqa: PLR0913  each is a fact of the remote, given by name
@@ -364,11 +339,7 @@ class Records:
         self.close()
 
     def close(self) -> None:
-        """Remove the temporary folder. It may be called again, and the object used again.
-
-        Raises:
-            WorkspaceError: something could not be removed.
-        """
+        """Remove the temporary folder. It may be called again, and the object used again."""
         with self._lock:
             owner, self._owner = self._owner, None
             self._gits.clear()
@@ -386,11 +357,7 @@ class Records:
         return self.git.git_dir / "objects"
 
     def list(self, *prefixes: str) -> dict[str, str]:
-        """Return refs and their commits: all below a prefix that ends in `/`, else the one with that name.
-
-        Raises:
-            WorkspaceError: the remote refused, or a name is not one of ours.
-        """
+        """Return refs and their commits: all below a prefix that ends in `/`, else the one with that name."""
         return self.tips([_checked(prefix) for prefix in prefixes])
 
     def read(self, where: str, *, pages: bool = False) -> RemoteRecord | None:
@@ -440,9 +407,6 @@ class Records:
 
         Returns:
             Its id.
-
-        Raises:
-            WorkspaceError: git failed, or there is no space.
         """
         objects = self.objects
         return write_record(objects, self._kind or "sha1", message, parent, pages or {}, self._clock.now())
@@ -457,11 +421,6 @@ class Records:
 
         Returns:
             Whether it moved. False: it is elsewhere, and nothing was changed.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several attempts; it may have moved, or may do so later.
-            PushRejectedError: the server refused; the message contains its reason.
-            WorkspaceError: any other problem.
         """
         doing = f"cannot update {_checked(ref)} of {self.remote.shown}"
         if old == new:
@@ -552,11 +511,7 @@ class Records:
 
 
 def _checked(ref: str) -> str:
-    """Return the name or prefix, if it is below ours and plain.
-
-    Raises:
-        WorkspaceError: it is not.
-    """
+    """Return the name or prefix, if it is below ours and plain."""
     if not _REF.fullmatch(ref) or ".." in ref or ref.removesuffix("/").endswith((".lock", ".")):
         message = f"{printable_line(ref)!r} cannot be the name of a record"
         raise WorkspaceError(message)

@@ -70,11 +70,7 @@ class UnfinishedWork:
 
 
 def wip_ref(key: str) -> str:
-    """Return the ref of a task's unfinished work.
-
-    Raises:
-        WorkspaceError: the key is invalid.
-    """
+    """Return the ref of a task's unfinished work."""
     return WORK + plain_key(key)
 
 
@@ -234,9 +230,6 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
 
     Returns:
         Whether it was removed. False: somebody saved other work meanwhile.
-
-    Raises:
-        ClaimLostError: somebody else holds the task.
     """
     ref = wip_ref(key)
     found = records.list(ref).get(ref)

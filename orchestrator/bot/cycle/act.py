@@ -170,11 +170,7 @@ class CycleSession:
         self._first_message = FirstMessage(attempt, files, self._environment)
 
     async def begin(self) -> SessionEnd | None:
-        """Read the repository's rules and restore earlier work. Return an end if nothing is left to do.
-
-        Raises:
-            PullwrightError: the forge or git failed.
-        """
+        """Read the repository's rules and restore earlier work. Return an end if nothing is left to do."""
         parts = self._parts
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
@@ -227,11 +223,7 @@ class CycleSession:
         return "" if found is None else str(found)
 
     async def requests(self) -> AsyncGenerator[ProposalRequest]:
-        """Run the session and yield each pull request that the model asks for. Set `end` after the last one.
-
-        Raises:
-            PullwrightError: the model, the forge or git failed.
-        """
+        """Run the session and yield each pull request that the model asks for. Set `end` after the last one."""
         session, first = await self._open()
         running = asyncio.create_task(session.run(first))
         running.add_done_callback(lambda _: self._requests.put_nowait(None))

@@ -482,9 +482,6 @@ class FirstMessage:
         Args:
             restored: earlier work that was restored.
             whole_file: whether the reply has to be a changed file.
-
-        Raises:
-            PullwrightError: the forge or git failed.
         """
         parts = self.attempt.parts
         commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)

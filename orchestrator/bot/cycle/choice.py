@@ -107,19 +107,12 @@ class TaskSource(Protocol):
         """Allow the last begun task to be chosen again: nothing was done, or the work continues later."""
 
     def why_none(self) -> Choice:
-        """Return why there is no task, after all candidates were tried.
-
-        Raises:
-            ForgeError: the forge does not show whether there is a task.
-        """
+        """Return why there is no task, after all candidates were tried."""
 
     def why_unwanted(self, task: Task) -> Unwanted | None:
         """Read a begun task again. Return why its work is not wanted any more, or None.
 
         It takes one request that does not count against the rate limit while nobody changes the task.
-
-        Raises:
-            ForgeError: the forge failed.
         """
 
     def notices(self) -> list[Event]:
@@ -153,9 +146,6 @@ def tell_waiting(forge: Forge, place: int | None, why: str, run: str, retry: str
     Args:
         place: the number of its issue or pull request; None if it has neither.
         retry: the command for another try.
-
-    Raises:
-        ForgeError: the forge failed.
     """
     if place is not None:
         body = render("cycle/waits", why=fenced(why), run=run, command=retry, label=RETRY_LABEL)

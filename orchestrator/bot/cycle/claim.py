@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
-    """Claim the next task and reserve its budget. A choice without a task says why.
-
-    Raises:
-        PullwrightError: the forge or the remote failed.
-    """
+    """Claim the next task and reserve its budget. A choice without a task says why."""
     choice = await _choose(parts, fingerprint)
     if choice.task is None:
         return choice
@@ -65,11 +61,7 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
 
 
 async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choice:
-    """Find the task that `claim_task` would claim now, without claiming it. A choice without a task says why.
-
-    Raises:
-        PullwrightError: the forge or the remote failed.
-    """
+    """Find the task that `claim_task` would claim now, without claiming it. A choice without a task says why."""
     try:
         return await asyncio.to_thread(find_next, parts.tasks, parts.claimer, fingerprint)
     finally:
@@ -105,9 +97,6 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
     """Claim the first task that can be claimed, and read it again after the claim.
 
     Without a claimer, return the first task.
-
-    Raises:
-        PullwrightError: the forge or the remote failed.
     """
     for candidate in _in_order(tasks, claimer, fingerprint):
         if claimer is None:

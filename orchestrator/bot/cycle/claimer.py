@@ -130,21 +130,13 @@ class Claimer:
         return self._held.keys()
 
     def retry_request(self, key: str) -> str:
-        """Return the claim by which a person asked to retry a task; empty if nobody did.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached.
-        """
+        """Return the claim by which a person asked to retry a task; empty if nobody did."""
         if self._seen is None:
             self.held_by_others()
         return self._retried.get(key, "")
 
     def comes_last(self, known: KnownTask) -> bool:
-        """Return whether the last worker of a task died, or could not complete it. Then others are tried before it.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached.
-        """
+        """Return whether the last worker of a task died, or could not complete it. Then others are tried before it."""
         if self._seen is None:
             self.held_by_others()
         return task_state(self._with_claim(known, self._known.get(known.key))).comes_last
@@ -440,6 +432,8 @@ def patterns(base: str | None) -> tuple[str, ...]:
 class RemoteNames:
     """The refs of a remote.
 
+    Names taken by other branches or refs raise a `RemoteRefusedError`.
+
     Attributes:
         there: their full names.
         shown: the remote's name in messages.
@@ -480,9 +474,6 @@ class RemoteNames:
 
         Returns:
             Why only this task cannot be taken, or None.
-
-        Raises:
-            RemoteRefusedError: another ref occupies the place of all tasks' refs.
         """
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
@@ -496,11 +487,7 @@ class RemoteNames:
         return None
 
     def folder(self) -> str:
-        """Return the first of our branch folders that can be created.
-
-        Raises:
-            RemoteRefusedError: branches occupy the names of all of them.
-        """
+        """Return the first of our branch folders that can be created."""
         for folder in BRANCH_FOLDERS:
             if self.why_not_below(folder) is None:
                 return folder
@@ -516,11 +503,7 @@ class RemoteNames:
         return None if found is None else found.removeprefix(HEADS)
 
     def named(self, task: Task) -> Task:
-        """Return the task with a branch that can be created. Every machine that sees the same remote gets the same name.
-
-        Raises:
-            RemoteRefusedError: no name is free.
-        """
+        """Return the task with a branch that can be created. Every machine that sees the same remote gets the same name."""
         if task.pull is not None:
             return task
         task, number = replace(task, branch_folder=self.folder()), 2

@@ -109,11 +109,7 @@ async def run_cycle(start: CycleStart, operator: Operator | None = None) -> Cycl
 async def _time_limit(
     minutes: float | None, overtime_seconds: float = OVERTIME_SECONDS
 ) -> AsyncIterator[None]:
-    """End the block if it goes on for long after the cycle's time limit, whatever it does.
-
-    Raises:
-        BudgetExhaustedError: it did.
-    """
+    """End the block if it goes on for long after the cycle's time limit, whatever it does."""
     deadline = asyncio.timeout(None if minutes is None else minutes * 60.0 + overtime_seconds)
     try:
         async with deadline:

@@ -546,11 +546,7 @@ class RecordedTests:
         return not self._refusals
 
     def answer(self) -> str:
-        """Return the model's answer from the recorded test run.
-
-        Raises:
-            ToolError: the recorded answer was an error, or there are no more records.
-        """
+        """Return the model's answer from the recorded test run."""
         if not self._answers:
             raise ToolError("The recorded run has no more runs of the tests.")
         ended = self._answers.popleft()

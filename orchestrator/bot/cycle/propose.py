@@ -226,9 +226,6 @@ class Proposer:
 
         If not, the base has moved, and the change has been put onto it. A base that was only added to is followed
         `most_moves` times; a rewritten one always.
-
-        Raises:
-            OvertakenError: the task is not wanted any more, or the change does not fit onto the base.
         """
         attempt = self.attempt
         unwanted = await asyncio.to_thread(attempt.parts.tasks.why_unwanted, attempt.task)
@@ -517,9 +514,6 @@ class Proposer:
         """Let the model read why the server refused its change, if another one may be accepted.
 
         The commit is taken back: a server judges each commit that it is given, not only the last one.
-
-        Raises:
-            ToolError: with the server's words.
         """
         self.refusal = error
         self._refusals += 1
@@ -552,22 +546,17 @@ class Proposer:
     async def prepare_replay(self, pull: PullRequest) -> PreparedChange:
         """Stage the pull request's own change on the moved base, with its text unchanged.
 
-        Raises:
-            ToolError: the change must not be published any more.
-            WorkspaceError: git failed.
+        It raises what `prepare` raises.
         """
         return PreparedChange(pull.title, "", "", await self._stage(ignore_doubts=True))
 
     async def replay(self, pull: PullRequest, change: PreparedChange) -> str | None:
         """Push the pull request's own change on the moved base, without a model.
 
+        It raises what `propose` raises.
+
         Returns:
             What was done; None if the base has moved again, as for `propose`.
-
-        Raises:
-            OvertakenError: as for `propose`.
-            WorkspaceError: git failed.
-            ForgeError: the forge failed.
         """
         attempt = self.attempt
         attempt.emit(PhaseEntered(Phase.PROPOSE))
@@ -852,9 +841,6 @@ class PendingChanges:
 
         The patch includes changes that wait for a person. In a dry run it contains only what would not be
         proposed.
-
-        Raises:
-            WorkspaceError: the files cannot be read.
         """
         if self._left is not None:
             return self._left

@@ -441,11 +441,7 @@ class RulesFile:
         self._read: tuple[str, str | None] | None = None
 
     def text(self, fingerprint: str) -> str | None:
-        """Return the file's text; None if there is none.
-
-        Raises:
-            ForgeError: it could not be read.
-        """
+        """Return the file's text; None if there is none."""
         if self._read is None or self._read[0] != fingerprint:
             self._read = fingerprint, self._forge.read_file(self._path, fingerprint)
         return self._read[1]

@@ -178,9 +178,6 @@ def places(state: Path) -> dict[Path, Path]:
     """Return every folder below a state folder that acts as a forge, with the path of its repository.
 
     The repository may not exist any more.
-
-    Raises:
-        ForgeError: one of them is damaged.
     """
     found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
     return {file.parent: Path(_read(file, PlaceRecord).path) for file in found}
@@ -416,12 +413,7 @@ class LocalForge:
             return replace(pull, state=PullRequestState.CLOSED)
 
     def merge_pull_request(self, number: int, merge: MergeBranch) -> PullRequest:
-        """Merge an open pull request into its base, and remove its branch.
-
-        Raises:
-            ForgeError: it is not open.
-            WorkspaceError: see `MergeBranch`.
-        """
+        """Merge an open pull request into its base, and remove its branch."""
         pull = self.pull_request(number)
         if pull.state is not PullRequestState.OPEN:
             raise ForgeError(f"pull request #{number} is {pull.state}: there is nothing to merge")
@@ -519,9 +511,6 @@ class LocalForge:
         """Hold a lock against other processes, so that reading and writing are one step.
 
         The lock is released when the process ends.
-
-        Raises:
-            ForgeUnavailableError: another process held it for ten minutes.
         """
         with _file_errors("write", self._root):
             make_folder(self._root)

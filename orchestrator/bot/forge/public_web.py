@@ -1,8 +1,9 @@
 """Requests to public addresses: the check that an address is public, and the download of files.
 
-The IP addresses of a host are resolved and checked here, and the connection goes to exactly the address that
-was checked. So a name cannot lead elsewhere a moment later. Proxies of the environment are not used, because
-a proxy would resolve the name again without a check.
+The IP addresses of a host are resolved and checked here, and the connection goes to exactly the address that was
+checked. So a name cannot lead elsewhere a moment later. Proxies of the environment are not used, because a proxy
+would resolve the name again without a check. What is refused or fails raises a `ToolError`: a text that is no address
+of the public web, an unknown host, a private address, a server's failure, a file that is too large.
 """
 
 from __future__ import annotations
@@ -99,9 +100,6 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> We
     Args:
         url: the whole address.
         allowed_private: places (`host:port`) that may be opened although they are private.
-
-    Raises:
-        ToolError: it is not an address of the public web.
     """
     text = url.strip()
     if len(text) > MAX_URL_CHARACTERS:
@@ -129,22 +127,14 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> We
 
 
 def joined(base: WebAddress, location: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
-    """Return the target of a redirect, checked like any other address.
-
-    Raises:
-        ToolError: see `parse_address`.
-    """
+    """Return the target of a redirect, checked like any other address."""
     if not location.isprintable():
         raise ToolError("the redirect's address has characters that cannot be seen")
     return parse_address(str(_parsed(base.url).join(_parsed(location))), allowed_private)
 
 
 async def public_ips(address: WebAddress, resolve: Resolver) -> tuple[str, ...]:
-    """Return the IP addresses to connect to, all of them checked.
-
-    Raises:
-        ToolError: the host is unknown, or one of its addresses is not public.
-    """
+    """Return the IP addresses to connect to, all of them checked."""
     try:
         found = (
             [address.host] if ip_address(address.host) else list(await resolve(address.host, address.port))
@@ -235,9 +225,6 @@ class PublicWeb:
 
         Args:
             bearer: token sent to the host of the address itself, and to no other.
-
-        Raises:
-            ToolError: an address is refused, the server failed, or the file is too large.
         """
         address = self.address(url)
         return await self.within(address.host, self._download(address, hosts, bearer, max_bytes))

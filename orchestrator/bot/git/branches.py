@@ -37,9 +37,6 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
 
     Returns:
         Whether all of them exist; else nothing was fetched.
-
-    Raises:
-        WorkspaceError: git failed.
     """
     options = ("--quiet", f"--depth={depth}", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
     before = shallow_commits(git)
@@ -69,11 +66,7 @@ def shallow_commits(git: HostGit) -> set[str]:
 
 
 def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
-    """Return the parents that a commit names, whether they were fetched or not.
-
-    Raises:
-        WorkspaceError: the commit was not fetched, or is far too large.
-    """
+    """Return the parents that a commit names, whether they were fetched or not."""
     size = git.run("cat-file", "-s", commit, doing=doing)
     if int(size) > _MOST_COMMIT_BYTES:
         raise WorkspaceError(f"{doing}: the commit {commit} is too large")
@@ -308,9 +301,6 @@ def fetch_proposed(
         reference: full name of the ref to the head, or the head's id.
         onto: full name of the target branch, or a commit of it.
         bundle: a file that contains the ref, in place of the remote.
-
-    Raises:
-        WorkspaceError: one of the two does not exist, or they have no common history.
     """
     doing = f"cannot read {printable_line(reference)} of {(bundle or remote).shown}"
     wanted = {onto: _ONTO} if bundle else {onto: _ONTO, reference: _PROPOSED}
@@ -330,11 +320,7 @@ def fetch_proposed(
 
 
 def bundle_reference(git: HostGit, bundle: Remote) -> str:
-    """Return the ref of the proposed change in a bundle: its only branch, or else its HEAD.
-
-    Raises:
-        WorkspaceError: it is not a bundle, or it has several branches.
-    """
+    """Return the ref of the proposed change in a bundle: its only branch, or else its HEAD."""
     doing = f"cannot read {bundle.shown}"
     listed = git.attempt("bundle", "list-heads", str(bundle.folder), doing=doing)
     if listed.status != 0:

@@ -212,11 +212,7 @@ class Checkpoints:
         return ChangeMaker(self._store, self._repository().git_dir, base).make(turns, everything=everything)
 
     def close(self) -> None:
-        """Close the checkpoints. They stay for a continued conversation if there are changes.
-
-        Raises:
-            WorkspaceError: the git directory of a conversation without changes cannot be removed.
-        """
+        """Close the checkpoints. They stay for a continued conversation if there are changes."""
         self.end_turn()
         self._is_off, self._git = True, None
         if self._store.exists() and not (self.done or self.undone):
@@ -402,9 +398,6 @@ def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
 
     Args:
         is_alive: returns whether the run that a store is named after is active.
-
-    Raises:
-        WorkspaceError: one cannot be removed.
     """
     with storage_errors("cannot look at the checkpoints"):
         stores = [store for store in folder.iterdir() if not is_alive(store.name)] if folder.is_dir() else []

@@ -169,11 +169,7 @@ class Clone:
         self._screened = None
 
     def _require_forward(self, expected: str | None) -> None:
-        """Refuse a push that would remove other people's commits from the continued branch.
-
-        Raises:
-            PushRejectedError: the commit expected on the remote is not an ancestor of what would be pushed.
-        """
+        """Refuse a push that would remove other people's commits from the continued branch."""
         if self.joined is None or expected is None:
             return
         below = self.git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
@@ -530,11 +526,8 @@ class Clone:
     def keep(self) -> None:
         """Leave the folder in place, because it contains the only copy of work that could not be saved.
 
-        A person may run git there, so every `.git` below `tree` is removed first, and folders that git would
-        treat as a bare repository are disarmed.
-
-        Raises:
-            WorkspaceError: one of them could not be removed. The folder stays all the same.
+        A person may run git there, so every `.git` below `tree` is removed first, and folders that git would treat as
+        a bare repository are disarmed. The folder stays even if one of them cannot be removed.
         """
         self._kept = True
         try:
@@ -543,11 +536,7 @@ class Clone:
             disarm(self.tree)
 
     def continue_in(self, folder: Path) -> None:
-        """Keep git's files in a new folder from now on, because the disk of the clone is full. `close` removes it.
-
-        Raises:
-            WorkspaceError: there is no room there either.
-        """
+        """Keep git's files in a new folder from now on, because the disk of the clone is full. `close` removes it."""
         self._elsewhere = folder
         with storage_errors("cannot move git's files to another disk"):
             self.git.continue_in(folder)
@@ -559,11 +548,7 @@ class Clone:
         self._kept = True
 
     def close(self) -> None:
-        """Remove the folder, unless it is kept. It may be called again.
-
-        Raises:
-            WorkspaceError: something could not be removed.
-        """
+        """Remove the folder, unless it is kept. It may be called again."""
         if self._elsewhere is not None:
             shutil.rmtree(self._elsewhere, ignore_errors=True)
         if self._kept:
@@ -627,11 +612,8 @@ class Clone:
     def leave_rewritten_base(self, touched: set[str], *, include_commands: bool) -> None:
         """Put all changes onto the base branch's present head if its history was rewritten since the clone.
 
-        What was taken off the base then stays off the remote. The arguments are those of `put_onto`.
-
-        Raises:
-            BaseConflictError: the branch does not exist any more.
-            WorkspaceError: see `put_onto`.
+        What was taken off the base then stays off the remote. The arguments are those of `put_onto`. It raises a
+        `BaseConflictError` if the branch does not exist any more.
         """
         moved = self.moved_base()
         if moved is not None and moved.is_rewritten:
@@ -686,9 +668,6 @@ class Clone:
             reference: full name of a remote ref to the commit or its child. None asks the server for the
                 commit by its id, which not every server supports.
             packed: the result of `pack`; then no ref is needed.
-
-        Raises:
-            WorkspaceError: it cannot be read, or it has a path that leaves the working tree or enters `.git`.
         """
         return self._applier.apply_work(commit, reference, packed)
 
@@ -698,10 +677,6 @@ class Clone:
         The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
         `push(branch, expected=applied.tip)`. Checks of that commit cover the differences from the merge, so
         not what people committed. Call it first; `apply_work` may follow.
-
-        Raises:
-            WorkspaceError: the branch does not exist, left the base too far back to be certain, or has a path
-                that leaves the working tree or enters `.git`.
         """
         return self._applier.continue_branch(branch, self._branches)
 
@@ -724,9 +699,6 @@ class Clone:
                 only branch counts.
             onto: full name of the target branch, or a commit of it.
             bundle: a file of `git bundle` with the change.
-
-        Raises:
-            WorkspaceError: it cannot be read, or has no common history with the branch.
         """
         if bundle is None:
             return fetch_proposed(self.git, self.remote, reference, onto)

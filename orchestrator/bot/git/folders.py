@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and its content. Links are removed, never followed. A missing folder is not an error.
-
-    Raises:
-        WorkspaceError: something could not be removed; the message names the folder.
-    """
+    """Remove a folder and its content. Links are removed, never followed. A missing folder is not an error."""
     try:
         with suppress(FileNotFoundError), ConfinedFolder(folder.parent) as above:
             above.remove(folder.name)
@@ -108,9 +104,6 @@ class Owner:
         """Remove the folder, then release the lock.
 
         The owner file is removed last: if the process dies in between, the rest is still recognized as ours.
-
-        Raises:
-            WorkspaceError: something could not be removed.
         """
         try:
             with (
@@ -327,9 +320,6 @@ def disarm(tree: Path) -> None:
 
     Args:
         tree: the files; nothing happens if this is not a folder.
-
-    Raises:
-        WorkspaceError: something could not be removed.
     """
     with storage_errors(_DOING), suppress(FileNotFoundError), ConfinedFolder(tree.parent) as above:
         if above.is_folder(tree.name):

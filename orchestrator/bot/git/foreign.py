@@ -158,9 +158,6 @@ def refuse_special_files(start: Path, *, upwards: bool = False) -> None:
     Args:
         start: a folder with a repository.
         upwards: whether the repository is looked for in the folders above, too.
-
-    Raises:
-        WorkspaceError: something in the git directory is a named pipe or a device, or a link to one.
     """
     for git_dir in filter(None, map(_git_dir_in, (start, *(start.parents if upwards else ())))):
         try:

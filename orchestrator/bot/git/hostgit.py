@@ -475,9 +475,6 @@ class HostGit:
             doing: begins the error message, such as `cannot commit`.
             index: the index file to use in place of the git directory's own.
             remote: the only place that the command may contact.
-
-        Raises:
-            WorkspaceError: one of its subclasses; the command failed or git is missing.
         """
         result = self.attempt(
             *arguments, doing=doing, stdin=stdin, index=index, variables=variables, remote=remote

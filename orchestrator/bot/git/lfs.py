@@ -269,11 +269,7 @@ class LfsServer:
             raise _RefusedError("whose server names an address that is none") from None
 
     def _check(self, status: int, said: bytes) -> None:
-        """Raise the error of a reply that is not a success.
-
-        Raises:
-            RemoteUnavailableError: another try may succeed.
-        """
+        """Raise the error of a reply that is not a success."""
         if 200 <= status < 300:  # noqa: PLR2004  every success of HTTP
             return
         words = self._words(said)

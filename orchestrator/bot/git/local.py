@@ -58,9 +58,6 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
     Args:
         path: its place; must not exist.
         files: text by relative path, which begins with no quote and contains no line end.
-
-    Raises:
-        WorkspaceError: git is missing or failed, or there is no space.
     """
     doing = f"cannot create a repository at {path}"
     # Format: https://git-scm.com/docs/git-fast-import
@@ -224,11 +221,7 @@ class LocalRepository:
         return RepositoryHistory(self._git)
 
     def change_of(self, commit: str, base: str) -> str:
-        """Return what a commit changes since it left a branch, as a unified diff. Undecodable bytes become U+FFFD.
-
-        Raises:
-            WorkspaceError: there is no such commit or branch, or they have nothing in common.
-        """
+        """Return what a commit changes since it left a branch, as a unified diff. Undecodable bytes become U+FFFD."""
         words = ("merge-base", commit, f"refs/heads/{plain_branch(base)}")
         start = self._git.run(*words, doing=self._doing).decode("ascii").strip()
         return diff(self._git, start, commit).decode("utf-8", "replace")
@@ -236,8 +229,7 @@ class LocalRepository:
     def read_file(self, path: str, commit: str) -> str | None:
         """Return a file's text in a commit; None if the file does not exist. Undecodable bytes become U+FFFD.
 
-        Raises:
-            WorkspaceError: it is larger than 5 MB, the commit does not exist, or git failed.
+        A file of more than 5 MB raises a `WorkspaceError`.
         """
         if not is_commit_id(commit):
             raise WorkspaceError(f"{self._doing}: {commit!r} is not the id of a commit")
@@ -264,9 +256,6 @@ class LocalRepository:
         """Return the commits that are part of the history of another, so that they were merged.
 
         A missing commit is not returned: its branch was removed, and git cleaned up.
-
-        Raises:
-            WorkspaceError: `into` does not exist, or its history is damaged.
         """
         asked = sorted(filter(is_commit_id, commits))
         if not self._seen_heads.issuperset(asked):
@@ -310,11 +299,7 @@ class _OwnGit:
         self.folder, self._doing = folder, doing
 
     def run(self, *arguments: str) -> str:
-        """Run git and return its output.
-
-        Raises:
-            WorkspaceError: git failed. The message has its first lines.
-        """
+        """Run git and return its output."""
         done = self.attempt(*arguments)
         if done.returncode != 0:
             raise self.refusal(done)
@@ -327,11 +312,7 @@ class _OwnGit:
         return WorkspaceError(f"{self._doing}: {printable_line(' '.join(lines))}")
 
     def attempt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run git, whatever status it ends with.
-
-        Raises:
-            WorkspaceError: there is no git, or it took longer than ten minutes.
-        """
+        """Run git, whatever status it ends with."""
         try:
             return subprocess.run(  # noqa: S603  the person's own git
                 ["git", "-C", str(self.folder), *arguments],  # noqa: S607  the one on their path
@@ -428,11 +409,7 @@ class PastCommit:
 
 
 class RepositoryHistory:
-    """The commits and trees of a foreign repository, which is only read.
-
-    Raises:
-        WorkspaceError: git failed, in every method.
-    """
+    """The commits and trees of a foreign repository, which is only read."""
 
     def __init__(self, git: HostGit) -> None:
         self.git = git.without_tree()
@@ -500,11 +477,7 @@ def _past_commit(entry: str) -> PastCommit:
 
 
 def create_store(path: Path, kind: IdKind = "sha1") -> HostGit:
-    """Create or open an empty bare repository without hooks, remotes or the user's configuration.
-
-    Raises:
-        WorkspaceError: there is no space.
-    """
+    """Create or open an empty bare repository without hooks, remotes or the user's configuration."""
     with storage_errors(f"cannot create a repository at {path}"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (path / "HEAD").is_file():
@@ -520,11 +493,7 @@ def commit_tree(store: HostGit, tree: str, message: str) -> str:
 
 
 def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> None:
-    """Fetch commits by their ids into a store, each with so many ancestors.
-
-    Raises:
-        WorkspaceError: the server no longer has one of them, or git failed.
-    """
+    """Fetch commits by their ids into a store, each with so many ancestors."""
     for commit, depth in wanted.items():
         if not is_commit_id(commit):
             raise WorkspaceError(f"{_FETCHING}: {commit[:80]!r} is not the id of a commit")
@@ -532,11 +501,7 @@ def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> 
 
 
 def fetch_branch(store: HostGit, remote: Remote, branch: str, most: int) -> str:
-    """Fetch the newest commits of a branch into a store, and return the last one's id.
-
-    Raises:
-        WorkspaceError: the branch does not exist, or git failed.
-    """
+    """Fetch the newest commits of a branch into a store, and return the last one's id."""
     wanted = f"+refs/heads/{plain_branch(branch)}:refs/heads/{_BRANCH}"
     doing = f"cannot fetch the history of {remote.shown}"
     store.run(*_FETCH, f"--depth={most}", "--", remote.url, wanted, doing=doing, remote=remote)

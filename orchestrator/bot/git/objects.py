@@ -61,11 +61,7 @@ class Difference:
 
 
 def differences(git: HostGit, old: str, new: str) -> list[Difference]:
-    """Return the differences between two commits or trees, sorted by path, without rename detection.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return the differences between two commits or trees, sorted by path, without rename detection."""
     options = ("-r", "-z", "--raw", "--no-abbrev", *DIFFERENCES)
     output = git.run("diff-tree", *options, old, new, doing=_READING)
     # `:<old mode> <mode> <old object> <object> <status>NUL<path>NUL`
@@ -87,9 +83,6 @@ class Contents:
     Args:
         listed: the differences whose entries may be requested.
         links: ids of links whose targets may be requested as well.
-
-    Raises:
-        WorkspaceError: an object is missing, or git failed.
     """
 
     def __init__(self, git: HostGit, listed: Iterable[Difference], links: Iterable[str] = ()) -> None:
@@ -229,11 +222,10 @@ def write_tree(git: HostGit, index: Path, *, doing: str) -> str:
 def changed_tree(git: HostGit, tree: str, wanted: Iterable[Difference], index: Path, *, doing: str) -> str:
     """Return the tree with the new entry of each difference.
 
+    It raises what `change_index` raises.
+
     Args:
         index: a file of ours, which is overwritten.
-
-    Raises:
-        WorkspaceError: as `change_index` does.
     """
     git.run("read-tree", tree, doing=doing, index=index)
     # Removed entries first: they make room for new ones, such as a folder in place of a file.
@@ -342,9 +334,6 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     Args:
         old: the common ancestor of both sides.
         labels: names of our side and theirs in conflict markers, after `pullwright/`.
-
-    Raises:
-        WorkspaceError: git refuses one of the trees, or is too old.
     """
     if ours in {old, theirs}:
         return Merged(theirs, [])
@@ -373,11 +362,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
 
 
 def with_markers(git: HostGit, tree: str, paths: Iterable[str]) -> list[str]:
-    """Return the paths that contain markers of `merge_trees` in a tree, sorted.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return the paths that contain markers of `merge_trees` in a tree, sorted."""
     listed = sorted(set(paths))
     found: list[str] = []
     for start in range(0, len(listed), _PATHS_AT_ONCE):
@@ -401,9 +386,6 @@ class Trees:
     """Reads and creates trees in a git directory that only this program writes. It runs nothing of the repository.
 
     It is not thread-safe.
-
-    Raises:
-        WorkspaceError: git failed, in every method.
     """
 
     def __init__(self, git: HostGit) -> None:

@@ -158,9 +158,6 @@ class Mirrors:
         Returns:
             The branch and the commit; or None, with the folder unchanged, if the remote itself must be
             cloned: it is on this machine, another process uses the mirror, or something about it is wrong.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached, or the command was interrupted.
         """
         if remote.folder is not None:
             return None
@@ -364,16 +361,14 @@ _CONFIGURATION = """[core]
 def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tuple[str, str]:
     """Clone with one command into both folders.
 
+    It raises what `open_clone` raises.
+
     Args:
         folder: receives `host.git`, the git directory, and `tree`, the files.
         branch: the branch, or None for the remote's default.
 
     Returns:
         The branch and the commit.
-
-    Raises:
-        EmptyRepositoryError: the repository has no commit.
-        WorkspaceError: the branch does not exist, or git failed.
     """
     host, tree = folder / "host.git", folder / "tree"
     wanted = () if branch is None else ("--branch", plain_branch(branch))
@@ -525,9 +520,6 @@ async def opened_clone(
 
     Args:
         ends: returns whether the process is about to end. A block that was cancelled says so, too.
-
-    Raises:
-        PullwrightError: as `opener` does.
     """
     clone = await in_thread(opener, undo=lambda clone: clone.close())
     try:

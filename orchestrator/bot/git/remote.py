@@ -83,11 +83,7 @@ def plain_branch(text: str) -> str:
 
 
 def plain_key(text: str) -> str:
-    """Return the text if it is a valid task key, which is the last part of its refs' names.
-
-    Raises:
-        WorkspaceError: it is not.
-    """
+    """Return the text if it is a valid task key, which is the last part of its refs' names."""
     if not is_task_key(text):
         raise WorkspaceError(
             f"{printable_line(text)[:_MOST_SHOWN]!r} is not the key of a task, such as issue-12"
@@ -153,11 +149,7 @@ class Remote:
         return credential if credential is not None and credential.suits(self.authority) else None
 
     def variables(self, credential: Credential, helper: Path) -> dict[str, str]:
-        """Return the environment of one git command that may send this credential to this server.
-
-        Raises:
-            WorkspaceError: the user name or the password has a control character.
-        """
+        """Return the environment of one git command that may send this credential to this server."""
         text = credential.username + credential.password
         if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):  # noqa: PLR2004  ASCII control
             raise WorkspaceError(
@@ -373,9 +365,6 @@ def push_updates(
     Args:
         updates: at least one, with validated names.
         objects: folders with further objects, such as `Records.objects`.
-
-    Raises:
-        WorkspaceError: git could not be run, for a reason unrelated to the network.
     """
     atomic = ("--atomic",) if len(updates) > 1 else ()
     result = git.attempt(

@@ -372,11 +372,7 @@ class Stager:
         self._files.change(index, changes, doing=COMMITTING)
 
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
-        """Reset each difference in the index to its old entry.
-
-        Raises:
-            WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
-        """
+        """Reset each difference in the index to its old entry."""
         self._files.change(index, [found.reversed() for found in listed], doing=COMMITTING)
 
     def tree(self, index: Path) -> str:

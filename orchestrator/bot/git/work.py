@@ -107,10 +107,6 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
     Args:
         branch: the target branch.
         is_here: whether the folder's own repository receives the proposal.
-
-    Raises:
-        WorkspaceError: the folder is in no repository, or there is no such commit; the message says what to
-            do.
     """
     located, folder = locate(folder), folder.resolve()
     found = located.found
@@ -311,9 +307,6 @@ def _require_valid(git: HostGit, old: str, new: Iterable[str], remedy: str) -> N
         new: the tree whose files will be on disk, and those that it is made from: a merge may hide an invalid
             entry.
         remedy: end of the message.
-
-    Raises:
-        WorkspaceError: there is one; the message names it.
     """
     trees = set(new) - {old}
     known = invalid_entries(read_entries(git, old, doing=_READING)) if trees else set()
@@ -484,11 +477,7 @@ class WorkApplier:
         return Merged(tree, merged.conflicts)
 
     def _write_over(self, old: str, new: str) -> None:
-        """Replace files of a tree by those of another, where somebody else may write at the same time.
-
-        Raises:
-            WorkspaceError: a file that nobody knows is in the way.
-        """
+        """Replace files of a tree by those of another, where somebody else may write at the same time."""
         found = [one for one in differences(self._git, old, new) if not one.has_submodule]
         wanted = {one.path: one.new for one in found if one.new is not None}
         contents = read_objects(self._git, [entry.object_id for entry in wanted.values()], doing=_MOVING)
@@ -541,11 +530,7 @@ class WorkApplier:
             raise WorkspaceError(f"{_RESTORING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}")
 
     def _unpack(self, packed: Packed) -> None:
-        """Store the objects of earlier work, and fetch the commit that it is based on.
-
-        Raises:
-            WorkspaceError: the server does not serve that commit, or the pack is damaged.
-        """
+        """Store the objects of earlier work, and fetch the commit that it is based on."""
         if not is_here(self._git, packed.onto, doing=_RESTORING) and not self._fetch_as(packed.onto):
             raise WorkspaceError(
                 f"{_RESTORING}: the server does not have the commit {packed.onto} any more, which it is based on"
@@ -575,11 +560,7 @@ class WorkApplier:
         return write_tree(self._git, index, doing=_RESTORING), [difference.path for difference in other]
 
     def _write_files(self, tree: str, remedy: str) -> None:
-        """Replace the files by those of a tree.
-
-        Raises:
-            WorkspaceError: the tree is invalid, or somebody changed a file in the way.
-        """
+        """Replace the files by those of a tree."""
         old = self._present_tree()
         _require_valid(self._git, old, [tree], remedy)
         index = self._index.with_name("index.apply")

@@ -193,9 +193,6 @@ class WorkingTree:
         times: an index whose times of unchanged files are trusted, so that these are not read again.
         converts: whether the `.gitattributes` of the folder apply, as in a commit; else every byte is kept.
         rules: contents of further files of ignore rules, the most important first.
-
-    Raises:
-        WorkspaceError: git failed, or the folder cannot be read, in every method.
     """
 
     def __init__(

@@ -166,9 +166,6 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
 
     Args:
         repository: only runs on this one, under any of its absolute names.
-
-    Raises:
-        JournalError: the folder of the runs cannot be read.
     """
     runs = [
         summarise(home.runs / name)

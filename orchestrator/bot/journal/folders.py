@@ -102,11 +102,7 @@ def new_run_id(now: datetime, source: random.Random) -> str:
 
 
 def run_names(home: Home) -> list[str]:
-    """Return the ids of all runs, newest first.
-
-    Raises:
-        JournalError: the folder of the runs cannot be read.
-    """
+    """Return the ids of all runs, newest first."""
     try:
         with os.scandir(home.runs) as entries:
             return sorted((entry.name for entry in entries), reverse=True)
@@ -156,9 +152,7 @@ class KeptWork:
     def write(self, key: str, files: Mapping[str, bytes]) -> Path:
         """Store the files of a task in place of earlier ones.
 
-        Raises:
-            DiskFullError: no space is left; the earlier files are unchanged.
-            JournalError: it cannot be written.
+        If it fails, the earlier files are unchanged.
         """
         import zipfile
 

@@ -370,11 +370,7 @@ class _Folds:
         self._lock = threading.Lock()
 
     def summary(self, path: Path) -> tuple[RunSummary, bool]:
-        """Return the summary of a journal, and whether it has an end.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return the summary of a journal, and whether it has an end."""
         with self._lock, path.open("rb") as file:
             found = os.fstat(file.fileno())
             known = self._known.pop(path, None)
@@ -534,9 +530,6 @@ def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
 
     Args:
         besides: the run that asks, which does not count.
-
-    Raises:
-        JournalError: an existing journal cannot be read.
     """
     today = now.astimezone(UTC).date()
     days = tuple(f"{day:%Y%m%d}-" for day in (today - timedelta(days=1), today))

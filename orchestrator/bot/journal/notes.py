@@ -61,12 +61,7 @@ class PersonAnswer:
 
 
 def note_decision(home: Home, decision: PersonDecision) -> None:
-    """Store a decision, so that the digest shows it instead of the outcome of earlier runs.
-
-    Raises:
-        JournalError: it cannot be written.
-        DiskFullError: no space is left.
-    """
+    """Store a decision, so that the digest shows it instead of the outcome of earlier runs."""
     _append(home, DECISIONS_FILE, decision)
 
 
@@ -81,12 +76,7 @@ def decisions(home: Home) -> dict[tuple[str, str], PersonDecision]:
 
 
 def keep_answer(home: Home, answer: PersonAnswer) -> None:
-    """Store an answer, for the next run on its task.
-
-    Raises:
-        JournalError: it cannot be written.
-        DiskFullError: no space is left.
-    """
+    """Store an answer, for the next run on its task."""
     _append(home, ANSWERS_FILE, answer)
 
 

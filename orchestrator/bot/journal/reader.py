@@ -140,11 +140,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read the journal in a run's folder. Lines that cannot be read are left out, and named in `damage`.
-
-    Raises:
-        JournalError: it does not exist, cannot be read, or needs a newer version.
-    """
+    """Read the journal in a run's folder. Lines that cannot be read are left out, and named in `damage`."""
     path = folder / JOURNAL_FILE
     reading = _Reading()
     try:
@@ -179,11 +175,7 @@ class _Reading:
     _faults: list[str] = field(default_factory=list)
 
     def add(self, line: bytes) -> None:
-        """Read the next line.
-
-        Raises:
-            JournalError: the journal needs a newer version.
-        """
+        """Read the next line."""
         if self.torn:
             self._note("not a JSON object", is_lost=True)
         self._lines += 1
@@ -301,11 +293,7 @@ def _parse(piece: bytes) -> dict[str, Any] | None:
 
 
 def read_header(data: dict[str, Any]) -> str:
-    """Return the version of the program that wrote a journal, from the JSON object of its first line.
-
-    Raises:
-        JournalError: it is no header, or this version cannot read its format.
-    """
+    """Return the version of the program that wrote a journal, from the JSON object of its first line."""
     written = data.get("format")
     if data.get(TYPE_KEY) != HEADER_TYPE or type(written) is not int:
         raise JournalError("this is not the header of a journal")
@@ -317,11 +305,7 @@ def read_header(data: dict[str, Any]) -> str:
 
 
 def _record_of(data: dict[str, Any]) -> JournalRecord:
-    """Return the record of a line from its JSON object.
-
-    Raises:
-        JournalError: it has no number, no time, or a value of the wrong kind.
-    """
+    """Return the record of a line from its JSON object."""
     seq = data.get("seq")
     if type(seq) is not int or seq < 1:
         raise JournalError("the record has no valid number")
@@ -358,11 +342,7 @@ class JournalTail:
         return max(self._next - 1, self._after)
 
     def lines(self, most_bytes: int = _MOST_TAIL_BYTES) -> list[tuple[int, bytes]]:
-        """Return at most `most_bytes` of new lines, each with its number. The next call returns the rest.
-
-        Raises:
-            JournalError: the journal cannot be read.
-        """
+        """Return at most `most_bytes` of new lines, each with its number. The next call returns the rest."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -385,11 +365,7 @@ class JournalTail:
         return found
 
     def records(self) -> Iterator[JournalRecord]:
-        """Yield all new records, without unreadable ones.
-
-        Raises:
-            JournalError: the journal cannot be read.
-        """
+        """Yield all new records, without unreadable ones."""
         while found := self.lines():
             for _number, line in found:
                 if (record := read_line(line)) is not None:
@@ -535,11 +511,7 @@ def is_alive(folder: Path) -> bool:
 
 
 def is_open(folder: Path) -> bool:
-    """Return whether the run has a journal without an end. Only the journal's end is read.
-
-    Raises:
-        JournalError: the journal cannot be read.
-    """
+    """Return whether the run has a journal without an end. Only the journal's end is read."""
     try:
         with (folder / JOURNAL_FILE).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -692,10 +664,6 @@ def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock
     """Write the end of a dead run into its journal, so that it is never recovered again.
 
     The caller holds the lock. A line that was cut off is removed first. A run with an end is left unchanged.
-
-    Raises:
-        JournalError: the journal is missing, needs a newer version, or cannot be written.
-        DiskFullError: no space is left.
     """
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
         return

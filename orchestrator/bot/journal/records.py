@@ -86,11 +86,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
-    """Decode a JSON object as an event. Unknown fields are ignored.
-
-    Raises:
-        JournalError: a field is missing or has a value of the wrong kind.
-    """
+    """Decode a JSON object as an event. Unknown fields are ignored."""
     name = data.get(TYPE_KEY)
     if not isinstance(name, str):
         raise JournalError("a record has no type")
@@ -266,10 +262,6 @@ class JournalWriter:
 
     Args:
         folder: the run's folder, without a journal.
-
-    Raises:
-        JournalError: the file cannot be created.
-        DiskFullError: no space is left.
     """
 
     def __init__(self, folder: Path, redactor: Redactor, clock: Clock) -> None:

@@ -60,9 +60,6 @@ def find_old_runs(home: Home, keep: RunsToKeep, now: datetime) -> OldRuns:
 
     Never removed are runs without an end, with work that is nowhere else, and of today and yesterday (UTC), which
     count for the limits of a day.
-
-    Raises:
-        JournalError: the folder of the runs cannot be read.
     """
     names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
     sizes = {name: _size(home.runs / name) for name in names}

@@ -360,11 +360,7 @@ def _without_joint(joint: re.Match[str]) -> str:
 
 
 def _added_lines_by_file(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one of these
-    """Yield the files of a diff.
-
-    Raises:
-        _UnreadableError: a line is not one that git writes, or a hunk has too few lines.
-    """
+    """Yield the files of a diff."""
     lines = iter(diff.split("\n"))
     file: _File | None = None
     for line in lines:

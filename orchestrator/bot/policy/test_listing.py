@@ -293,11 +293,7 @@ def python_tests(tree: ast.Module) -> Iterator[PythonTest]:
 
 
 def _functions(path: str, source: bytes) -> list[_Test]:
-    """Return the test functions of a file, with the reasons why each may be skipped.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: the file is not Python, or nested too deeply.
-    """
+    """Return the test functions of a file, with the reasons why each may be skipped."""
     tree = without_warnings(lambda: ast.parse(source))
     if not _COLLECTED_FILE.fullmatch(path.rpartition("/")[2]):
         return []
@@ -503,11 +499,7 @@ class _ImportedNames:
 
 
 def _new_runner_uses(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
-    """Yield the places that may influence a test run and did not before.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: a version of the file cannot be parsed.
-    """
+    """Yield the places that may influence a test run and did not before."""
     known = Counter(what for _, what in _runner_uses(old))
     for line, what in _runner_uses(new):
         if known[what]:

@@ -57,6 +57,9 @@ _NOT_CACHED = frozenset({"__pycache__", ".pytest_cache", ".git"})
 class Slot:
     """A slot held by this process until it is closed. It is not thread-safe.
 
+    A `ToolError` of a method means that no slot is free, more than 5,000 files match, or files cannot be moved or
+    copied.
+
     Attributes:
         tree: the folder in which files are run; the same path in every run. This class opens it through `_box` alone.
         stamper: detects changed files.
@@ -73,11 +76,7 @@ class Slot:
 
     @classmethod
     def take(cls, home: Path) -> Slot:
-        """Return the first slot that no other process holds.
-
-        Raises:
-            ToolError: no slot is free, or the disk is full.
-        """
+        """Return the first slot that no other process holds."""
         try:
             for number in map(str, range(_MOST_SLOTS)):
                 ConfinedFolder.made(home / number).close()
@@ -123,9 +122,6 @@ class Slot:
         """Return the files in `tree` that match a pattern as in `.gitignore`; none for an empty pattern.
 
         No link is followed, and nothing outside of `tree` is read.
-
-        Raises:
-            ToolError: more than 5,000 files match.
         """
         if not pattern:
             return []
@@ -161,9 +157,6 @@ class Slot:
         Args:
             key: identifies the inputs of the set-up.
             tracked: the repository's own paths in `tree`.
-
-        Raises:
-            ToolError: they cannot be moved.
         """
         draft = f"{_SETUPS}/{key}.new"
         try:
@@ -179,11 +172,7 @@ class Slot:
         self._evict()
 
     def restore_setup(self, key: str) -> None:
-        """Put the files that a set-up created into `tree`. Files of the repository are not replaced.
-
-        Raises:
-            ToolError: they cannot be copied.
-        """
+        """Put the files that a set-up created into `tree`. Files of the repository are not replaced."""
         box, cached = self._box, f"{_SETUPS}/{key}"
         try:
             with suppress(OSError):
@@ -264,11 +253,7 @@ class Stamper:
         self._box, self._by_content = box, by_content
 
     def folder(self, folder: str) -> Iterator[tuple[str, Stamp]]:
-        """Yield the stamps of a folder of the slot and of everything in it, by path. No link is followed.
-
-        Raises:
-            OSError: a part of it is not accessible.
-        """
+        """Yield the stamps of a folder of the slot and of everything in it, by path. No link is followed."""
         yield "", self._stamp(folder, self._box.stat(folder))
         for path, entry in self._box.walk(folder):
             yield path.removeprefix(f"{folder}/"), self._stamp(path, entry)

@@ -244,11 +244,7 @@ class Backlog:
         return self._current_search
 
     def begin_search(self) -> TaskSearch:
-        """Start to ask the forge, with all our pull requests.
-
-        Raises:
-            ForgeError: the forge failed.
-        """
+        """Start to ask the forge, with all our pull requests."""
         return TaskSearch(
             self.forge,
             self.label,

@@ -755,11 +755,7 @@ class Upkeep:
     search: TaskSearch
 
     def judge(self, pull: PullRequest) -> Task | NotNow | None:
-        """Return the task of a pull request or why it has to wait; None if nothing is to do or it is not ours.
-
-        Raises:
-            ForgeError: the forge failed, or does not tell who may write.
-        """
+        """Return the task of a pull request or why it has to wait; None if nothing is to do or it is not ours."""
         # A local folder knows no logins.
         has_login = bool(pull.author) or self.search.forge.token_kind() is not TokenKind.NONE
         if (has_login and not self._is_me(pull.author)) or not key_of(pull.branch):

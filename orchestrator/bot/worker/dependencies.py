@@ -68,9 +68,6 @@ class Dependencies:
 
         Args:
             issue: the task's, as just read; None if it is no issue.
-
-        Raises:
-            ForgeError: the forge failed.
         """
         node = task if issue is None else issue
         counted = 0 if issue is None else issue.blocked_by + issue.open_parts

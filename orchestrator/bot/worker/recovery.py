@@ -264,10 +264,6 @@ class Recovery:
 
         Returns:
             The key `saved` or `patch` of a cycle's result; empty if there is nothing to save.
-
-        Raises:
-            WorkspaceError: nothing can be saved now: the remote does not answer, no clone can be made, or a
-                stop was requested. The work stays where it is.
         """
         key = lease.record.task
         before = _Before.of(load_wip(self.records, key), read_kept(self.kept.read(key)), run)
@@ -495,11 +491,7 @@ class _Before:
         return self.state is None or bool(self.tip and not self.state.knows(self.tip))
 
     def restore(self, clone: Clone, reference: str) -> None:
-        """Restore its files onto a fresh clone.
-
-        Raises:
-            WorkspaceError: they conflict with the base: the saved work, without the conversation, is of more use.
-        """
+        """Restore its files onto a fresh clone."""
         found, packed = (self.work, None) if self.kept is None else (self.kept, self.kept.objects)
         if found is None or found.work is None:
             return

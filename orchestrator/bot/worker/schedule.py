@@ -35,11 +35,7 @@ class _Field:
     names: tuple[str, ...] = ()
 
     def number(self, text: str) -> int:
-        """Return the value of a number or a name.
-
-        Raises:
-            ValueError: the text is neither, or the value is outside the field's range.
-        """
+        """Return the value of a number or a name."""
         value = int(text) if text.isdigit() else self.names.index(text) + self.least
         if not self.least <= value <= self.most:
             raise ValueError

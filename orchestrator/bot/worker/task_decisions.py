@@ -94,10 +94,6 @@ class TaskDecisions:
 
         Args:
             with_pulls: whether the forge is asked for pull requests; False if it does not answer.
-
-        Raises:
-            ForgeError: the forge failed.
-            WorkspaceError: the remote cannot be reached.
         """
         search = self.backlog.begin_search() if with_pulls else None
         pulls = search.pulls if search is not None else []
@@ -176,12 +172,7 @@ class TaskDecisions:
         return states[_key_named(named, states, words)]
 
     def retry(self, state: TaskState) -> DecisionResult:
-        """Let the next cycle take a task again. Its saved work is kept.
-
-        Raises:
-            ForgeError: the forge failed.
-            WorkspaceError: the remote cannot be reached, or refused the change.
-        """
+        """Let the next cycle take a task again. Its saved work is kept."""
         if refusal := self._why_no_retry(state):
             return _unchanged(refusal, state)
         if not state.blocks and state.refusal and state.status is not TaskStatus.UNFINISHED:
@@ -231,12 +222,7 @@ class TaskDecisions:
         return f"the work of run {state.left.run} ({files}) and its conversation with the model"
 
     def forget(self, state: TaskState) -> DecisionResult:
-        """Delete what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds.
-
-        Raises:
-            PushRejectedError: another process changed it meanwhile.
-            WorkspaceError: the remote cannot be reached, or refused the change.
-        """
+        """Delete what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds."""
         if state.status is TaskStatus.WORKING:
             return _unchanged(self._busy_note(state), state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))

@@ -120,11 +120,7 @@ def is_attachment(url: str, api_url: str, repository: str) -> bool:
 
 
 def refuse_other_forge(host: str) -> None:
-    """Refuse a host that is known not to be GitHub, before anything is sent to it.
-
-    Raises:
-        ConfigurationError: the host is one of them.
-    """
+    """Refuse a host that is known not to be GitHub, before anything is sent to it."""
     name = host.lower().rstrip(".")
     if any(name == other or name.endswith(f".{other}") for other in _OTHER_FORGES):
         raise ConfigurationError(f"{name} is not GitHub: {NOT_GITHUB}")

@@ -399,11 +399,7 @@ class Calls:
         return self.parsed(self.get(request), request.doing, reader)
 
     def read(self, request: ApiRequest, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
-        """Make a call and convert its JSON into a value. `repeatable` as in `call`.
-
-        Raises:
-            ForgeError: the JSON does not have GitHub's form.
-        """
+        """Make a call and convert its JSON into a value. `repeatable` as in `call`."""
         return self.parsed(self.call(request, repeatable=repeatable), request.doing, reader)
 
     def parsed(self, reply: Reply, doing: str, reader: Callable[[Any], T]) -> T:

@@ -690,11 +690,7 @@ class RestPullRequests(RestIssues):
         )
 
     def unreadable_checks(self, commit: str) -> list[str]:
-        """Return the permissions that the token lacks to read the checks of a commit, or of a branch's head.
-
-        Raises:
-            ForgeError: they cannot be read for another reason.
-        """
+        """Return the permissions that the token lacks to read the checks of a commit, or of a branch's head."""
         lacking = []
         for part in _PARTS:
             try:

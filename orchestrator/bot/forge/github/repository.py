@@ -170,6 +170,9 @@ def _fits_in_time(pattern: str, text: str, *, whole: bool) -> bool | None:
 class RestRepository:
     """One repository, seen through any transport that sends requests.
 
+    The subclass of `ForgeError` says what the token lacks: it is not valid, may not do it, or does not see the
+    repository.
+
     Args:
         name: `owner/name`. A former name is resolved to the present one.
         transport: sends and signs the requests.
@@ -271,9 +274,6 @@ class RestRepository:
         """Return GitHub's statements about the token and its limits. The request counts against no limit.
 
         docs.github.com/rest/rate-limit/rate-limit; Enterprise servers without limits answer 404.
-
-        Raises:
-            ForgeAuthenticationError: the token is not valid.
         """
         kind = self.token_kind()
         request = ApiRequest("GET", "/rate_limit", "ask about the token")
@@ -291,11 +291,7 @@ class RestRepository:
         )
 
     def facts(self) -> TokenView:
-        """Return the repository as this token sees it.
-
-        Raises:
-            ForgeNotFoundError: it does not exist, or is hidden from the token.
-        """
+        """Return the repository as this token sees it."""
         branch = self.repository().default_branch
         request = self._request("GET", "", "read the repository")
         return self._calls.read_cached(request, lambda data: _to_facts(data, branch))
@@ -351,20 +347,12 @@ class RestRepository:
         return isinstance(body, dict) and body.get("current_user_can_bypass") in BYPASSES
 
     def try_pull_request(self, branch: str) -> None:
-        """Request a pull request from a branch to itself, which GitHub rejects even for those who may open one.
-
-        Raises:
-            ForgePermissionError: the token may not open pull requests.
-        """
+        """Request a pull request from a branch to itself, which GitHub rejects even for those who may open one."""
         body = {"title": "pullwright doctor", "head": branch, "base": branch}
         self._send_invalid("/pulls", "open a pull request", body)
 
     def try_issue(self) -> None:
-        """Request an issue without a title, which GitHub rejects even for those who may open one.
-
-        Raises:
-            ForgePermissionError: the token may not write issues.
-        """
+        """Request an issue without a title, which GitHub rejects even for those who may open one."""
         self._send_invalid("/issues", "write issues", {"title": ""})
 
     def _request(

@@ -336,11 +336,7 @@ def open_transport(
 
 
 def _app_signer(app: GitHubApp, ahead: timedelta = timedelta(0)) -> Auth.AppAuth:
-    """Return PyGithub's signer, after trying it once. It signs for a server whose clock is ahead of ours.
-
-    Raises:
-        ForgeAuthenticationError: the key cannot sign.
-    """
+    """Return PyGithub's signer, after trying it once. It signs for a server whose clock is ahead of ours."""
     import jwt
     from github import Auth
 
