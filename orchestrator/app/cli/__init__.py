@@ -1,4 +1,7 @@
-"""The command line: parses the arguments, and calls the module of the command."""
+"""The command line: parses the arguments, and calls the module of the command.
+
+A command raises a `PullwrightError`, which becomes one line and an exit status here.
+"""
 
 from __future__ import annotations
 

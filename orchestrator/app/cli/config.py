@@ -1,7 +1,8 @@
 """`pullwright config`: prints the effective values and their origins, and writes the user's own file.
 
 Settings are imported from `ralph.config.json`, the configuration of the assistant specification (its section 3). No
-key is written, because keys belong in the environment.
+key is written, because keys belong in the environment. A file that cannot be used raises a `ConfigurationError`; what
+would lose something of it is not written.
 """
 
 from __future__ import annotations
@@ -59,11 +60,7 @@ _WIDTH = 100
 
 
 def config(options: argparse.Namespace) -> int:
-    """Run the requested action; without one, print the configuration that a run in this folder would use.
-
-    Raises:
-        ConfigurationError: see `orchestrator.app.config.settings.load_settings`; or the user's file cannot be used.
-    """
+    """Run the requested action; without one, print the configuration that a run in this folder would use."""
     action = options.action or ("import" if options.import_file is not None else "show")
     return _ACTIONS[action](options)
 
@@ -110,11 +107,7 @@ def template() -> str:
 
 
 def _own_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the person's own file, which need not exist. A link to it stays one.
-
-    Raises:
-        ConfigurationError: it is something else than a file.
-    """
+    """Return the person's own file, which need not exist. A link to it stays one."""
     path = Path(os.path.realpath(user_file(environ)))
     if path.exists() and not path.is_file():
         raise ConfigurationError(f"{path} is not a file: nothing can be added to it")
@@ -290,11 +283,7 @@ class Added:
 
 
 def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> Added:
-    """Add the options that the user's own file does not set yet, above its present content.
-
-    Raises:
-        ConfigurationError: the file cannot be read or written, or is not a regular file.
-    """
+    """Add the options that the user's own file does not set yet, above its present content."""
     path = _own_file(environ)
     present = read_toml(path) or {}
     added = {key: value for key, value in values.items() if key not in present}
@@ -317,11 +306,7 @@ class OwnChange:
     new: str
 
     def write(self) -> None:
-        """Write the file.
-
-        Raises:
-            ConfigurationError: it cannot be written.
-        """
+        """Write the file."""
         _replace(self.path, self.new)
 
 
@@ -337,19 +322,12 @@ def own_change(
         values: options for all repositories.
         tables: options for single repositories, which are added to what is there; None removes a repository.
         remarks: a comment for each of these options, where it is new.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or not be changed without losing something.
     """
     return _changed(_own_file(environ), values, tables, remarks)
 
 
 def _change(path: Path, values: Mapping[str, Any]) -> None:
-    """Set options in a file, or remove those whose value is None. Everything else in it stays as it is.
-
-    Raises:
-        ConfigurationError: the file cannot be read or written, or not be changed without losing something.
-    """
+    """Set options in a file, or remove those whose value is None. Everything else in it stays as it is."""
     _changed(path, values, {}, {}).write()
 
 

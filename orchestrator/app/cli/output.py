@@ -1,4 +1,7 @@
-"""What several commands share: lines with a style, tables, pages in files, and the handling of signals."""
+"""What several commands share: lines with a style, tables, pages in files, and the handling of signals.
+
+A file that cannot be written raises a `ConfigurationError`.
+"""
 
 from __future__ import annotations
 
@@ -101,11 +104,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def write_page(place: str, page: str) -> None:
-    """Write an HTML page to the file that `--html` names.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write an HTML page to the file that `--html` names."""
     try:
         write_named(Path(place).expanduser(), page)
     except OSError as error:
@@ -113,11 +112,7 @@ def write_page(place: str, page: str) -> None:
 
 
 def write_json(flag: str, place: str, value: Mapping[str, Any]) -> None:
-    """Write an object, redacted, to the file that a flag names.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write an object, redacted, to the file that a flag names."""
     text = json.dumps(known_secrets(os.environ).redact_value(value), indent=1)
     try:
         write_named(Path(place).expanduser(), f"{text}\n")
@@ -126,11 +121,7 @@ def write_json(flag: str, place: str, value: Mapping[str, Any]) -> None:
 
 
 def add_to_file(place: str, text: str) -> None:
-    """Add a text, redacted, to the end of a file that a person named.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Add a text, redacted, to the end of a file that a person named."""
     try:
         write_named(Path(place).expanduser(), known_secrets(os.environ).redact(text), append=True)
     except OSError as error:
@@ -138,11 +129,7 @@ def add_to_file(place: str, text: str) -> None:
 
 
 def write_new_file(place: str, text: str) -> Path:
-    """Write a text, redacted, into a new file that only its owner can read, and return its path.
-
-    Raises:
-        ConfigurationError: the file exists, or cannot be written.
-    """
+    """Write a text, redacted, into a new file that only its owner can read, and return its path."""
     path = Path(place).expanduser()
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)

@@ -78,12 +78,7 @@ _SQLITE = "sqlite:///"
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print a run, or the list of runs.
-
-    Raises:
-        JournalError: there is no such run, or its journal cannot be read.
-        ConfigurationError: the page cannot be written.
-    """
+    """Print a run, or the list of runs."""
     home = Home.of(os.environ)
     if options.list:
         _write_list(home, as_json=options.json)
@@ -113,12 +108,7 @@ logs = show
 
 
 def runs(options: argparse.Namespace) -> int:
-    """Remove the folders of old runs, or say which ones would be removed.
-
-    Raises:
-        ConfigurationError: an option is wrong.
-        JournalError: the folder of the runs cannot be read.
-    """
+    """Remove the folders of old runs, or say which ones would be removed."""
     from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
 

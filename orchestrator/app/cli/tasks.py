@@ -52,13 +52,7 @@ _QUESTION_FIELDS = ("number", "key", "body", "url")
 
 
 def claims(options: argparse.Namespace) -> int:
-    """List, show or release claims.
-
-    Raises:
-        ConfigurationError: no repository is named, or its name is not valid.
-        ForgeError: the forge does not say where the repository is.
-        WorkspaceError: the remote cannot be reached, or refused the release.
-    """
+    """List, show or release claims."""
     with _opened(options, writes=options.action == "release") as tasks:
         decisions = tasks.decisions
         if options.action == "release":
@@ -97,11 +91,7 @@ def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:
 
 
 def release(found: Claims, key: str, *, as_json: bool) -> int:
-    """Release a claim, and print who held it.
-
-    Raises:
-        WorkspaceError: the remote cannot be reached, or refused the release; or the key is not valid.
-    """
+    """Release a claim, and print who held it."""
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
     if as_json:
@@ -199,24 +189,12 @@ def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, 
 
 
 def retry(options: argparse.Namespace) -> int:
-    """Let the next cycle take a task again.
-
-    Raises:
-        ConfigurationError: no repository or no task is named.
-        ForgeError: the forge failed.
-        WorkspaceError: the remote cannot be reached, or refused the change.
-    """
+    """Let the next cycle take a task again."""
     return _decide(options, lambda tasks: tasks.decisions.retry(tasks.decisions.find(options.task)))
 
 
 def accept(options: argparse.Namespace) -> int:
-    """Merge a pull request of a local repository, and remove its branch.
-
-    Raises:
-        ConfigurationError: the repository is not on this machine.
-        ForgeError: there is no such pull request, or it is not open.
-        WorkspaceError: they conflict, or git refused.
-    """
+    """Merge a pull request of a local repository, and remove its branch."""
     [forge] = local_forges(Home.of(os.environ), options.repo or ".", SystemClock())
     pull = forge.merge_pull_request(options.number, merge_branch)
     words = f"merged #{pull.number} into {pull.base}: {pull.title}"
@@ -228,24 +206,12 @@ def accept(options: argparse.Namespace) -> int:
 
 
 def close(options: argparse.Namespace) -> int:
-    """Close a pull request of Pullwright without merging it.
-
-    Raises:
-        ConfigurationError: no repository is named, or the pull request is not Pullwright's.
-        ForgeError: the forge failed.
-        WorkspaceError: the remote cannot be reached.
-    """
+    """Close a pull request of Pullwright without merging it."""
     return _decide(options, lambda tasks: tasks.decisions.close(options.number))
 
 
 def forget(options: argparse.Namespace) -> int:
-    """Delete what is stored about a task.
-
-    Raises:
-        ConfigurationError: no repository or no task is named, or nobody agreed to the loss of work.
-        ForgeError: the forge failed.
-        WorkspaceError: the remote cannot be reached, or refused the change.
-    """
+    """Delete what is stored about a task."""
     return _decide(options, lambda tasks: _forget(tasks, options))
 
 
@@ -293,12 +259,7 @@ States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
 
 
 def pulls(options: argparse.Namespace) -> int:
-    """List the pull requests and questions, or show one pull request whole.
-
-    Raises:
-        ForgeError: the state cannot be read, or there is no such pull request.
-        ConfigurationError: `--repo` names no local repository.
-    """
+    """List the pull requests and questions, or show one pull request whole."""
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
     if options.number is not None:

@@ -1,6 +1,8 @@
 """The configuration of a run: the settings, the origin of each value, and the keys in the environment.
 
-This module has the place of the person's own file, for commands that load no settings.
+This module has the place of the person's own file, for commands that load no settings. What a person wrote and cannot
+be used raises a `ConfigurationError`, in one line that names the place: a file that cannot be read, is over 1,000,000
+bytes or not in its form, an unknown key, a value that is not allowed.
 """
 
 from __future__ import annotations
@@ -51,9 +53,6 @@ def add_named_plugins(environ: Mapping[str, str]) -> None:
     """Add the plug-ins that the person's own file names, before the options are read.
 
     A file that cannot be read is left to those who need it: they say what is wrong with it.
-
-    Raises:
-        ConfigurationError: the list has no valid form, or one cannot be loaded.
     """
     path = _user_file(environ)
     try:

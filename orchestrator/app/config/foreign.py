@@ -60,10 +60,6 @@ def read_foreign(path: Path, holds_secret: Callable[[str], bool]) -> Imported:
 
     Args:
         holds_secret: returns whether a text is or has a secret; such a value is left out.
-
-    Raises:
-        ConfigurationError: the file cannot be read, is not a JSON object, or has a value that an option does
-            not allow.
     """
     given = read_json_file(path)
     if not isinstance(given, dict):
@@ -139,11 +135,7 @@ _CONFIGS = ("ralph.config.json", "config.json")
 
 
 def config_in(folder: Path) -> Path | None:
-    """Return the configuration in a folder such as `~/.local/ralph`; None if there is none.
-
-    Raises:
-        ConfigurationError: the folder cannot be read.
-    """
+    """Return the configuration in a folder such as `~/.local/ralph`; None if there is none."""
     try:
         with ConfinedFolder(folder) as opened:
             return next((folder / name for name in _CONFIGS if opened.is_file(name)), None)

@@ -271,9 +271,6 @@ def load_settings(
         environ: the environment. An empty variable counts as not set.
         named: returns the name of the run's repository in journals, given the address of the GitHub server. The
             table of the user's file for it has precedence over the rest of that file.
-
-    Raises:
-        ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
     """
     users, local = user_file(environ), cwd / LOCAL_FILE
     tables = _repository_tables(users)
@@ -321,11 +318,7 @@ def _merged(sources: Iterable[_Source], notices: list[str]) -> Loaded:
 
 
 def _repository_tables(users: Path) -> dict[str, _Source]:
-    """Read the tables of the user's file for single repositories, by the repository's name.
-
-    Raises:
-        ConfigurationError: one is no table, or has an unknown key or a value that is not allowed.
-    """
+    """Read the tables of the user's file for single repositories, by the repository's name."""
     tables = (read_toml(users) or {}).get(REPOSITORIES, {})
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigurationError(
@@ -378,9 +371,6 @@ def _limits(words: Any, named: str, present: Mapping[str, str]) -> dict[str, flo
         words: a text, or a list of texts.
         named: where they stand, for a message.
         present: the options that the same source sets by their own names, and where, for a message.
-
-    Raises:
-        ConfigurationError: a limit is not in its form, or is set by its own name, too.
     """
     texts = [words] if isinstance(words, str) else words
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -432,9 +422,6 @@ def read_toml(path: Path, *, is_read_once: bool = False) -> dict[str, Any] | Non
 
     Args:
         is_read_once: whether the file may be a pipe.
-
-    Raises:
-        ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid TOML.
     """
     try:
         content = read_named(path, MOST_FILE_BYTES, is_read_once=is_read_once)
@@ -446,11 +433,7 @@ def read_toml(path: Path, *, is_read_once: bool = False) -> dict[str, Any] | Non
 
 
 def read_local_toml(folder: Path) -> dict[str, Any] | None:
-    """Read the file of a repository's folder; return None if there is none. Nothing but a regular file is opened.
-
-    Raises:
-        ConfigurationError: it is no regular file, cannot be read, is over 1,000,000 bytes, or is not valid TOML.
-    """
+    """Read the file of a repository's folder; return None if there is none. Nothing but a regular file is opened."""
     text = read_local_text(folder)
     return None if text is None else parse_toml(text, folder / LOCAL_FILE)
 
@@ -483,9 +466,6 @@ def parse_toml(text: str, place: str | Path) -> dict[str, Any]:
 
     Args:
         place: name of the file in the message.
-
-    Raises:
-        ConfigurationError: the text is not valid TOML.
     """
     try:
         return tomllib.loads(text)
@@ -507,9 +487,6 @@ def read_json_file(path: Path, *, flag: str = "") -> Any:
 
     Args:
         flag: the flag that names the file, for error messages.
-
-    Raises:
-        ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid JSON.
     """
     named = f"{flag} {path}".strip()
     try:
@@ -627,11 +604,7 @@ def typed(key: str, value: Any) -> Any:
 
 
 def check_value(key: str, value: Any, origin: Origin) -> None:
-    """Check that an option allows this value.
-
-    Raises:
-        ConfigurationError: the option does not allow it; in one line.
-    """
+    """Check that an option allows this value."""
     try:
         Settings(**{key: value})
     except ValidationError:

@@ -216,11 +216,7 @@ class RunStory:
 
     @classmethod
     def read(cls, folder: Path) -> RunStory:
-        """Read a run from its journal. Unreadable lines are skipped.
-
-        Raises:
-            JournalError: the journal cannot be read at all.
-        """
+        """Read a run from its journal. Unreadable lines are skipped."""
         story = cls()
         story.take(JournalTail(folder).records())
         return story
@@ -265,11 +261,7 @@ class RunStory:
 
 
 def run_page(folder: Path) -> HtmlPage:
-    """Return the page of a run.
-
-    Raises:
-        JournalError: the journal cannot be read.
-    """
+    """Return the page of a run."""
     return page_of(RunStory.read(folder), summarise(folder))
 
 

@@ -1,4 +1,9 @@
-"""Builds objects from the settings. Only this package names concrete backends."""
+"""Builds objects from the settings. Only this package names concrete backends.
+
+Everything here raises a `ConfigurationError` for a setting, an argument, a key or a folder that cannot be used, a
+`SandboxMissingError` if this machine has no sandbox, a `JournalError` for a run that is missing or damaged, a
+`WorkspaceError` if git failed, and a `ForgeError` if the forge did.
+"""
 
 from __future__ import annotations
 
@@ -130,9 +135,6 @@ class BuildContext:
         Args:
             named: see `load_settings`.
             redactor: None for the one that knows the secrets of this environment.
-
-        Raises:
-            ConfigurationError: an option or a key is wrong.
         """
         loaded = load_settings(flags, environ, cwd, named)
         keys, home = ApiKeys.of(environ), Home.of(environ)

@@ -456,11 +456,7 @@ def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
 
 
 def _reopen(site: Site, context: BuildContext, folder: Path) -> Clone:
-    """Open the clone of a dead process in a folder.
-
-    Raises:
-        WorkspaceError: the clone cannot be used.
-    """
+    """Open the clone of a dead process in a folder."""
     return reopen_clone(
         folder,
         site.source().url,
@@ -478,9 +474,6 @@ def open_clone_of(
 
     Args:
         with_git: whether the files get their own repository, for commands; None if the model can run some.
-
-    Raises:
-        WorkspaceError: git failed.
     """
     source, settings = site.source(), context.settings
     far = "://" in source.url and not source.url.startswith("file:")

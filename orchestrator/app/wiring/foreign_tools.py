@@ -80,9 +80,6 @@ def open_foreign_tools(context: BuildContext, person: Any = None) -> ForeignSour
 
     Args:
         person: see `Point.FOREIGN_TOOLS`.
-
-    Raises:
-        ConfigurationError: a plug-in cannot give its tools.
     """
     opened = (open_one(context, person) for open_one in added(Point.FOREIGN_TOOLS))
     return ForeignSources(tuple(one for one in opened if one is not None))

@@ -69,11 +69,7 @@ class GuardMaker:
     redactor: Redactor
 
     def __call__(self, settings: Settings) -> Guards:
-        """Create the checks for these settings.
-
-        Raises:
-            ConfigurationError: a rule for commands or a pattern for paths is not valid.
-        """
+        """Create the checks for these settings."""
         web = urlsplit(settings.github_url).hostname or ""
         keeper = gatekeeper(settings, self.redactor.holds_secret)
         paths = PathPolicy(settings.allow_path, settings.protect_path)
@@ -93,11 +89,7 @@ class GuardMaker:
 
 
 def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatekeeper:
-    """Create the gate for tool calls.
-
-    Raises:
-        ConfigurationError: a rule is not a valid command pattern.
-    """
+    """Create the gate for tool calls."""
     rules = CommandRules.parse(settings.allow_command, settings.deny_command)
     return Gatekeeper(Level(settings.permission), rules, holds_secret)
 
@@ -140,11 +132,7 @@ def _walls(settings: Settings, sandbox: Sandbox | None) -> str:
 
 
 def open_rules(settings: Settings) -> str:
-    """Return the rules that may allow more than they seem to, in one line; empty if there are none.
-
-    Raises:
-        ConfigurationError: a rule is not a valid command pattern.
-    """
+    """Return the rules that may allow more than they seem to, in one line; empty if there are none."""
     rules = CommandRules.parse(settings.allow_command).open if settings.permission == "safe" else ()
     if not rules:
         return ""
@@ -160,10 +148,6 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     Args:
         connect: replaces the function that connects to allowed hosts; the default connects to public
             addresses only.
-
-    Raises:
-        SandboxMissingError: this machine has no sandbox.
-        ConfigurationError: an allowed host or folder is not valid.
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
@@ -174,12 +158,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
 
 
 def open_sandbox(settings: Settings, options: SandboxOptions) -> Sandbox:
-    """Find the sandbox that the settings name, other than `off`.
-
-    Raises:
-        SandboxMissingError: this machine does not have it.
-        ConfigurationError: a host or a path of the options is not valid.
-    """
+    """Find the sandbox that the settings name, other than `off`."""
     if settings.sandbox == "auto":
         from orchestrator.engine.environments.sandbox import find_sandbox
 
@@ -261,9 +240,6 @@ def chosen_tests(
 
     Args:
         settings: settings of `context`, tightened by the repository's own file.
-
-    Raises:
-        WorkspaceError: git failed.
     """
     found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
     options = run_options(settings, found, sandbox)
@@ -406,20 +382,12 @@ def not_installed(*commands: str) -> str:
 
 
 def proposals(clone: Clone) -> list[SuggestedCommand]:
-    """Return proposals how to run the tests of the cloned commit, the best first. Nothing is run.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return proposals how to run the tests of the cloned commit, the best first. Nothing is run."""
     return proposals_of(clone.trees, clone.trees.tree_of(clone.base_commit))
 
 
 def proposals_of(trees: Trees, tree: str) -> list[SuggestedCommand]:
-    """Return proposals how to run the tests of a tree, the best first. Nothing is run.
-
-    Raises:
-        WorkspaceError: git failed.
-    """
+    """Return proposals how to run the tests of a tree, the best first. Nothing is run."""
     from orchestrator.bot.verification.suggest import suggest
 
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))

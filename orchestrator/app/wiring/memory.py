@@ -85,10 +85,6 @@ def open_session_memory(
     Args:
         repository: label of the repository (`Site.label`); empty for none.
         here: the folder of a person's conversation, which is about no named repository.
-
-    Raises:
-        ConfigurationError: the memory cannot be used as configured.
-        MemoryStoreError: its file cannot be used.
     """
     found = (open_memory(context, repository, here) for open_memory in added(Point.MEMORY))
     return next(found, None)

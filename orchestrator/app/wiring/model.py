@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 
 
 def first_named(context: BuildContext) -> AddressedModel:
-    """Return the first model to ask. For a recorded run, `ref` has the run's name.
-
-    Raises:
-        ConfigurationError: no model is named, or a key is missing.
-    """
+    """Return the first model to ask. For a recorded run, `ref` has the run's name."""
     settings = context.settings
     if settings.model is None and settings.api_url is None:
         from orchestrator.engine.models.listing import local_servers
@@ -66,11 +62,7 @@ def first_named(context: BuildContext) -> AddressedModel:
 
 
 def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
-    """Return the model of one `--fallback-model`. A model of the first one's provider uses the same address.
-
-    Raises:
-        ConfigurationError: the text names no model, or a key is missing.
-    """
+    """Return the model of one `--fallback-model`. A model of the first one's provider uses the same address."""
     provider, at = first.ref.provider, first.api_url
     is_addressed = bool(context.settings.api_url)
     ref = model_at(provider, text, official=is_official(at)) if is_addressed else parse_model(text)
@@ -86,11 +78,7 @@ def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> A
 
 
 def name_in_journals(settings: Settings) -> str | None:
-    """Return the name of the first model in journals; None if only its server knows the name.
-
-    Raises:
-        ConfigurationError: no model is named.
-    """
+    """Return the name of the first model in journals; None if only its server knows the name."""
     ref = _reference(settings)
     return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
 
@@ -245,11 +233,7 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
 
 
 def replayed(run: str, home: Home) -> ChosenModel:
-    """Create a model that repeats the replies of a recorded run, at no cost.
-
-    Raises:
-        JournalError: there is no such run, or it has no replies.
-    """
+    """Create a model that repeats the replies of a recorded run, at no cost."""
     from orchestrator.app.wiring.foreign_tools import RecordedTools
     from orchestrator.bot.cycle.parts import RecordedTests
     from orchestrator.engine.models.replay import ReplayModel

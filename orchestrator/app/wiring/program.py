@@ -240,11 +240,6 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     Args:
         stop: the person's request to end, and the limit on waiting for other machines; None for a new one.
         observers: see the events of every run of this process.
-
-    Raises:
-        ConfigurationError: the configuration or the request cannot be used.
-        JournalError: the run to replay is missing or damaged.
-        WorkspaceError: the named folder is no git repository.
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)
@@ -286,10 +281,6 @@ def assemble(
     Args:
         bus: receives the events of `context.emit`.
         is_alone: whether to leave out memory and what the plug-ins add, whatever is configured.
-
-    Raises:
-        ConfigurationError: the configuration or the request cannot be used.
-        WorkspaceError: the named folder is no git repository.
     """
     if not request.repository:
         raise ConfigurationError(
@@ -320,11 +311,7 @@ def assemble(
 
 
 def choose_worker(context: BuildContext, chosen: ChosenModel) -> MakeWorker | None:
-    """Return what works in place of the model's loop; None if the loop works.
-
-    Raises:
-        ConfigurationError: it cannot work.
-    """
+    """Return what works in place of the model's loop; None if the loop works."""
     found = (choose(context, chosen) for choose in added(Point.WORKER))
     return next((one for one in found if one is not None), None)
 
@@ -344,11 +331,7 @@ def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequ
 
 
 def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
-    """Return the task that the person named. `--task` accepts a task's key as well.
-
-    Raises:
-        ConfigurationError: this machine does not know the text of the task with that key.
-    """
+    """Return the task that the person named. `--task` accepts a task's key as well."""
     key = (request.text or "").strip()
     match key.partition("-")[0] if TASK_KEY.fullmatch(key) else "":
         case "issue":
@@ -427,9 +410,6 @@ def make_demo(context: BuildContext) -> tuple[str, ChosenModel]:
 
     Returns:
         The repository's path, and a model that gives the prepared replies at no cost.
-
-    Raises:
-        WorkspaceError: git is missing or failed.
     """
     from orchestrator.app.wiring.model import ChosenModel
 

@@ -195,9 +195,6 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
 
     Args:
         server: web address of the server, from the configuration or from `--repo`.
-
-    Raises:
-        ConfigurationError: an address is not valid, or the App has no key.
     """
     from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 
@@ -275,10 +272,6 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
     """Return the local forges that have something to list, or only that of a named repository.
 
     A repository that no longer exists keeps its pull requests and questions; none of them counts as merged.
-
-    Raises:
-        ConfigurationError: `repository` is no folder.
-        ForgeError: a record is damaged.
     """
     from orchestrator.bot.forge.local import LocalForge, places, root_of
     from orchestrator.bot.git.local import LocalRepository
@@ -311,11 +304,7 @@ class OnGitHub:
 
     @property
     def label(self) -> str:
-        """The repository's name in messages and journals, wherever and however it was typed.
-
-        Raises:
-            ConfigurationError: the server's address is not valid.
-        """
+        """The repository's name in messages and journals, wherever and however it was typed."""
         api = api_url_for(self.server)
         host = git_host_of(api)
         return self.name if host == GITHUB else f"{urlsplit(api).scheme}://{host}/{self.name}"
@@ -348,9 +337,6 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
 
     No other code decides which repository a text means. `label` is its name in journals, and
     `core.repositories.repository_key` of the label is the key of pauses, failures and pull requests.
-
-    Raises:
-        ConfigurationError: the value is no folder, no URL and no `owner/name`.
     """
     if not text.strip():
         raise ConfigurationError("--repo is empty: name owner/name, a URL, or a folder")
@@ -387,9 +373,6 @@ def repository_here(loaded: Loaded, cwd: Path) -> str:
 
     `init` notes in the person's own file whether the folder's pull requests stay in it or go to the repository on GitHub
     that it was cloned from. A folder that it did not set up means no repository, so that no work begins by mistake.
-
-    Raises:
-        ConfigurationError: the folder is not set up.
     """
     here = place_of(cwd)
     if here.label in loaded.repositories:
@@ -439,11 +422,7 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
 
 
 def host_of_server(web: str) -> str:
-    """Return the host that git contacts for a server's web address.
-
-    Raises:
-        ConfigurationError: the address is not valid.
-    """
+    """Return the host that git contacts for a server's web address."""
     return git_host_of(api_url_for(web))
 
 
@@ -497,11 +476,7 @@ class OpenTasks:
     redactor: Redactor
 
     def note(self, decided: DecisionResult) -> None:
-        """Record a decision for the digest.
-
-        Raises:
-            JournalError: the decision cannot be written.
-        """
+        """Record a decision for the digest."""
         from orchestrator.bot.journal.notes import PersonDecision, note_decision
 
         after = decided.after
@@ -532,11 +507,6 @@ def open_tasks(
 
     Args:
         writes: whether something may be changed.
-
-    Raises:
-        ConfigurationError: the repository's name is not valid, or there is no token to write with.
-        ForgeError: the forge does not say where the repository is.
-        WorkspaceError: git does not accept the address.
     """
     context = BuildContext.of(flags, environ, cwd, named=partial(label_of, repository))
     site = choose_site(repository, context, writes=writes)
@@ -623,11 +593,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
 def states_on_disk(
     forge: LocalForge, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
-    """Return the states of the tasks of a local repository; None if it no longer exists or is empty.
-
-    Raises:
-        WorkspaceError: the repository cannot be read.
-    """
+    """Return the states of the tasks of a local repository; None if it no longer exists or is empty."""
     try:
         path = forge.repository().clone_url
         with open_tasks(path, {}, {**environ, HOME_VARIABLE: str(home.root)}, cwd, writes=False) as tasks:

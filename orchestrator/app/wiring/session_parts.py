@@ -50,11 +50,7 @@ def no_tools(_profile: str) -> tuple[Tool, ...]:
 
 
 def open_added_tools(context: BuildContext) -> MakeTools:
-    """Return what makes the tools that the plug-ins add (`Point.TOOLS`).
-
-    Raises:
-        ConfigurationError: a plug-in cannot make its tools.
-    """
+    """Return what makes the tools that the plug-ins add (`Point.TOOLS`)."""
     makers = [make for prepare in added(Point.TOOLS) if (make := prepare(context)) is not None]
     return lambda profile: tuple(tool for make in makers for tool in make(profile))
 
@@ -242,11 +238,7 @@ def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
 
 
 def profile_completions(settings: Settings) -> tuple[CompleteProfile, ...]:
-    """Return what completes the profile of each session (`Point.PROFILE`).
-
-    Raises:
-        ConfigurationError: the options of a plug-in contradict each other.
-    """
+    """Return what completes the profile of each session (`Point.PROFILE`)."""
     made = (prepare(settings) for prepare in added(Point.PROFILE))
     return tuple(complete for complete in made if complete is not None)
 
