@@ -266,6 +266,8 @@ class EditorAgent:
 class EditorSession:
     """A conversation whose person sits at an editor. It is the `Chat` where they type commands.
 
+    A `PullwrightError` means that the configuration is wrong, there is no such run, or the model or the host failed.
+
     Args:
         name: the editor's name for it.
     """
@@ -281,11 +283,7 @@ class EditorSession:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def build(self, options: argparse.Namespace, observers: Observers, *, is_new: bool) -> None:
-        """Build the conversation, in a thread: a new one, or one that the run of this name began.
-
-        Raises:
-            PullwrightError: the configuration is wrong, or there is no such run.
-        """
+        """Build the conversation, in a thread: a new one, or one that the run of this name began."""
         self.chat = build_chat(
             "chat",
             options.repo,
@@ -311,11 +309,7 @@ class EditorSession:
         self._send([helpers.update_available_commands(_commands())])
 
     async def answer(self, blocks: Sequence[Any]) -> str:
-        """Answer a message, and return why the answer ended, in the protocol's words.
-
-        Raises:
-            PullwrightError: the model or the host failed.
-        """
+        """Answer a message, and return why the answer ended, in the protocol's words."""
         if self._working is not None:
             raise RequestError(_REFUSED, "the last message is not answered yet")
         task = self._working = asyncio.ensure_future(self._answer(blocks))

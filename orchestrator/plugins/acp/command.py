@@ -30,10 +30,6 @@ def serve(options: argparse.Namespace) -> int:
     """Serve an editor until it leaves, and return the exit status.
 
     Standard output has the protocol alone: what anything else prints goes to standard error.
-
-    Raises:
-        ConfigurationError: the library of the protocol is not installed.
-        UsageError: a flag is not valid for a conversation.
     """
     if find_spec("acp") is None:
         raise ConfigurationError(f"acp needs the package agent-client-protocol: {install_command('agents')}")

@@ -162,9 +162,6 @@ def masked(folder: str) -> tuple[str, ...]:
     """Return the existing settings for agents in a clone, at its top and further down, by relative path.
 
     Of a link it is what it leads to inside the clone; nothing outside of it is in the box.
-
-    Raises:
-        WorkspaceError: the clone cannot be searched.
     """
     found: set[str] = set()
     try:

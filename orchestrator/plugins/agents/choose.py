@@ -1,4 +1,7 @@
-"""Chooses the agent program of a run: the hook of the wiring, and what a doctor says about it."""
+"""Chooses the agent program of a run: the hook of the wiring, and what a doctor says about it.
+
+What cannot be used raises a `ConfigurationError`.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,7 @@ class ChosenAgent:
     program: AgentProgram
 
     def __call__(self, settings: Settings) -> AgentProgram:
-        """Return the program under these settings, which the repository's own rules may have tightened.
-
-        Raises:
-            ConfigurationError: the settings allow no change of files.
-        """
+        """Return the program under these settings, which the repository's own rules may have tightened."""
         if settings.permission == "read-only":
             raise ConfigurationError(
                 f"{self.program.kind.title} cannot be kept from changing files: --agent needs --permission safe or "
@@ -124,11 +123,7 @@ def agent_probes(context: BuildContext) -> list[Group]:
 
 
 def check_installed() -> None:
-    """Check that the library of the protocol is there.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Check that the library of the protocol is there."""
     if find_spec("acp") is None:
         raise ConfigurationError(
             f"--agent needs the package agent-client-protocol: {install_command('agents')}"
@@ -140,11 +135,7 @@ def _other_version(kind: AgentKind, found: Installed) -> str:
 
 
 def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedModel] | None:
-    """Find the agent that the settings name, and its model; None if they name none.
-
-    Raises:
-        ConfigurationError: it is not there, or cannot work with these settings or this model.
-    """
+    """Find the agent that the settings name, and its model; None if they name none."""
     settings = context.settings
     named_agent: str | None = getattr(settings, "agent", None)
     if named_agent is None:
@@ -169,11 +160,7 @@ def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedMod
 
 
 def _refuse_what_does_not_apply(kind: AgentKind, loaded: Loaded) -> None:
-    """Refuse options that have no effect on an agent, so that nobody relies on them.
-
-    Raises:
-        ConfigurationError: one of them is set.
-    """
+    """Refuse options that have no effect on an agent, so that nobody relies on them."""
     for key in _NOT_FOR_AGENTS:
         origin = loaded.origin.get(key)  # None if the plug-in with this option is not there
         if origin is not None and origin.kind is not SourceKind.DEFAULT:

@@ -126,9 +126,6 @@ def agent_named(text: str) -> AgentKind:
     """Return the agent that `--agent` names: a known one, or a command of the user's own; with `bare:` in front, bare.
 
     A command's program is told of the host's tools by its session, and of its model by the variables of the vendors.
-
-    Raises:
-        ConfigurationError: the text names neither.
     """
     import shlex
 
@@ -233,9 +230,6 @@ def fill_in(
         level: `safe` or `dangerous`.
         values: by name.
         tools: the names of the host's tools.
-
-    Raises:
-        ConfigurationError: a value cannot stand in a file of the agent.
     """
     for name, value in values.items():
         if not _SAFE_VALUE.fullmatch(value):

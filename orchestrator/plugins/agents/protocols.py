@@ -1,7 +1,8 @@
 """What agents ask models, in the protocols of four vendors: read, bounded and searched for secrets. It does no I/O.
 
 A request is rebuilt from what is known: a field, a tool or a header that is not listed here is not passed on, because
-it may change the price, let the vendor's server reach other hosts, or refer to content that nobody has counted.
+it may change the price, let the vendor's server reach other hosts, or refer to content that nobody has counted. A
+request that is not passed on raises a `RefusedRequestError`.
 """
 
 from __future__ import annotations
@@ -366,11 +367,7 @@ class RequestReader:
         self._conversations: dict[bytes, Sequence[_Said]] = {}
 
     def read(self, asked: Asked, body: bytes) -> AgentRequest:
-        """Read a request's body.
-
-        Raises:
-            RefusedRequestError: it is no request, or has what is never passed on.
-        """
+        """Read a request's body."""
         try:
             value = read_json(body)
             if isinstance(value, dict):
@@ -579,11 +576,7 @@ _REMOTE_NAMES = ("file_id", "file_url", "fileUri", "file_uri")
 
 
 def _pictures(entry: dict[str, Any]) -> tuple[int, int]:
-    """Return the number of pictures in an entry, and the size of their base64.
-
-    Raises:
-        RefusedRequestError: it refers to a file or an address: the vendor would fetch it, and nobody has counted it.
-    """
+    """Return the number of pictures in an entry, and the size of their base64."""
     images = size = 0
     for block in _blocks(entry):
         url = block.get("image_url", block.get("url") if block.get("type") == "url" else None)

@@ -131,9 +131,6 @@ class Upstream:
             named: the model, with the key and the address.
             others: further models of the same server that the agent may ask.
             price: of all of them; None is that of the list.
-
-        Raises:
-            ConfigurationError: the key is no API key, or the protocol is none that agents speak.
         """
         provider, key = named.ref.provider, sendable_key(named.key, str(named.ref))
         if provider not in FORMS:
@@ -316,8 +313,7 @@ class Relay:
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections at a listening socket until `close`. The socket is closed then.
 
-        Raises:
-            ConfigurationError: the environment's proxy or certificate settings cannot be used.
+        It raises a `ConfigurationError` if the environment's proxy or certificate settings cannot be used.
         """
         self._connection.open(next(iter(self._upstream.models.values())).wire.url)
         longest = self._upstream.options.total_seconds + _SPARE_SECONDS
@@ -343,11 +339,7 @@ class Relay:
         await self._connection.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request. If the agent leaves, or the relay closes, the model's work is cancelled.
-
-        Raises:
-            ResponseBrokenError: the response began and cannot be ended.
-        """
+        """Respond to one request. If the agent leaves, or the relay closes, the model's work is cancelled."""
         body = (await receive()).get("body", b"")
         if self._closing.is_set():
             raise ResponseBrokenError
@@ -445,11 +437,7 @@ class Relay:
             raise _CapReachedError(self._budget.out_of_time()) from None
 
     async def _reserve(self, request: AgentRequest, model: AllowedModel) -> Reservation:
-        """Reserve the most that a request may cost. Wait if only other running requests leave no room.
-
-        Raises:
-            _CapReachedError: it does not fit.
-        """
+        """Reserve the most that a request may cost. Wait if only other running requests leave no room."""
         longest = max(self._bounded(request, model), self._longest_reply)
         need = Need(self._reader.input_tokens(request), longest, model.price)
         while True:
@@ -565,13 +553,7 @@ class _Call:
         return TurnStarted(number, worst.tokens, worst.usd, self.request.asked)
 
     async def complete(self, connection: ModelConnection) -> Response:
-        """Send the request until there is a whole reply, as our own session does, and pay for it.
-
-        Raises:
-            ModelError: there is none.
-            ResponseBrokenError: the reply broke off after a part of it was passed on.
-            _CapReachedError: the budget has no room for another attempt.
-        """
+        """Send the request until there is a whole reply, as our own session does, and pay for it."""
         begun_at = self.clock.monotonic()
 
         def begin() -> None:

@@ -294,11 +294,7 @@ class _Turns:
     has_one_turn: bool
 
     async def until_done(self, text: str) -> SessionEnd:
-        """Send a message, and remind the program once if its turn ends without a proposal.
-
-        Raises:
-            PullwrightError: the program, its model's server or the host failed.
-        """
+        """Send a message, and remind the program once if its turn ends without a proposal."""
         while True:
             failure = await self._turn(text)
             said = self.told.end_turn()

@@ -158,12 +158,11 @@ class Contestant:
 class Backtest:
     """The objects and folders of one `backtest`.
 
+    A `ConfigurationError` means that the settings or the request cannot be used, or that the repository has no usable
+    history; a `WorkspaceError` that git failed.
+
     Args:
         flags: the settings that were typed, without model, contract and agent.
-
-    Raises:
-        ConfigurationError: the settings or the request cannot be used.
-        WorkspaceError: the named folder is no git repository.
     """
 
     def __init__(
@@ -207,11 +206,7 @@ class Backtest:
         return self.place.label
 
     def backlog(self) -> OpenBacklog:
-        """Return the number of open tasks in the backlog, and the rate of new issues.
-
-        Raises:
-            ForgeError: the forge does not answer.
-        """
+        """Return the number of open tasks in the backlog, and the rate of new issues."""
         forge, label = self._site.forge, self.context.settings.label
         listed = ((name, forge.read_file(name)) for name in BACKLOG_FILES)
         items = sum(len(list(checklist(name, text))) for name, text in listed if text)
@@ -225,23 +220,13 @@ class Backtest:
         jobs: int,
         watch: Callable[[PastChange, ReadyCase | UnfitChange | None], None],
     ) -> FoundCases:
-        """Find cases among the past changes.
-
-        Raises:
-            ConfigurationError: the repository has no usable history.
-            WorkspaceError: git failed.
-        """
+        """Find cases among the past changes."""
         search = CaseSearch(self.history, self.folder, self._tests_of, watch)
         return await search.find(await in_thread(self._changes), wanted, jobs, self.stop)
 
     @cached_property
     def history(self) -> RepositoryHistory:
-        """The repository's commits: its own on this disk, or those fetched from GitHub.
-
-        Raises:
-            ConfigurationError: the folder is no repository, or git failed.
-            GitMissingError: git is not installed.
-        """
+        """The repository's commits: its own on this disk, or those fetched from GitHub."""
         if isinstance(self.place, OnDisk):
             try:
                 return LocalRepository(self.place.path).history()
@@ -364,11 +349,7 @@ class Backtest:
         )
 
     def tests_of(self, case: Case) -> TestsOfChange:
-        """Return how to run the tests of a case.
-
-        Raises:
-            ConfigurationError: the test command is not known.
-        """
+        """Return how to run the tests of a case."""
         found = self._tests_of(case.change)
         if isinstance(found, str):
             raise ConfigurationError(found)
@@ -383,19 +364,11 @@ class Backtest:
 
     @staticmethod
     def real_patch(ready: ReadyCase) -> str:
-        """Return the change that people made, without the tests that judge a try.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Return the change that people made, without the tests that judge a try."""
         return patch_between(ready.case.store, ready.case.tests, ready.case.head)
 
     def program(self, wanted: Try, folder: Path, granted: Caps, view: Emit) -> Program:
-        """Build the program of one try, as `run` does, in its own state folder.
-
-        Raises:
-            ConfigurationError: the model cannot be used as configured.
-        """
+        """Build the program of one try, as `run` does, in its own state folder."""
         contestant = next(one for one in self.contestants if one.arm == wanted.arm)
         environ = {**self._environ, HOME_VARIABLE: str(folder / "home")}
         redactor = known_secrets(environ)
@@ -419,11 +392,7 @@ class Backtest:
 
 
 def _refuse(settings: Settings) -> None:
-    """Refuse settings without tests to judge by, or under which the model could read the real change.
-
-    Raises:
-        ConfigurationError: the settings are refused.
-    """
+    """Refuse settings without tests to judge by, or under which the model could read the real change."""
     if settings.test_command is None:
         raise ConfigurationError(
             "backtest judges by the repository's tests: name their command with --test-command, or "
@@ -472,11 +441,7 @@ class CycleAttempts:
         return next(one.least_usd for one in self._backtest.contestants if one.arm == arm)
 
     async def make(self, wanted: Try, granted: Caps) -> Attempted:
-        """Start or continue a try, within the granted limits.
-
-        Raises:
-            WorkspaceError: git failed, or the disk is full.
-        """
+        """Start or continue a try, within the granted limits."""
         folder = self._folder(wanted)
         await asyncio.to_thread(_prepare, wanted.case.case, folder)
         program = self._backtest.program(wanted, folder, granted, self._view(wanted))

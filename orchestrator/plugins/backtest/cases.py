@@ -100,11 +100,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that no other process works in it.
-
-    Raises:
-        ConfigurationError: another process holds the lock.
-    """
+    """Lock a folder, so that no other process works in it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         handle = lock_file(folder / "lock")
@@ -360,11 +356,7 @@ class CaseSearch:
     async def find(
         self, changes: Iterator[PastChange | UnfitChange], wanted: int, jobs: int, stopped: Callable[[], bool]
     ) -> FoundCases:
-        """Examine changes in order, several in parallel, until the wanted number of cases is found.
-
-        Raises:
-            WorkspaceError: git failed, or the disk is full.
-        """
+        """Examine changes in order, several in parallel, until the wanted number of cases is found."""
         found = FoundCases()
         running: deque[asyncio.Task[ReadyCase | UnfitChange]] = deque()
         try:

@@ -197,12 +197,7 @@ _MOST_UNFIT = 8
 
 
 def backtest(options: argparse.Namespace) -> int:
-    """Try models on cases from a repository's past, and return the exit status.
-
-    Raises:
-        ConfigurationError: a flag is missing or wrong, or the request cannot be met.
-        WorkspaceError: git failed.
-    """
+    """Try models on cases from a repository's past, and return the exit status."""
     if options.repo is None:
         raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
     for name in ("html", "ctrf"):

@@ -86,10 +86,6 @@ def write_harbor_task(
 
     Returns:
         Why it cannot be written so; empty if it was.
-
-    Raises:
-        ConfigurationError: there is such a folder already.
-        WorkspaceError: git failed.
     """
     case, hidden = ready.case, ready.hidden
     if hidden.exit != 0:

@@ -306,9 +306,6 @@ def from_pull_requests(
 
     Args:
         with_comments: whether the task includes comments on the issue by people with write permission.
-
-    Raises:
-        ForgeError: the forge cannot be reached.
     """
     for pull in forge.merged_pull_requests():
         if pull.issues:
@@ -481,11 +478,7 @@ _ONLY_COMMIT = "The code as it is"
 
 
 def create_task_repository(case: Case, path: Path) -> HostGit:
-    """Create a repository with one commit, the code before the change, and nothing else of the history.
-
-    Raises:
-        WorkspaceError: the repository contains something else.
-    """
+    """Create a repository with one commit, the code before the change, and nothing else of the history."""
     store = RepositoryHistory(_git(case.store))
     repository = create_store(path, store.object_format())
     store.copy_tree(case.base, repository)

@@ -95,8 +95,7 @@ class TryResult:
 class TryRecord:
     """The completed tries, in a file that stays complete if the process is killed.
 
-    Raises:
-        JournalError: the file cannot be read or written.
+    It raises what `JsonLines` raises.
     """
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
@@ -219,11 +218,7 @@ async def make_tries(  # noqa: PLR0913  most are given by name
     progress: Progress,
     stopped: Callable[[], bool],
 ) -> None:
-    """Make the tries that are not in the record, several in parallel, until all are done or a cap is reached.
-
-    Raises:
-        PullwrightError: the record cannot be written, or this machine has a problem.
-    """
+    """Make the tries that are not in the record, several in parallel, until all are done or a cap is reached."""
     failures: dict[str, int] = {}
     queue = iter([one for one in wanted if one.key not in record.done])
     over = ""

@@ -35,11 +35,7 @@ _MOST_CHARS = 1_000_000
 
 
 def ask(options: argparse.Namespace) -> int:
-    """Ask the model, print its answer, and return the exit status.
-
-    Raises:
-        UsageError: the question is empty.
-    """
+    """Ask the model, print its answer, and return the exit status."""
     question = sys.stdin.read(_MOST_CHARS) if options.text == _STANDARD_INPUT else options.text
     if not question.strip():
         raise UsageError("the question is empty: type it, or write it to standard input")

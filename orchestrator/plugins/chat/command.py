@@ -59,12 +59,7 @@ class _LeaveError(Exception):
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Run the conversation until the person leaves, and return the exit status.
-
-    Raises:
-        UsageError: a flag is not valid for a conversation.
-        PullwrightError: the configuration is wrong, or the conversation to resume does not exist.
-    """
+    """Run the conversation until the person leaves, and return the exit status."""
     refuse_contract(options)
     talk = TerminalChat(options)
     try:
@@ -76,11 +71,7 @@ def chat(options: argparse.Namespace) -> int:
 
 
 def refuse_contract(options: argparse.Namespace) -> None:
-    """Refuse a contract that is for tasks.
-
-    Raises:
-        UsageError: one is given.
-    """
+    """Refuse a contract that is for tasks."""
     if getattr(options, "contract", None) in {"json-plan", "whole-file"}:
         raise UsageError(
             f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
@@ -125,11 +116,7 @@ class TerminalChat:
             return self._view
 
     async def program(self) -> ChatProgram:
-        """Return the program, and wait until it is built.
-
-        Raises:
-            PullwrightError: the configuration is wrong.
-        """
+        """Return the program, and wait until it is built."""
         if self._program is None:
             self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
         return await asyncio.shield(self._program)

@@ -409,9 +409,6 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
 
     Args:
         name: its last run, as accepted by `find_run`; `last` is the newest run with a message.
-
-    Raises:
-        JournalError: the run does not exist, is damaged, or has no message.
     """
     folder = find_run(home, name)
     if name == LAST:
@@ -437,11 +434,7 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
 
 
 def continued_last(home: Home, label: str, run: str) -> EarlierConversation:
-    """Read the conversation of a run with those that continued it since, for who keeps the id of its beginning.
-
-    Raises:
-        JournalError: there is no such run, or it has no message.
-    """
+    """Read the conversation of a run with those that continued it since, for who keeps the id of its beginning."""
     for one in conversations(home, label, _MOST_CONTINUED):
         with suppress(JournalError):
             if run in (begun := begun_in(home, one.id)).runs:

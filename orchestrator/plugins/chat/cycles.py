@@ -1,4 +1,9 @@
-"""The cycles of a conversation: one that proposes its changes, and one whose task a person continues."""
+"""The cycles of a conversation: one that proposes its changes, and one whose task a person continues.
+
+A `ConfigurationError` says why a task or a change cannot be taken: it cannot be claimed, the claim was lost, or the
+files have changed since the draft; a `ToolError` why a proposal was refused. Other `PullwrightError`s are those of
+git and the forge.
+"""
 
 from __future__ import annotations
 
@@ -126,9 +131,6 @@ class FolderProposals:
             title: title of the pull request; if empty, the model writes title and text.
             everything: whether to include the person's own changes.
             repository: target as `--repo` names it; None for the folder's own repository.
-
-        Raises:
-            PullwrightError: there is nothing to propose, or the target is not clear.
         """
         site, here = await in_thread(self._site, repository)
         branch = (await asyncio.to_thread(site.source)).branch
@@ -167,12 +169,7 @@ class FolderProposals:
         )
 
     async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
-        """Propose the draft that the person saw.
-
-        Raises:
-            ConfigurationError: the files have changed since.
-            PullwrightError: git failed.
-        """
+        """Propose the draft that the person saw."""
         if self._target is None:
             raise AssertionError("the person was shown something")
         (site, base), parts = self._target, conversation.parts
@@ -324,11 +321,7 @@ class TaskProposals:
         self._operator.record_message(session, words)
 
     async def begin(self) -> Conversation:
-        """Claim the task, restore its unfinished work, and return the conversation when it is ready.
-
-        Raises:
-            ConfigurationError: the task cannot be claimed, or the claim was lost; the message says why.
-        """
+        """Claim the task, restore its unfinished work, and return the conversation when it is ready."""
         if self._cycle is None:
             self._cycle = asyncio.ensure_future(self._program.cycle())
         ready = asyncio.ensure_future(self._operator.ready())
@@ -384,13 +377,7 @@ class TaskProposals:
         )
 
     async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
-        """Propose the draft that the person saw, as the task's pull request.
-
-        Raises:
-            ToolError: the proposal was refused.
-            ConfigurationError: the files have changed since.
-            PullwrightError: git or the forge failed.
-        """
+        """Propose the draft that the person saw, as the task's pull request."""
         change = await asyncio.to_thread(self._operator.change, everything=draft.everything)
         _require_same(change.tree, draft)
         try:

@@ -95,9 +95,6 @@ class TaskOperator:
 
         Args:
             everything: whether to include the person's own changes in the clone.
-
-        Raises:
-            WorkspaceError: git failed, or nothing is changed.
         """
         if self.session is None:
             raise AssertionError("the person has a session")
@@ -113,12 +110,7 @@ class TaskOperator:
         return TaskChange(tree, paths, text, tuple(sorted(left_out)), tree == self._refused)
 
     async def propose(self, title: str, body: str, change: TaskChange) -> CycleResult:
-        """Propose the change as the task's pull request, and return the result so far.
-
-        Raises:
-            ToolError: it was refused.
-            PullwrightError: git or the forge failed.
-        """
+        """Propose the change as the task's pull request, and return the result so far."""
         session, propose = self.session, self._propose
         if session is None or propose is None:
             raise AssertionError("the person has a session")

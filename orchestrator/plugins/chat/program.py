@@ -1,4 +1,7 @@
-"""Builds a conversation at a terminal from the command line's options, in a folder or a repository's clone."""
+"""Builds a conversation at a terminal from the command line's options, in a folder or a repository's clone.
+
+What a person asks for and cannot be done raises a `PullwrightError`, as in `app.wiring`.
+"""
 
 from __future__ import annotations
 
@@ -179,11 +182,7 @@ class ChatProgram:
         return profile_sources(self.clone or self.folder, self.settings.base, clean, warn)
 
     async def change_model(self, name: str) -> None:
-        """Change to another model of the same provider, from the next request on.
-
-        Raises:
-            ConfigurationError: the replies are prepared ones, or a required price is not known.
-        """
+        """Change to another model of the same provider, from the next request on."""
         if self.chosen.other is None:
             raise ConfigurationError("the replies are those of a recorded run: no other model can give them")
         session = (await self.opened()).session
@@ -193,11 +192,7 @@ class ChatProgram:
         session.model, session.price = other.model, other.price
 
     async def say(self, message: str | Message) -> SessionEnd:
-        """Send a message to the model, and wait for the end of its answer.
-
-        Raises:
-            PullwrightError: the model or the host failed.
-        """
+        """Send a message to the model, and wait for the end of its answer."""
         conversation = await self.opened()
         with time_limit(self.settings.max_minutes):
             self.last_end = await conversation.say(message)
@@ -212,12 +207,7 @@ class ChatProgram:
         return self.draft
 
     async def propose(self) -> CycleResult:
-        """Propose the draft that was last shown to the person.
-
-        Raises:
-            ConfigurationError: no draft was shown, or the files have changed since.
-            PullwrightError: the proposal was refused, or git or the forge failed.
-        """
+        """Propose the draft that was last shown to the person."""
         draft, self.draft = self.draft, None
         if draft is None:
             raise ConfigurationError("type /pr first: it shows what would be proposed")
@@ -234,11 +224,7 @@ class ChatProgram:
         return self._proposals
 
     async def opened(self) -> Conversation:
-        """Return the conversation. Open it and its journal if necessary.
-
-        Raises:
-            PullwrightError: the budget is used up, the clone failed, or the journal cannot be written.
-        """
+        """Return the conversation. Open it and its journal if necessary."""
         end_git_when(self.context.stop.now_unless_saving)
         if self.task is not None:
             self.conversation = await self.task.begin()
@@ -503,11 +489,6 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         run: the run whose task is continued, in its repository; None for a conversation without a task.
         dry_run: whether proposals are only shown, not pushed.
         observers: see the events of every run of this process.
-
-    Raises:
-        ConfigurationError: the configuration or the request cannot be used.
-        JournalError: the run to replay or to continue is missing or damaged.
-        WorkspaceError: the named folder is no git repository.
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)

@@ -135,9 +135,6 @@ def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngi
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.
-
-    Raises:
-        SandboxMissingError: there is no such engine or image; the message says what to do.
     """
     name, _, image = wanted.partition(":")
     program = shutil.which(name, path=inherited.get("PATH"))
@@ -566,12 +563,7 @@ def find_container_sandbox(
 
 
 class ContainerSandbox:
-    """A `Sandbox` of containers. Created by `find_container_sandbox`.
-
-    Raises:
-        ConfigurationError: a host or a path of the options is invalid.
-        SandboxMissingError: the image is for an unknown processor.
-    """
+    """A `Sandbox` of containers. Created by `find_container_sandbox`."""
 
     def __init__(
         self,
@@ -824,9 +816,6 @@ def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> b
     """Return the script for the shell in a container.
 
     It starts the command with its limits, and ends the processes that the command leaves running.
-
-    Raises:
-        ValueError, OSError: the command has a NUL character, or is too long.
     """
     variables = {
         name: value

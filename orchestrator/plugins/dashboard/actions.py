@@ -1,4 +1,7 @@
-"""The actions of a person on the page: those of the command line on tasks and on the fleet, done by the same functions."""
+"""The actions of a person on the page: those of the command line on tasks and on the fleet, done by the same functions.
+
+An action that is not possible, or cannot be done, raises a `PullwrightError`.
+"""
 
 from __future__ import annotations
 
@@ -126,12 +129,7 @@ class TaskActions:
         return [*typed, *([f"--answer={answer}"] if answer else []), *_as_flags(self.flags)]
 
     def _answer(self, repository: str, task: str, run: str, answer: str) -> str:
-        """Keep the answer, then start a run that continues with it, in a process that may outlive this one.
-
-        Raises:
-            ConfigurationError: the answer is empty, or the run cannot start or failed at once.
-            JournalError: the answer cannot be kept.
-        """
+        """Keep the answer, then start a run that continues with it, in a process that may outlive this one."""
         if not answer.strip():
             raise ConfigurationError("the answer is empty: write what the model should know")
         kept = PersonAnswer(self.clock.now(), repository, task, run, answer)
@@ -192,11 +190,7 @@ class TaskActions:
         ]
 
     def worker_of(self, run: str) -> int:
-        """Return the id of the process that works on a run.
-
-        Raises:
-            JournalError: there is none.
-        """
+        """Return the id of the process that works on a run."""
         folder = self.home.runs / run
         try:
             pid = int((folder / LOCK_FILE).read_bytes()[:_MOST_PID_BYTES])
@@ -208,11 +202,7 @@ class TaskActions:
         return pid
 
     def _stop(self, run: str) -> str:
-        """Ask the process of a run to end after its current round, like Ctrl+C.
-
-        Raises:
-            JournalError: there is no such process, or it cannot be asked.
-        """
+        """Ask the process of a run to end after its current round, like Ctrl+C."""
         pid = self.worker_of(run)
         try:
             os.kill(pid, signal.SIGINT)
@@ -221,11 +211,7 @@ class TaskActions:
         return f"process {pid} was told to end; it finishes its round and keeps the work"
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Return the effect of an action in a sentence, and the equivalent command.
-
-        Raises:
-            PullwrightError: the action is not possible.
-        """
+        """Return the effect of an action in a sentence, and the equivalent command."""
         repository, task = fields.get("repository", ""), fields.get("task", "")
         commands = Commands(repository)
         match verb:
@@ -249,11 +235,7 @@ class TaskActions:
                 raise _no_such_action(verb)
 
     def do(self, verb: str, fields: Mapping[str, str]) -> str:
-        """Carry out an action, and return what was done, in words.
-
-        Raises:
-            PullwrightError: it could not be done.
-        """
+        """Carry out an action, and return what was done, in words."""
         repository, task = fields.get("repository", ""), fields.get("task", "")
         match verb:
             case "answer":
@@ -472,11 +454,7 @@ class FleetActions:
         return self._store
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Return the effect of an action in a sentence, and the equivalent command.
-
-        Raises:
-            ConfigurationError: the action does not exist.
-        """
+        """Return the effect of an action in a sentence, and the equivalent command."""
         name = _fleet_action(verb)
         words = [PROGRAM, "fleet", name, *_fleet_subject(name, fields)]
         if name == "pause":
@@ -487,11 +465,7 @@ class FleetActions:
         return sentence, shlex.join(words)
 
     async def do(self, verb: str, fields: Mapping[str, str]) -> str:
-        """Carry out an action, and return what was done, in words.
-
-        Raises:
-            PullwrightError: it could not be done.
-        """
+        """Carry out an action, and return what was done, in words."""
         name = _fleet_action(verb)
         steered = await self._in_thread(lambda: self._steer(name, fields))
         self.forget()

@@ -31,11 +31,7 @@ _SQLITE = "sqlite:///"
 
 
 def dashboard(options: argparse.Namespace) -> int:
-    """Serve the page until a person ends it.
-
-    Raises:
-        ConfigurationError: an option is wrong, or the port is in use.
-    """
+    """Serve the page until a person ends it."""
     home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
     settings = load_settings(flags, os.environ, Path.cwd()).settings
     known = BrowserSecrets()
@@ -61,11 +57,7 @@ def dashboard(options: argparse.Namespace) -> int:
 
 
 def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
-    """Return the database URL of the fleet that this machine belongs to.
-
-    Raises:
-        ConfigurationError: there is none, or there are several.
-    """
+    """Return the database URL of the fleet that this machine belongs to."""
     from orchestrator.plugins.fleet.command import database_url
 
     if url := ApiKeys.of(environ).database:

@@ -126,11 +126,7 @@ class RunStore:
         return [stored[name].run for name in self._names if name in stored]
 
     def refresh(self, seconds: float = float("inf")) -> bool:
-        """Read new and changed journals, the newest first, for at most this time. Return whether anything changed.
-
-        Raises:
-            JournalError: the folder of the runs cannot be read.
-        """
+        """Read new and changed journals, the newest first, for at most this time. Return whether anything changed."""
         with self._lock:
             before = self.version
             until = time.monotonic() + seconds

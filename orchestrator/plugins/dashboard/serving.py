@@ -34,9 +34,6 @@ def listen_for_browsers(port: int) -> list[socket.socket]:
     """Open sockets at both loopback addresses with the same port, which the system chooses for 0.
 
     Browsers ask ::1 first for a name below `localhost`, so no other program may listen there.
-
-    Raises:
-        ConfigurationError: the port cannot be listened at.
     """
     for _ in range(_MOST_TRIED_PORTS):
         first = listen("127.0.0.1", port)

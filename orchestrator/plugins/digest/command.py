@@ -75,13 +75,7 @@ _NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
 
 
 def digest(options: argparse.Namespace) -> int:
-    """Print the digest of a period or of one run. A period's digest also goes to the webhook, if one is set.
-
-    Raises:
-        ConfigurationError: the time, the place to post to, or the webhook is not valid.
-        JournalError: the runs cannot be read, or there is no such run.
-        ForgeError: the forge refused the issue's comment.
-    """
+    """Print the digest of a period or of one run. A period's digest also goes to the webhook, if one is set."""
     home, clock = Home.of(os.environ), SystemClock()
     safe = SafeMarkdown(known_secrets(os.environ).redact)
     if options.run is not None:
@@ -141,11 +135,7 @@ def _label(repository: str | None) -> str | None:
 
 
 def since_time(text: str, now: datetime) -> datetime:
-    """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names.
-
-    Raises:
-        ConfigurationError: the text names no time, or one in the future.
-    """
+    """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names."""
     if match := _SPAN.fullmatch(text.strip()):
         return now - timedelta(hours=min(int(match[1]) * _SPAN_HOURS[match[2]], 24 * 365_000))
     try:

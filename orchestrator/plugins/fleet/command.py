@@ -1,4 +1,8 @@
-"""`pullwright fleet`: runs workers that share one queue, prints the queue, and changes it as a person asks."""
+"""`pullwright fleet`: runs workers that share one queue, prints the queue, and changes it as a person asks.
+
+A `ConfigurationError` means that the file, an option or the database's URL is wrong, or that a package is not
+installed; a `FleetError` that the database cannot be reached.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,7 @@ if TYPE_CHECKING:
 
 
 def fleet(options: argparse.Namespace) -> int:
-    """Run a worker of a fleet, or look at its queue and change it.
-
-    Raises:
-        ConfigurationError: the file, an option, or the database's URL is wrong.
-        FleetError: the database cannot be reached.
-    """
+    """Run a worker of a fleet, or look at its queue and change it."""
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
     url = database_url(options.database_url, os.environ, path)
@@ -63,11 +62,7 @@ def fleet(options: argparse.Namespace) -> int:
 
 
 def database_url(typed: str | None, environ: Mapping[str, str], config: Path) -> str:
-    """Return the URL of the fleet's database. The default is the file that `pullwright worker` uses, too.
-
-    Raises:
-        ConfigurationError: the typed URL holds a password.
-    """
+    """Return the URL of the fleet's database. The default is the file that `pullwright worker` uses, too."""
     if typed is not None and (holds_credential(typed) or re.search(r"[?&]password=", typed)):
         raise ConfigurationError(
             "--database-url holds a password, which everybody on this machine could read: "
@@ -81,9 +76,6 @@ def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = F
 
     Args:
         dry_run: whether to return the queue of dry runs, which do not change the other one.
-
-    Raises:
-        ConfigurationError: the state folder cannot be written.
     """
     name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
     folder = Home.of(environ).fleets
@@ -96,11 +88,7 @@ def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = F
 
 
 def open_store(url: str, *, patient: bool) -> FleetStore:
-    """Return the store of a fleet's queue, which is not connected yet.
-
-    Raises:
-        ConfigurationError: the packages that it needs are not installed, or the URL cannot be read.
-    """
+    """Return the store of a fleet's queue, which is not connected yet."""
     try:
         from orchestrator.plugins.fleet.store import FleetStore
     except ModuleNotFoundError as error:

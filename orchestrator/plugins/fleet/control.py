@@ -179,11 +179,7 @@ class CommandResult:
 
 
 def add(store: FleetStore, repository: str, task: str = "") -> CommandResult:
-    """Look at a repository now, or try a task there next.
-
-    Raises:
-        WorkspaceError: the task key is invalid.
-    """
+    """Look at a repository now, or try a task there next."""
     if not task:
         return _outcome(lambda: store.wake(repository), "is looked at now", _UNKNOWN)
     claim_ref(task)

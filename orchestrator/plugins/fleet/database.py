@@ -143,11 +143,7 @@ def _without_secrets(values: Any, redactor: Redactor) -> Any:
 
 
 def make_engine(url: str) -> sa.Engine:
-    """Create an engine for `sqlite:///PATH` or a PostgreSQL URL.
-
-    Raises:
-        ConfigurationError: the URL is neither.
-    """
+    """Create an engine for `sqlite:///PATH` or a PostgreSQL URL."""
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:

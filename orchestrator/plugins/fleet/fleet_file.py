@@ -1,4 +1,7 @@
-"""The configuration file of a fleet: the repositories that one worker looks after, and their settings."""
+"""The configuration file of a fleet: the repositories that one worker looks after, and their settings.
+
+What cannot be used raises a `ConfigurationError`.
+"""
 
 from __future__ import annotations
 
@@ -282,9 +285,6 @@ def listen_address(value: Any, name: str) -> ListenAddress:
 
     Args:
         name: what has this value, for messages.
-
-    Raises:
-        ConfigurationError: it is no such address.
     """
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
@@ -312,11 +312,7 @@ class FleetSettings:
         return {**own, **self._typed}
 
     def of(self, repository: FleetRepository) -> Settings:
-        """Return the settings of a repository.
-
-        Raises:
-            ConfigurationError: an option is wrong.
-        """
+        """Return the settings of a repository."""
         named = partial(label_of, repository.name)
         return load_settings(self.flags(repository), repository.environ, Path.cwd(), named).settings
 

@@ -105,7 +105,10 @@ class FleetWorkerState:
 
 
 class FleetStore(FleetDatabase):
-    """Reads and changes the present turns of repositories, and the workers."""
+    """Reads and changes the present turns of repositories, and the workers.
+
+    A row that cannot be read raises an `UnreadableRowError`.
+    """
 
     @cached_property
     def limits(self) -> FleetLimits:
@@ -120,9 +123,6 @@ class FleetStore(FleetDatabase):
         Args:
             first: when the turn starts; None is now, even if there is a delayed turn already.
             pause: a pause that is not stored yet; no turn starts before its end.
-
-        Raises:
-            UnreadableRowError: the row of the repository cannot be read.
         """
 
         def change(c: sa.Connection) -> None:
@@ -623,11 +623,7 @@ class FleetStore(FleetDatabase):
     # --- private ---
 
     def _row(self, c: sa.Connection, repository: str) -> _RepositoryRow | None:
-        """Return the row of a repository, locked until the end of the transaction.
-
-        Raises:
-            UnreadableRowError: it cannot be read.
-        """
+        """Return the row of a repository, locked until the end of the transaction."""
         query = sa.select(*raw(*repositories_table.c)).where(repositories_table.c.repository == repository)
         rows = read_rows(
             "pullwright_repositories", "repository", c.execute(query.with_for_update()), _repository_row

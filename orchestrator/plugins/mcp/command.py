@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 
 def mcp(options: argparse.Namespace) -> int:
-    """Run the requested action.
-
-    Raises:
-        ConfigurationError: the configuration is wrong, or there is no such server.
-        McpError: the server does not answer.
-    """
+    """Run the requested action."""
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     maker = open_servers(context)
     if maker is None or not (maker.config.servers or maker.notices):

@@ -113,11 +113,7 @@ class McpConfig:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def server(self, name: str) -> McpServer:
-        """Return the server with this name.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
+        """Return the server with this name."""
         for one in self.servers:
             if one.name == name:
                 return one

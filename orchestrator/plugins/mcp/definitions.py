@@ -159,8 +159,7 @@ class ServerApprovals:
     def approve(self, server: str, definitions: Sequence[McpDefinition]) -> None:
         """Replace all approved definitions of this server with these.
 
-        Raises:
-            ConfigurationError: the file is damaged, or cannot be written.
+        It raises what `of` raises, also if the file cannot be written.
         """
         servers = self._read()
         servers[server] = {

@@ -24,9 +24,6 @@ def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) 
 
     Args:
         person: shows pages and questions of servers to a person; None if nobody is there.
-
-    Raises:
-        ConfigurationError: a file is not valid, or the extra for MCP servers is not installed.
     """
     if not is_configured(context):
         return None

@@ -159,9 +159,6 @@ def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> M
 
     Args:
         person: see `McpMaker`.
-
-    Raises:
-        ConfigurationError: a file is not valid, or the extra for MCP servers is not installed.
     """
     config = load_mcp(context.settings, context.environ)
     if not config.servers and not config.notices:
@@ -173,11 +170,7 @@ def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> M
 
 
 def check_installed() -> None:
-    """Check that the extra for MCP servers is installed.
-
-    Raises:
-        ConfigurationError: it is not installed.
-    """
+    """Check that the extra for MCP servers is installed."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigurationError(f"MCP servers need an extra of this program: {install_command('mcp')}")
 

@@ -41,15 +41,7 @@ CREATES = frozenset({"add", "import"})
 
 
 def memory(options: argparse.Namespace) -> int:
-    """Run the requested action. Only `add` and `import` create a memory file that does not exist.
-
-    Raises:
-        ConfigurationError: the configuration or the repository's name is not valid.
-        ForgeError: the forge does not say where the repository is.
-        MemoryStoreError: the file cannot be used, or an argument is not valid.
-        ModelError: the embeddings server failed.
-        WorkspaceError: the repository's memory could not be changed.
-    """
+    """Run the requested action. Only `add` and `import` create a memory file that does not exist."""
     named = partial(label_of, options.repo) if options.repo else None
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd(), named=named)
     if not options.repo:
@@ -97,14 +89,7 @@ async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
 async def act(
     opened: LongTermMemory, options: argparse.Namespace, shared: RepositoryMemory | None = None
 ) -> int:
-    """Run the requested action on an open memory.
-
-    Raises:
-        ConfigurationError: there is no such index, or a file cannot be read.
-        MemoryStoreError: the file cannot be used, or an argument is not valid.
-        ModelError: the embeddings server failed.
-        WorkspaceError: the repository's memory could not be changed.
-    """
+    """Run the requested action on an open memory."""
     return await _ACTIONS[options.action](_OpenMemory(opened, shared), options)
 
 

@@ -200,11 +200,7 @@ _SAMPLED = 31
 
 
 def packed(numbers: Sequence[float]) -> bytes:
-    """Return the unit vector in the direction of this one, as little-endian float16.
-
-    Raises:
-        MemoryStoreError: the vector is zero, has too many numbers, or one that is not finite.
-    """
+    """Return the unit vector in the direction of this one, as little-endian float16."""
     if not 0 < len(numbers) <= MOST_DIMENSIONS:
         raise MemoryStoreError(f"a vector has 1 to {MOST_DIMENSIONS:,} numbers, not {len(numbers):,}")
     largest = max(map(abs, numbers))
@@ -297,9 +293,6 @@ class OfflineEmbedder:
 
     The model is loaded for the first text, once for the whole process. Each text is processed alone, so that its
     vector does not depend on other texts.
-
-    Raises:
-        ConfigurationError: the extra is not installed.
     """
 
     model = f"{OFFLINE_MODEL}-int8"

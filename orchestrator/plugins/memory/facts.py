@@ -189,7 +189,9 @@ def _is_fit(fact: Fact) -> bool:
 class RepositoryMemory:
     """Reads and changes the facts of one repository. It blocks: call it in a thread.
 
-    A change is applied to the present facts, and again if another machine was faster. So no change is lost.
+    A change is applied to the present facts, and again if another machine was faster. So no change is lost. A ref
+    with other content raises a `WorkspaceError`; a `RemoteUnavailableError` means that no answer came after several
+    attempts: a change may have arrived all the same.
 
     Args:
         nonce: creates a globally unique text.
@@ -205,10 +207,6 @@ class RepositoryMemory:
 
         Args:
             seen: the remote's `MEMORY` ref as last seen; None reads it.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several attempts.
-            WorkspaceError: the ref contains something else.
         """
         return self._look(seen)[1]
 
@@ -219,11 +217,6 @@ class RepositoryMemory:
 
         Args:
             forgets: whether removed facts are also removed from the history of the ref.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several attempts; the change may have arrived all the
-                same.
-            WorkspaceError: the ref contains something else, or cannot be replaced.
         """
         for _ in range(_MOST_LOOKS):
             commit, facts = self._look()

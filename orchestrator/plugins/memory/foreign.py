@@ -29,9 +29,6 @@ def read_items(folder: Path) -> tuple[list[str], list[str]]:
     """Return the items of a folder such as `~/.local/ralph`, and notes on what is not taken.
 
     The items are in the form that `LongTermMemory.import_items` reads.
-
-    Raises:
-        ConfigurationError: the folder cannot be read.
     """
     try:
         with ConfinedFolder(folder) as opened:

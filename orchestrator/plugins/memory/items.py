@@ -1,7 +1,7 @@
 """Memories: their types, expiry and JSON form, the words that count in a search, and the ranking of what matches.
 
-Types, numbers and order are those of sections 2.3.3, 2.4.4 and 6.3 of the assistant's specification. This
-module reads neither a clock nor a file.
+Types, numbers and order are those of sections 2.3.3, 2.4.4 and 6.3 of the assistant's specification. This module
+reads neither a clock nor a file. What is no item or no valid value raises a `MemoryStoreError`.
 """
 
 from __future__ import annotations
@@ -135,11 +135,7 @@ def as_json(memory: Memory) -> dict[str, Any]:
 
 
 def from_json(line: str | bytes) -> tuple[str, NewItem]:
-    """Parse a line of `as_json`; return the index, and the item without its vector.
-
-    Raises:
-        MemoryStoreError: it is not such a line.
-    """
+    """Parse a line of `as_json`; return the index, and the item without its vector."""
     try:
         value = json.loads(line)
         expires_at = value["expires_at"]
@@ -164,9 +160,6 @@ def edited(memory: Memory, field_name: str, value: str, now: datetime) -> Memory
     """Return a copy of the memory with another value in one field.
 
     Another importance gives it that importance's lifetime, from now on.
-
-    Raises:
-        MemoryStoreError: there is no such field, or the value is invalid.
     """
     parse = _EDITABLE.get(field_name)
     if parse is None:

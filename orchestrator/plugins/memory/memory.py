@@ -87,8 +87,9 @@ LEXICAL = "Only words were compared, not their meaning: no model for embeddings 
 class LongTermMemory:
     """The memories of a file, and its indices of documents, for one session or one command.
 
-    A model must not write instructions or corrections, its memories always expire, and it may only forget what
-    a model wrote: a cycle that nobody watches reads them later.
+    A model must not write instructions or corrections, its memories always expire, and it may only forget what a
+    model wrote: a cycle that nobody watches reads them later. What cannot be stored or found raises a
+    `MemoryStoreError`. A `ModelError` means that the embedder failed; the index is then unchanged.
 
     Args:
         embedder: computes the vectors.
@@ -230,9 +231,6 @@ class LongTermMemory:
 
         Args:
             items: by a stable key of each item, which is stored in its metadata.
-
-        Raises:
-            ModelError: there is no vector for a new item.
         """
         index = await asyncio.to_thread(self.store.index, REPOSITORY)
         if index is None and not items:
@@ -305,11 +303,7 @@ class LongTermMemory:
         return self._last_query[1]
 
     async def forget(self, number: int, author: Author = Author.PERSON) -> Memory | None:
-        """Remove a memory and return it; None if there is none with this id.
-
-        Raises:
-            MemoryStoreError: the model may not remove it.
-        """
+        """Remove a memory and return it; None if there is none with this id."""
         memory = await asyncio.to_thread(self.store.get, number)
         if memory is None or (author is Author.MODEL and memory.index != MEMORIES):
             return None
@@ -328,12 +322,7 @@ class LongTermMemory:
         return await asyncio.to_thread(self.store.change, memory, vector)
 
     async def recompute_vectors(self, index: str) -> int:
-        """Recompute the vectors of an index with this embedder; return how many there are.
-
-        Raises:
-            ModelError: the embedder failed; the index is unchanged.
-            MemoryStoreError: there is no such index.
-        """
+        """Recompute the vectors of an index with this embedder; return how many there are."""
         items = await asyncio.to_thread(self.store.listed, index)
         vectors = await self.embedder.embed([one.content for one in items] or ["nothing"])
         numbered = dict(zip((one.id for one in items), vectors, strict=False))
@@ -348,10 +337,6 @@ class LongTermMemory:
 
         Items that are known or expired are skipped, and so are the repository's. All lines are parsed before
         one is stored.
-
-        Raises:
-            MemoryStoreError: a line is not an item, or the file cannot store it.
-            ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
         now, stored = self.clock.now(), 0
@@ -383,12 +368,7 @@ class LongTermMemory:
         return await asyncio.to_thread(write)
 
     async def replace_document(self, index: str, source: str, items: Sequence[NewItem]) -> int:
-        """Replace a document's pieces in an index; return the number of removed ones.
-
-        Raises:
-            MemoryStoreError: the index cannot store them.
-            ModelError: the embedder failed; the index is unchanged.
-        """
+        """Replace a document's pieces in an index; return the number of removed ones."""
         known = await asyncio.to_thread(self.store.listed, index)
         await self.add_items(index, items)
         return await asyncio.to_thread(self.store.remove, [one.id for one in known if one.source == source])

@@ -1,4 +1,8 @@
-"""The memory of a run's sessions or of a conversation: its file, its embedder, its tools and what it recalls."""
+"""The memory of a run's sessions or of a conversation: its file, its embedder, its tools and what it recalls.
+
+A memory that cannot be used as configured raises a `ConfigurationError`, its file a `MemoryStoreError`, and the
+embeddings server a `ModelError`.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +61,7 @@ _EMBEDDING_SECONDS = 60.0
 
 
 def open_for_sessions(context: BuildContext, repository: str, here: OnDisk | None) -> RunMemory:
-    """Return the memory of a run or a conversation: see `Point.MEMORY`.
-
-    Raises:
-        ConfigurationError: the embeddings server cannot be used as configured.
-        MemoryStoreError: the file cannot be used.
-    """
+    """Return the memory of a run or a conversation: see `Point.MEMORY`."""
     is_on = options_in(context).memory
     other = _memory_of_origin(here, context) if here is not None and is_on else None
     if other is not None and other.is_allowed:
@@ -114,12 +113,7 @@ class RunMemory:
         )
 
     async def answer(self, *, agrees: bool) -> None:
-        """Store whether conversations in this folder may use the memory of the folder's origin, and open it if so.
-
-        Raises:
-            ConfigurationError: the answer cannot be stored.
-            MemoryStoreError: the memory cannot be used.
-        """
+        """Store whether conversations in this folder may use the memory of the folder's origin, and open it if so."""
         other, self._other = self._other, None
         if other is None:
             return
@@ -136,12 +130,7 @@ class RunMemory:
         return self._opened
 
     def open(self) -> LongTermMemory:
-        """Open the memory, and emit a warning if it can only compare words.
-
-        Raises:
-            ConfigurationError: the embeddings server cannot be used as configured.
-            MemoryStoreError: the file cannot be used.
-        """
+        """Open the memory, and emit a warning if it can only compare words."""
         memory, options = open_memory(self.context, self.repository), options_in(self.context)
         if options.memory and memory.embedder.is_lexical and options.embedding_model is None:
             self.context.emit(
@@ -192,13 +181,7 @@ class RunMemory:
         )
 
     async def import_folder(self, folder: Path) -> tuple[int, list[str]]:
-        """Store the memories and documents of another assistant's folder: see `SessionMemory`.
-
-        Raises:
-            ConfigurationError: the folder cannot be read.
-            MemoryStoreError: the file cannot store them.
-            ModelError: the embeddings server failed.
-        """
+        """Store the memories and documents of another assistant's folder: see `SessionMemory`."""
         items, notes = read_items(folder)
         stored = await self.opened().import_items(items) if items else 0
         if stored < len(items):
@@ -244,11 +227,7 @@ class FolderMemory:
             return None
 
     def decide(self, *, is_allowed: bool) -> None:
-        """Store the person's decision.
-
-        Raises:
-            ConfigurationError: it cannot be written.
-        """
+        """Store the person's decision."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.write_text(_ALLOWED if is_allowed else "no", encoding="utf-8")
@@ -265,10 +244,6 @@ def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
 
     Args:
         repository: see `memory_file`.
-
-    Raises:
-        ConfigurationError: the embeddings server cannot be used as configured.
-        MemoryStoreError: the file cannot be used.
     """
     embedder = choose_embedder(context)
     store = MemoryStore(memory_file(context.home, repository), context.redactor.redact)
@@ -279,9 +254,6 @@ def choose_embedder(context: BuildContext) -> Embedder:
     """Create the embedder of the settings: a server's, or this machine's if the extra is installed.
 
     Without both, words are compared by their letters.
-
-    Raises:
-        ConfigurationError: the model needs a server or the extra, or the address is not valid.
     """
     from orchestrator.engine.models.transport import HttpOptions, JsonServer
     from orchestrator.engine.models.wire import endpoint

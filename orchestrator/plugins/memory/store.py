@@ -177,11 +177,7 @@ class MemoryStore:
         self.close()
 
     def create_index(self, name: str, model: str, dimension: int, now: datetime) -> bool:
-        """Create an index for vectors of this model; return False if it exists already.
-
-        Raises:
-            MemoryStoreError: the name is invalid, or the index belongs to another model.
-        """
+        """Create an index for vectors of this model; return False if it exists already."""
         if not _NAME.fullmatch(name):
             raise MemoryStoreError(
                 f"{name[:80]!r} is not a valid name of an index: use 1 to 64 letters, digits, '.', '_' and '-'"

@@ -119,11 +119,7 @@ class _Decided:
 
 
 def init(options: argparse.Namespace) -> int:
-    """Examine the repository, ask the person, show the changes, and write them.
-
-    Raises:
-        PullwrightError: the repository's name is not valid, or something cannot be written.
-    """
+    """Examine the repository, ask the person, show the changes, and write them."""
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     setup = _Setup(options, context)
     return setup.propose() if setup.folder is None or options.pull_request else setup.write(setup.folder)

@@ -1,6 +1,7 @@
 """The files that `init` writes: a repository's rules, the workflow that works on its backlog, and its action.
 
-The action is this installation, as a commit on GitHub or as a copy.
+The action is this installation, as a commit on GitHub or as a copy. A file that cannot be read, written or changed
+without losing something raises a `ConfigurationError`.
 """
 
 from __future__ import annotations
@@ -279,11 +280,7 @@ def key_variable(model: str | None) -> str:
 
 
 def write_action_file(top: Path, file: ActionFile) -> None:
-    """Write a file below `top` atomically, but never through a symbolic link.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write a file below `top` atomically, but never through a symbolic link."""
     path = top / file.path
     above = posixpath.dirname(file.path)
     try:
@@ -300,11 +297,7 @@ def write_action_file(top: Path, file: ActionFile) -> None:
 
 
 def present_content(top: Path, path: str) -> bytes | None:
-    """Return the content of a file below `top`; None if there is nothing at the path.
-
-    Raises:
-        ConfigurationError: what is there is no regular file, or cannot be read.
-    """
+    """Return the content of a file below `top`; None if there is nothing at the path."""
     try:
         with ConfinedFolder(top) as folder:
             return folder.read(path, _MOST_PRESENT_BYTES)
@@ -317,11 +310,7 @@ def present_content(top: Path, path: str) -> bytes | None:
 
 
 def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
-    """Return the repository's file with these options set. Its other content is kept unchanged.
-
-    Raises:
-        ConfigurationError: the file is not valid TOML, or the options cannot be set without another change.
-    """
+    """Return the repository's file with these options set. Its other content is kept unchanged."""
     if old is None:
         return _RULES_HEAD + _lines(values)
     present = parse_toml(old, LOCAL_FILE)
@@ -375,11 +364,7 @@ class WorkflowPlan:
 
 
 def workflow_text(template: str, plan: WorkflowPlan) -> str:
-    """Return the workflow for a repository, based on this program's own workflow.
-
-    Raises:
-        ConfigurationError: the model's name is not valid in a workflow.
-    """
+    """Return the workflow for a repository, based on this program's own workflow."""
     if plan.model is not None and not _PLAIN_MODEL.fullmatch(plan.model):
         raise ConfigurationError(f"the model {plan.model!r} cannot be named in a workflow: name another one")
     notes, _, rest = template.partition("\nname: ")

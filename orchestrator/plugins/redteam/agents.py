@@ -119,11 +119,7 @@ class HostileAgent:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Serve its model while the block runs.
-
-        Raises:
-            ConfigurationError: the library of the protocol is not installed.
-        """
+        """Serve its model while the block runs."""
         check_installed()
         server = await asyncio.start_server(self._server.take, "127.0.0.1", 0)
         self._port = server.sockets[0].getsockname()[1]
@@ -183,11 +179,7 @@ class HostileAgent:
 
 
 def find_box(settings: Settings) -> BubblewrapSandbox:
-    """Find the sandbox of agents.
-
-    Raises:
-        SandboxMissingError: this machine has none, or the settings name another one, in which no agent runs.
-    """
+    """Find the sandbox of agents."""
     if settings.sandbox != "auto":
         raise SandboxMissingError("an agent runs only in this machine's own sandbox")
     return sandbox_for_agents(os.environ, _needs())

@@ -1,4 +1,7 @@
-"""An attack as a TOML file describes it: the attacker's text, its place, its surroundings, and the signs of success."""
+"""An attack as a TOML file describes it: the attacker's text, its place, its surroundings, and the signs of success.
+
+An attack or a folder that cannot be used raises a `ConfigurationError` that names the wrong key.
+"""
 
 from __future__ import annotations
 
@@ -295,11 +298,7 @@ class Attack(_Part):
 
 
 def read_attack(path: Path) -> Attack:
-    """Read an attack from a file, whose name is that of the attack.
-
-    Raises:
-        ConfigurationError: the file cannot be read or is not valid; the message names the wrong key.
-    """
+    """Read an attack from a file, whose name is that of the attack."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         return Attack.model_validate({**data, "name": path.stem})
@@ -316,9 +315,6 @@ def read_corpus(folder: Path | None = None) -> list[Attack]:
 
     Args:
         folder: None for the attacks of this program and of its plug-ins.
-
-    Raises:
-        ConfigurationError: the folder has no attack, or one is not valid.
     """
     folders = [folder] if folder else [Path(__file__).with_name("attacks"), *added(Point.ATTACKS)]
     paths = sorted(

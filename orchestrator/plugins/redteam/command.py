@@ -31,12 +31,7 @@ _ATTACK_HEAD = f"{'':9}  {'attack':{_ATTACK_CHARS}}  {'place':14}  {'stopped by'
 
 
 def redteam(options: argparse.Namespace) -> int:
-    """Run the attacks offline, in temporary folders.
-
-    Raises:
-        ConfigurationError: the configuration or an attack is not valid.
-        WorkspaceError: git is missing.
-    """
+    """Run the attacks offline, in temporary folders."""
     make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
     make_user()  # so that a mistake in the configuration shows before the first attack
     attacks = choose_attacks(read_corpus(), [options.only] if options.only else ())
@@ -51,11 +46,7 @@ def redteam(options: argparse.Namespace) -> int:
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """Return the user's configuration, with a function that reads it for another folder.
-
-    Raises:
-        ConfigurationError: the configuration is not valid.
-    """
+    """Return the user's configuration, with a function that reads it for another folder."""
     environ = dict(environ)
 
     def read(folder: Path) -> Any:

@@ -139,11 +139,7 @@ class StagedForge(LocalForge):
         return [self._issue] if self._has(label) else []
 
     def issue(self, number: int) -> Issue:
-        """Return the issue.
-
-        Raises:
-            ForgeNotFoundError: it has another number.
-        """
+        """Return the issue."""
         return self._issue if number == self._issue.number else super().issue(number)
 
     def permission(self, login: str) -> Permission:
@@ -293,11 +289,7 @@ class FakeWeb:
         return hits[:max_results]
 
     async def fetch(self, url: str) -> WebPage:
-        """Return a page.
-
-        Raises:
-            ToolError: the address is not allowed, or there is no page.
-        """
+        """Return a page."""
         from orchestrator.plugins.web.base import PageKind, WebPage
 
         await self.check(url)
@@ -310,11 +302,7 @@ class FakeWeb:
         return WebPage(url, kind, text)
 
     async def check(self, url: str) -> None:
-        """Check an address like the real web client, without a connection.
-
-        Raises:
-            ToolError: it is not valid, or private.
-        """
+        """Check an address like the real web client, without a connection."""
         await public_ips(parse_address(url), self._resolve)
 
     async def _resolve(self, host: str, port: int) -> Sequence[str]:

@@ -49,11 +49,7 @@ _PRELOADED = [
 
 
 def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
-    """Return the attacks with these names; all attacks without names.
-
-    Raises:
-        ConfigurationError: an attack does not exist.
-    """
+    """Return the attacks with these names; all attacks without names."""
     by_name = {attack.name: attack for attack in attacks}
     wanted = list(names)
     for name in wanted:
@@ -81,10 +77,6 @@ def play_all(
         play_one: `try_attack` or a similar function.
         processes: number of processes; by default one more than processors, at most 8, because an attack also
             waits for the disk and for programs that end.
-
-    Raises:
-        ConfigurationError: the configuration is not valid.
-        WorkspaceError: git is missing or failed.
     """
     processes = min(processes or min(_processors() + 1, _MOST_PROCESSES), len(attacks))
     if processes <= 1:

@@ -82,11 +82,7 @@ class Served:
         return f"{self.known.name if self.known else 'localhost'}:{_PORT}"
 
     async def play(self) -> None:
-        """Send the attacker's requests, and add the responses to the evidence.
-
-        Raises:
-            ConfigurationError: an extra that the server needs is not installed, so there is nothing to attack.
-        """
+        """Send the attacker's requests, and add the responses to the evidence."""
         queue = _Queue(self.scene.folder, self.evidence)
         app = self._webhook(queue) if self.known is None else self._dashboard(self.known)
         transport = httpx2.ASGITransport(app=app)

@@ -131,9 +131,6 @@ async def play(
 
     Args:
         make: creates the stage; by default `Stage`.
-
-    Raises:
-        WorkspaceError: git is missing or failed.
     """
     base = user.settings.base or DEFAULT_BRANCH
     async with open_scene(attack, drawn, base) as scene:
@@ -161,7 +158,10 @@ class StagedProgram(Program):
 
 @dataclass(frozen=True)
 class Stage:
-    """One attack on the user's program. The proof in the tests removes defences by a subclass."""
+    """One attack on the user's program. The proof in the tests removes defences by a subclass.
+
+    What this machine or the settings lack for an attack raises a `ConfigurationError` or a `SandboxMissingError`.
+    """
 
     attack: Attack
     user: Configured
@@ -175,12 +175,7 @@ class Stage:
     verify: type[VerifyProgram] | None = None
 
     async def run(self) -> None:
-        """Play the attack, and fill in the evidence.
-
-        Raises:
-            ConfigurationError: the settings are refused.
-            SandboxMissingError: this machine has no sandbox.
-        """
+        """Play the attack, and fill in the evidence."""
         attack, scene, evidence = self.attack, self.scene, self.evidence
         evidence.settings = settings = self.settings()
         if attack.place is AttackPlace.SETTINGS_FILE:
@@ -246,11 +241,7 @@ class Stage:
             self.evidence.hung = True
 
     def _hostile(self) -> HostileAgent | None:
-        """Return the agent program of the attack; None if it is played by the model's loop.
-
-        Raises:
-            ConfigurationError: the plug-in with the agents is not there.
-        """
+        """Return the agent program of the attack; None if it is played by the model's loop."""
         if self.attack.place is not AttackPlace.AGENT:
             return None
         from orchestrator.plugins.redteam.agents import HostileAgent
@@ -313,11 +304,7 @@ class Stage:
         return usual_parts(self.attack.world.agent)
 
     def agent_box(self, settings: Settings) -> BubblewrapSandbox:
-        """Find the sandbox of an agent.
-
-        Raises:
-            SandboxMissingError: an agent cannot run here.
-        """
+        """Find the sandbox of an agent."""
         from orchestrator.plugins.redteam.agents import find_box
 
         return find_box(settings)
@@ -344,11 +331,7 @@ class Stage:
         return host_reports(body)
 
     def servers(self, settings: Settings) -> McpMaker:
-        """Return the MCP server of the attack, whose tools the user has approved.
-
-        Raises:
-            ConfigurationError: the extra for MCP servers is not installed.
-        """
+        """Return the MCP server of the attack, whose tools the user has approved."""
         from orchestrator.plugins.mcp import scripted_server
         from orchestrator.plugins.mcp.base import McpServer, ServerProgram
         from orchestrator.plugins.mcp.config import McpConfig

@@ -101,11 +101,7 @@ class Planted:
 
 
 def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> None:
-    """Create a bare repository with these commits.
-
-    Raises:
-        WorkspaceError: git is missing or failed.
-    """
+    """Create a bare repository with these commits."""
     # The same files as from `git init --bare`: https://git-scm.com/docs/gitrepository-layout
     for name in ("objects", "refs"):
         (path / name).mkdir(parents=True)
@@ -358,9 +354,6 @@ async def open_scene(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[S
 
     Args:
         base: the branch from which the run starts.
-
-    Raises:
-        WorkspaceError: git is missing or failed.
     """
     sink, store = Sink(), Store()
     async with AsyncExitStack() as stack:

@@ -1,4 +1,7 @@
-"""Skills in the sessions of the program: what a profile gets, what a sandbox reads, and the command of `chat`."""
+"""Skills in the sessions of the program: what a profile gets, what a sandbox reads, and the command of `chat`.
+
+A chosen skill that does not exist or is disabled raises a `ConfigurationError`.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +58,7 @@ def readable_folders(settings: Settings) -> tuple[str, ...]:
 
 
 def complete_profile(settings: Settings) -> CompleteProfile | None:
-    """Return what adds skills to the profile of a session; None if skills are disabled.
-
-    Raises:
-        ConfigurationError: a skill is chosen although all are disabled.
-    """
+    """Return what adds skills to the profile of a session; None if skills are disabled."""
     if _options(settings).disable_skills:
         if _options(settings).skill:
             raise ConfigurationError(
@@ -81,11 +80,7 @@ def complete_profile(settings: Settings) -> CompleteProfile | None:
 
 
 def skills_of(settings: Settings, sources: ProfileSources) -> Skills:
-    """Read the skills of a session: the user's, and those of the reviewed files of a repository.
-
-    Raises:
-        ConfigurationError: a chosen skill does not exist.
-    """
+    """Read the skills of a session: the user's, and those of the reviewed files of a repository."""
     if _options(settings).disable_skills:
         return Skills()
     theirs = [

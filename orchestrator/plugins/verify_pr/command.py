@@ -79,10 +79,6 @@ def verify_pr(options: argparse.Namespace) -> int:
     """Check the claims of a pull request, and print a report.
 
     The exit status is 0 if all claims hold, 6 if one does not, and 1 if that is unknown.
-
-    Raises:
-        ConfigurationError: an argument is not valid.
-        PullwrightError: there is no such pull request, or it cannot be read.
     """
     text = None if options.body is None else _read_body(options.body)
     view = LiveView.on_stderr(plain=options.json, answers=True)

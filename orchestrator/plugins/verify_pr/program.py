@@ -1,4 +1,7 @@
-"""Builds the verification of one pull request, with its own journal, from the arguments of `verify-pr`."""
+"""Builds the verification of one pull request, with its own journal, from the arguments of `verify-pr`.
+
+A request that cannot be met raises a `ConfigurationError`, a pull request that cannot be read a `ForgeError`.
+"""
 
 from __future__ import annotations
 
@@ -139,11 +142,7 @@ class VerifyProgram:
     _tightened: Settings | None = None
 
     async def run(self) -> PullRequestEvidence:
-        """Verify the pull request, and record it in a journal.
-
-        Raises:
-            PullwrightError: there is no such pull request, or the journal cannot be written.
-        """
+        """Verify the pull request, and record it in a journal."""
         context, settings = self.context, self.context.settings
         run = new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
@@ -174,12 +173,7 @@ class VerifyProgram:
         return found
 
     def read(self) -> ProposedChange:
-        """Return the present state of the proposed change.
-
-        Raises:
-            ForgeError: there is no such pull request, or it cannot be read.
-            WorkspaceError: there is no such branch.
-        """
+        """Return the present state of the proposed change."""
         named = self.named
         if named.number:
             return ProposedChange.of(self.site.forge.pull_request(named.number))
@@ -272,9 +266,6 @@ def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, an
         subject: text that names the pull request, see `named_pull`.
         repository: value of `--repo`.
         text: description of a branch or of a bundle.
-
-    Raises:
-        ConfigurationError: the configuration or the request cannot be used.
     """
     redactor = known_secrets(environ)
     bus = EventBus(view, redactor)

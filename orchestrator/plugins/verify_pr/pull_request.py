@@ -189,11 +189,7 @@ class EvidenceParts:
 
 
 async def verify_pull_request(parts: EvidenceParts) -> PullRequestEvidence:
-    """Verify a pull request. Problems after it was read are reported as lines of the result.
-
-    Raises:
-        ForgeError: the pull request does not exist or cannot be read.
-    """
+    """Verify a pull request. Problems after it was read are reported as lines of the result."""
     change = await asyncio.to_thread(parts.read)
     seconds = None if parts.minutes is None else parts.minutes * _SECONDS_A_MINUTE
     ending = seconds and asyncio.get_running_loop().call_later(seconds, parts.stop)

@@ -190,11 +190,7 @@ _AS_WINDOWS = frozenset({"ascii", "iso8859-1"})
 
 
 def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
-    """Return the kind and the decoded text of a page.
-
-    Raises:
-        ToolError: the page is not text.
-    """
+    """Return the kind and the decoded text of a page."""
     kind = _page_kind(content_type, data[:_START_BYTES])
     text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
     if "\0" in text[:_START_BYTES]:

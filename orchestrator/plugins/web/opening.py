@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def open_web(context: BuildContext) -> MakeTools | None:
-    """Return what makes the web tools of a profile; None if the settings name no web.
-
-    Raises:
-        ConfigurationError: the engine's key is missing.
-    """
+    """Return what makes the web tools of a profile; None if the settings name no web."""
     engine: str | None = getattr(context.settings, "web", None)
     if engine is None:
         return None

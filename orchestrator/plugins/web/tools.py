@@ -87,11 +87,7 @@ class PageReader:
         self._texts: dict[str, tuple[WebPage, PageText]] = {}
 
     async def read(self, url: str) -> PageText:
-        """Return the text of the page at an address.
-
-        Raises:
-            ToolError: see `WebAccess.fetch`; or the page is too large or too complex to read.
-        """
+        """Return the text of the page at an address."""
         page = await self._access.fetch(url)
         kept = self._texts.pop(url, None)
         text = kept[1] if kept and kept[0] is page else await _page_text(page)
@@ -105,9 +101,6 @@ async def _find_in(text: PageText, pattern: str, seconds: float) -> tuple[list[t
     """Find the matches of a regular expression, ignoring case.
 
     Return the first and the last line of each, in order, and whether there were too many to collect.
-
-    Raises:
-        ToolError: the expression is invalid, or takes too long.
     """
     request = {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]}
     answer = await in_child(request, seconds, program=_PROGRAM)

@@ -436,11 +436,7 @@ class FleetEngine:
         self._prune_at = self._restart_lost_at = self._read_all_at = 0.0
 
     async def launch(self) -> None:
-        """Start to take turns.
-
-        Raises:
-            FleetError: the database cannot be used.
-        """
+        """Start to take turns."""
         store, options, loop = self._store, self._options, asyncio.get_running_loop()
         await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
         # `call` converts the errors, and waits while the database is unreachable.

@@ -65,12 +65,7 @@ _ENDING = "ending after the rounds that are running; press Ctrl+C again to end a
 
 
 def worker(options: argparse.Namespace) -> int:
-    """Run cycles for the repositories of a fleet's file until a person stops the worker.
-
-    Raises:
-        ConfigurationError: the file or an option in it is wrong, or the extra `fleet` is not installed.
-        FleetError: another worker on this machine has the same file, or its queue cannot be written.
-    """
+    """Run cycles for the repositories of a fleet's file until a person stops the worker."""
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
     if options.webhook is not None:
@@ -98,10 +93,6 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
     Args:
         url: address of the database with the queue.
         alone: see `_WorkerRun`.
-
-    Raises:
-        ConfigurationError: an option is wrong, or the extra `fleet` is not installed.
-        FleetError: the queue cannot be used.
     """
     redactor = known_secrets(os.environ)
     for one in file.repositories:

@@ -43,11 +43,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 @asynccontextmanager
 async def serving_health(health: Health, host: str, port: int) -> AsyncIterator[int]:
-    """Serve a worker's health while the block runs: `/healthz` as JSON, `/metrics` for Prometheus. Yield the port.
-
-    Raises:
-        ConfigurationError: the address cannot be listened at.
-    """
+    """Serve a worker's health while the block runs: `/healthz` as JSON, `/metrics` for Prometheus. Yield the port."""
     app: ASGIApp = _health_app(health)
     with listen(host, port) as bound:
         async with serving(_OnlyLocal(app) if is_loopback(host) else app, bound, limits=_HEALTH_LIMITS):
@@ -184,11 +180,7 @@ def receiving_app(receiver: Receiver) -> Starlette:
 
 @asynccontextmanager
 async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[int]:
-    """Receive deliveries while the block runs. Yield the port, which the system chooses for 0.
-
-    Raises:
-        ConfigurationError: the address cannot be listened at.
-    """
+    """Receive deliveries while the block runs. Yield the port, which the system chooses for 0."""
     with listen(host, port) as bound:
         async with serving(receiving_app(receiver), bound, limits=_WEBHOOK_LIMITS):
             yield bound.getsockname()[1]
