@@ -1,4 +1,4 @@
-"""A function's docstring says what the function does: it begins with a verb."""
+"""A function's docstring says what the function does: it begins with a verb. What several raise is said once."""
 
 from __future__ import annotations
 
@@ -57,5 +57,51 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line in nouns(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+def said_again(tree: ast.Module) -> list[int]:
+    """Return the lines of functions whose `Raises:` repeats one beside it, or is that of something private."""
+    found = []
+    waiting: list[tuple[ast.Module | ast.ClassDef, bool]] = [(tree, False)]
+    for scope, is_private in waiting:
+        seen = set[str]()
+        for node in scope.body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            hidden = is_private or (node.name.startswith("_") and not node.name.endswith("__"))
+            raised = "".join((ast.get_docstring(node) or "").partition("\nRaises:\n")[1:])
+            if raised and (hidden or raised in seen):
+                found.append(node.lineno)
+            seen.add(raised)
+            if isinstance(node, ast.ClassDef):
+                waiting.append((node, hidden))
+    return found
+
+
+RAISES = "'''Do it.\n\n    Raises:\n        OSError: it failed.\n    '''"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (f"def f():\n    {RAISES}", []),
+        (f"def _f():\n    {RAISES}", [1]),
+        (f"class _A:\n  def f():\n    {RAISES}", [2]),
+        (f"class A:\n  def __init__():\n    {RAISES}", []),
+        (f"class A:\n  def f():\n    {RAISES}\n  def g():\n    {RAISES}", [8]),
+        (f"def f():\n    {RAISES}\nclass A:\n  def f():\n    {RAISES}", []),
+    ],
+)
+def test_what_is_raised_is_found_where_it_is_said_again(source: str, found: list[int]) -> None:
+    assert said_again(ast.parse(source)) == found
+
+
+def test_what_several_functions_raise_is_said_once_where_all_of_them_are() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line in said_again(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []
