@@ -10,6 +10,7 @@ import os
 import random
 import threading
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -24,7 +25,6 @@ from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.core import events
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
-from orchestrator.core.events import Decision, Warned
 from orchestrator.core.prompts import fenced
 from orchestrator.engine.policy.secrets import RedactedStream
 from orchestrator.engine.session.history import FROM_USER, TurnKind
@@ -39,11 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.app.wiring import Observers
-    from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
     from orchestrator.plugins.chat.conversation import Conversation
     from orchestrator.plugins.chat.program import ChatProgram
-
 
 _KINDS: Mapping[schema.ToolKind, tuple[str, ...]] = {
     "execute": ("shell", "run_tests"),
@@ -54,21 +52,29 @@ _KINDS: Mapping[schema.ToolKind, tuple[str, ...]] = {
     "think": ("todo",),
 }
 """The kinds of calls, by words in a tool's name; the first that fits. An editor chooses a symbol by it."""
-_PATHS = ("path", "file_path")
-_OLD, _NEW = ("old_text", "old_string"), ("new_text", "new_string", "content")
-_MOST_OUTPUT_CHARS = 20_000
+_PATHS, _OLD, _NEW = ("path", "file_path"), ("old_text", "old_string"), ("new_text", "new_string", "content")
+_TERMINAL_ONLY = frozenset({*LEAVING, "/new", "/clear", "/resume", "/paste", "/debug", "/save"})
+"""Commands whose place an editor takes: it has sessions, files and several lines of its own."""
+_ANSWERS: Mapping[schema.PermissionOptionKind, tuple[str, events.Decision]] = {
+    "allow_once": ("Run it", events.Decision.ONCE),
+    "allow_always": ("Always in this session", events.Decision.ALWAYS),
+    "reject_once": ("Do not run it", events.Decision.NO),
+}
+_MOST_OUTPUT_CHARS, _MOST_EMBEDDED_BYTES = 20_000, 60_000
+_FAILED, _REFUSED = -32_603, -32_602
 
 
 class Updates:
-    """Makes the updates of one session. Ids of calls are our own, because a model may give one twice.
+    """Makes the updates of one session.
 
     Attributes:
         folder: where relative paths begin.
+        ids: new ids of calls: a model may give one twice.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, redactor = folder, known_secrets(os.environ)
-        self._number = 0
+        redactor = known_secrets(os.environ)
+        self.folder, self.ids = folder, (f"call-{number}" for number in count(1))
         self._running: dict[str, schema.ToolCallStart] = {}
         self._text, self._thoughts = ReplyText(redactor), RedactedStream(redactor)
 
@@ -76,7 +82,7 @@ class Updates:
         """Yield the updates of an event."""
         match event:
             case events.TextStarted() if self._text.came:
-                yield from self.words(f"{self._text.end()}\n\n(The reply broke off, and begins again.)\n\n")
+                yield from told(f"{self._text.end()}\n\n(The reply broke off, and begins again.)\n\n")
             case events.ReasoningDelta(text):
                 yield from _thought(self._thoughts.add(clean(text)))
             case events.TextDelta() | events.ReplyReceived():
@@ -95,12 +101,12 @@ class Updates:
                 yield from _thought(f"{clean(message)}\n\n")
             case _:
                 pass
-        yield from self.words(self._text.of(event))
+        yield from told(self._text.of(event))
 
     def end(self) -> Iterator[Any]:
         """Yield what is left when an answer ended, also in the middle."""
         yield from _thought(self._thoughts.end())
-        yield from self.words(self._text.end())
+        yield from told(self._text.end())
         for call in self._running.values():
             yield helpers.update_tool_call(call.tool_call_id, status="failed")
         self._running.clear()
@@ -112,34 +118,26 @@ class Updates:
                 yield helpers.update_user_message_text(clean(turn.said))
             elif turn.kind is TurnKind.ASSISTANT:
                 yield from _thought(clean(turn.reasoning))
-                yield from self.words(turn.content)
+                yield from told(turn.content)
                 for call in turn.tool_calls:
                     yield self._call(call.name, call.arguments, "completed")
-
-    @staticmethod
-    def words(text: str) -> Iterator[Any]:
-        """Yield a text for the person."""
-        if text:
-            yield helpers.update_agent_message_text(clean(text))
-
-    def new_id(self) -> str:
-        """Return an id for a call."""
-        self._number += 1
-        return f"call-{self._number}"
 
     def asked_about(self, tool: str, scope: str) -> schema.ToolCallUpdate:
         """Return the running call that a question is about. The question itself shows what an answer covers."""
         calls = [one for one in self._running.values() if one.title.split()[0] == tool]
         fits = [one for one in calls if one.raw_input and scope in map(str, one.raw_input.values())] or calls
-        name, title = (fits[0].tool_call_id, fits[0].title) if fits else (self.new_id(), tool)
+        name, title = (fits[0].tool_call_id, fits[0].title) if fits else (next(self.ids), tool)
         return schema.ToolCallUpdate(tool_call_id=name, title=title, kind=_kind(tool), status="pending")
 
     def _call(self, tool: str, arguments: Mapping[str, Any], status: Any) -> schema.ToolCallStart:
         """Return the beginning of a call, with its file, and with the change where the arguments have it as text."""
-        named, old, new = (_text_of(arguments, keys) for keys in (_PATHS, _OLD, _NEW))
+        texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+        named, old, new = (
+            next((texts[name] for name in names if name in texts), None) for names in (_PATHS, _OLD, _NEW)
+        )
         path = str(self.folder / named) if named else ""
         return helpers.start_tool_call(
-            self.new_id(),
+            next(self.ids),
             f"{short_line(tool, 40)} {telling_argument(arguments)}".rstrip(),
             kind=_kind(tool),
             status=status,
@@ -147,6 +145,10 @@ class Updates:
             locations=[schema.ToolCallLocation(path=path)] if path else [],
             raw_input=dict(arguments),
         )
+
+
+def _kind(tool: str) -> schema.ToolKind:
+    return next((kind for kind, words in _KINDS.items() if any(word in tool for word in words)), "other")
 
 
 def _ended(started: schema.ToolCallStart, output: str, *, is_good: bool) -> Any:
@@ -159,29 +161,15 @@ def _ended(started: schema.ToolCallStart, output: str, *, is_good: bool) -> Any:
     )
 
 
+def told(text: str) -> Iterator[Any]:
+    """Yield a text for the person."""
+    if text:
+        yield helpers.update_agent_message_text(clean(text))
+
+
 def _thought(text: str) -> Iterator[Any]:
     if text:
         yield helpers.update_agent_thought_text(text)
-
-
-def _kind(tool: str) -> schema.ToolKind:
-    return next((kind for kind, words in _KINDS.items() if any(word in tool for word in words)), "other")
-
-
-def _text_of(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the first of these arguments that is a text."""
-    return next((arguments[key] for key in keys if isinstance(arguments.get(key), str)), None)
-
-
-_TERMINAL_ONLY = frozenset({*LEAVING, "/new", "/clear", "/resume", "/paste", "/debug", "/save"})
-"""Commands whose place an editor takes: it has sessions, files and several lines of its own."""
-_ANSWERS = {
-    "allow_once": Answer(Decision.ONCE),
-    "allow_always": Answer(Decision.ALWAYS),
-    "reject_once": Answer(Decision.NO),
-}
-_MOST_EMBEDDED_BYTES = 60_000
-_FAILED, _REFUSED = -32_603, -32_602
 
 
 class EditorAgent:
@@ -231,7 +219,7 @@ class EditorAgent:
         if session_id not in self._sessions:
             raise RequestError(_REFUSED, "there is no such session: open it first")
         try:
-            return schema.PromptResponse(stop_reason=await self._sessions[session_id].answer(prompt))  # type: ignore[arg-type]
+            return schema.PromptResponse(stop_reason=await self._sessions[session_id].answer(prompt))
         except PullwrightError as error:
             raise RequestError(_FAILED, str(error)) from error
 
@@ -245,6 +233,11 @@ class EditorAgent:
         self.is_stopped = True
         for session in self._sessions.values():
             session.chat.context.stop.at_once()
+        self.cancel_all()
+
+    def cancel_all(self) -> None:
+        """Stop all answers."""
+        for session in self._sessions.values():
             session.cancel()
 
     async def close(self) -> list[str]:
@@ -277,24 +270,16 @@ class EditorSession:
 
     def __init__(self, name: str, folder: Path, editor: Any) -> None:
         self._name, self._folder, self._editor = name, folder, editor
-        self._working: asyncio.Task[str] | None = None
+        self._working: asyncio.Task[schema.StopReason] | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._updates = Updates(folder)
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def build(self, options: argparse.Namespace, observers: Observers, *, is_new: bool) -> None:
         """Build the conversation, in a thread: a new one, or one that the run of this name began."""
-        self.chat = build_chat(
-            "chat",
-            options.repo,
-            given_settings(options),
-            os.environ,
-            self._folder,
-            self._emit,
-            ask=self.ask,
-            dry_run=options.dry_run,
-            observers=observers,
-        )
+        given, folder = given_settings(options), self._folder
+        how = {"ask": self.ask, "dry_run": options.dry_run, "observers": observers}
+        self.chat = build_chat("chat", options.repo, given, os.environ, folder, self._emit, **how)
         if is_new:
             self.chat.next_run = self._name
         else:
@@ -305,10 +290,12 @@ class EditorSession:
         self._send(self._updates.past(self.chat.begun.turns if self.chat.begun else ()))
         await self._sent()
         if has_servers:
-            self._emit(Warned("the editor's MCP servers are not used: name them in Pullwright's settings"))
+            self._emit(
+                events.Warned("the editor's MCP servers are not used: name them in Pullwright's settings")
+            )
         self._send([helpers.update_available_commands(_commands())])
 
-    async def answer(self, blocks: Sequence[Any]) -> str:
+    async def answer(self, blocks: Sequence[Any]) -> schema.StopReason:
         """Answer a message, and return why the answer ended, in the protocol's words."""
         if self._working is not None:
             raise RequestError(_REFUSED, "the last message is not answered yet")
@@ -331,12 +318,12 @@ class EditorSession:
 
     async def close(self) -> list[str]:
         """End the conversation, and return lines for the person."""
+        self.cancel()
         if self._working is not None:
-            self._working.cancel()
             await asyncio.wait([self._working])
         return await self.chat.close()
 
-    async def _answer(self, blocks: Sequence[Any]) -> str:
+    async def _answer(self, blocks: Sequence[Any]) -> schema.StopReason:
         text = _written("\n".join(block.text for block in blocks if block.type == "text"))
         if COMMAND.match(text):
             try:
@@ -387,7 +374,7 @@ class EditorSession:
 
     def say(self, text: str) -> None:
         """Show lines of the program itself."""
-        self._send(self._updates.words(f"{text}\n\n"))
+        self._send(told(f"{text}\n\n"))
 
     def rows(self, rows: Sequence[tuple[str, str]]) -> None:
         """Show two columns."""
@@ -402,23 +389,20 @@ class EditorSession:
         """Ask the person whether a call above the permission level may run."""
         call = self._updates.asked_about(tool, scope)
         call.content = [helpers.tool_content(helpers.text_block(f"{fenced(scope)}\n{why}"))]
-        names = {
-            "allow_once": "Run it",
-            "allow_always": "Always in this session",
-            "reject_once": "Do not run it",
-        }
-        return _ANSWERS[await self._chosen(call, names)]
+        chosen = await self._chosen(call, {kind: words for kind, (words, _) in _ANSWERS.items()})
+        return Answer(_ANSWERS[chosen][1])
 
     async def confirm(self, question: str) -> bool:
         """Ask the person yes or no."""
-        call = schema.ToolCallUpdate(tool_call_id=self._updates.new_id(), title=question, kind="other")
+        call = schema.ToolCallUpdate(tool_call_id=next(self._updates.ids), title=question, kind="other")
         is_agreed = await self._chosen(call, {"allow_once": "Yes", "reject_once": "No"}) == "allow_once"
-        self._send(
-            [helpers.update_tool_call(call.tool_call_id, status="completed" if is_agreed else "failed")]
-        )
+        end = helpers.update_tool_call(call.tool_call_id, status="completed" if is_agreed else "failed")
+        self._send([end])
         return is_agreed
 
-    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[Any, str]) -> str:
+    async def _chosen(
+        self, call: schema.ToolCallUpdate, names: Mapping[schema.PermissionOptionKind, str]
+    ) -> schema.PermissionOptionKind:
         """Have the editor ask, and return the kind of the answer: a refusal if it is gone, or gives no such answer."""
         options = [
             schema.PermissionOption(option_id=kind, name=name, kind=kind) for kind, name in names.items()
@@ -428,11 +412,11 @@ class EditorSession:
             answer = await self._editor.request_permission(
                 session_id=self._name, tool_call=call, options=options
             )
-            if isinstance(answer.outcome, schema.AllowedOutcome) and answer.outcome.option_id in names:
-                return answer.outcome.option_id
+            given = getattr(answer.outcome, "option_id", "")
+            return next((kind for kind in names if kind == given), "reject_once")
         return "reject_once"
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: events.Event) -> None:
         """Show an event, in the order in which they come, also from another thread."""
         if threading.get_ident() == self._thread:
             self._send(self._updates.of(event))
@@ -456,15 +440,12 @@ async def _delivered(sending: Coroutine[Any, Any, None]) -> None:
         await sending
 
 
-def _commands() -> list[schema.AvailableCommand]:
-    def arguments(hint: str) -> schema.AvailableCommandInput | None:
-        return schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=hint)) if hint else None
-
-    return [
-        schema.AvailableCommand(name=name[1:], description=one.text, input=arguments(one.arguments))
-        for name, one in slash_commands().items()
-        if name not in _TERMINAL_ONLY
-    ]
+def _commands() -> Iterator[schema.AvailableCommand]:
+    for name, one in slash_commands().items():
+        hint = schema.UnstructuredCommandInput(hint=one.arguments)
+        taken = schema.AvailableCommandInput(root=hint) if one.arguments else None
+        if name not in _TERMINAL_ONLY:
+            yield schema.AvailableCommand(name=name[1:], description=one.text, input=taken)
 
 
 def _written(text: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, refuse_secrets
-from orchestrator.app.terminal import standard_output
+from orchestrator.app.terminal import RedactedOutput, known_secrets, standard_output
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.suggestions import install_command
@@ -20,10 +21,13 @@ from orchestrator.plugins.chat.command import StandardInput, refuse_contract
 if TYPE_CHECKING:
     import argparse
 
-    from orchestrator.app.terminal import RedactedOutput
     from orchestrator.app.wiring import Observers
 
 _PARSE_ERROR = {"code": -32_700, "message": "this line is no message of the protocol"}
+_LOOK_MILLISECONDS = 200
+"""How often a write that the editor does not read looks whether the input has ended, and how long it waits then."""
+_ANSWER_SECONDS = 5.0
+"""Time for the answers to requests whose work has ended, or was cancelled."""
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -38,18 +42,18 @@ def serve(options: argparse.Namespace) -> int:
     from orchestrator.app.wiring import observing
     from orchestrator.core.clock import SystemClock
 
-    out = standard_output()
+    lines = _Lines(standard_output().fileno())
     with redirect_stdout(sys.stderr), observing(os.environ, SystemClock(), print) as observers:
-        return event_loop.run(_serve(options, out, observers))
+        return event_loop.run(_serve(options, lines, observers))
 
 
-async def _serve(options: argparse.Namespace, out: RedactedOutput, observers: Observers) -> int:
+async def _serve(options: argparse.Namespace, lines: _Lines, observers: Observers) -> int:
     from acp.agent.connection import AgentSideConnection
 
     from orchestrator.plugins.acp.agent import EditorAgent
 
     agent = EditorAgent(options, observers)
-    connection = AgentSideConnection(agent, _Lines(out), listening=False)  # type: ignore[arg-type]
+    connection = AgentSideConnection(agent, lines, listening=False)  # type: ignore[arg-type]
     listening = asyncio.ensure_future(connection.listen())
 
     def end() -> None:
@@ -58,6 +62,8 @@ async def _serve(options: argparse.Namespace, out: RedactedOutput, observers: Ob
 
     event_loop.on_ending_signals(end, interrupt=end)
     await asyncio.wait([listening])
+    agent.cancel_all()
+    await lines.end()
     for line in await agent.close():
         print(line, file=sys.stderr)
     await connection.close()
@@ -67,16 +73,20 @@ async def _serve(options: argparse.Namespace, out: RedactedOutput, observers: Ob
 class _Lines:
     """The library's transport: one JSON message a line. What is none is answered, and never reaches the library."""
 
-    def __init__(self, out: RedactedOutput) -> None:
-        self._out, self._input, self._order = out, StandardInput(), asyncio.Lock()
+    def __init__(self, handle: int) -> None:
+        self._pipe = _Pipe(handle)
+        self._out = RedactedOutput(cast("TextIO", self._pipe), lambda: known_secrets(os.environ))
+        self._input, self._order = StandardInput(), asyncio.Lock()
+        self._asked: set[Any] = set()
+        self._answered = asyncio.Event()
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message, after those that were sent before."""
         async with self._order:
-            try:
-                await asyncio.to_thread(self._out.write_json, message)
-            except (OSError, ValueError) as error:
-                raise ConnectionError(str(error)) from error
+            await asyncio.to_thread(self._out.write_json, message)
+        if "method" not in message:
+            self._asked.discard(message["id"])
+            self._answered.set()
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end of the input."""
@@ -86,12 +96,51 @@ class _Lines:
             except (EOFError, OSError):
                 return None
             if (message := _parsed(line)) is not None:
+                if "method" in message and "id" in message:
+                    self._asked.add(message["id"])
                 return message
             if line.strip():
                 await self.send({"jsonrpc": "2.0", "id": None, "error": _PARSE_ERROR})
 
+    async def end(self) -> None:
+        """Wait for the answers to what was asked, and write no longer than the editor reads."""
+        self._pipe.is_ending = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                while self._asked:
+                    self._answered.clear()
+                    await self._answered.wait()
+
     async def close(self) -> None:
         """Do nothing: the streams are the process's own."""
+
+
+class _Pipe:
+    """Standard output, whose reader may go, or stay and not read. Then the end of the process does not wait for it.
+
+    Attributes:
+        is_ending: whether to drop what is not read within a moment.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle, self._is_gone, self.is_ending = handle, False, False
+        self._poll = select.poll()
+        self._poll.register(handle, select.POLLOUT)
+
+    def write(self, text: str) -> None:
+        """Write a text. At most `PIPE_BUF` bytes are written without a wait when there is room."""
+        rest = memoryview(text.encode())
+        while rest and not self._is_gone:
+            if self._poll.poll(_LOOK_MILLISECONDS):
+                try:
+                    rest = rest[os.write(self._handle, rest[: select.PIPE_BUF]) :]
+                except OSError:  # nobody reads any more
+                    self._is_gone = True
+            else:
+                self._is_gone = self.is_ending
+
+    def flush(self) -> None:
+        """Do nothing: everything is written at once."""
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

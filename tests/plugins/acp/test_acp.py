@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
 from orchestrator.app.cli.arguments import USAGE
 from orchestrator.core import event_loop
+from orchestrator.plugins.acp import command
 from tests.doubles.forked import Forked
 from tests.doubles.model_server import MODEL, Step, calls, fail, reply
 from tests.scenarios.stage import CALC, FIXED, Stage, git, program
@@ -73,8 +75,11 @@ class Editor:
 class Talk:
     """A running `pullwright acp` and its editor."""
 
-    def __init__(self, editor: Editor, agent: Any, process: Forked, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, editor: Editor, agent: Any, process: Forked, writer: asyncio.StreamWriter, reading: Any
+    ) -> None:
         self.editor, self.agent, self.process, self.writer = editor, agent, process, writer
+        self.reading = reading
 
     async def begin(self, folder: Path) -> str:
         """Open a session, and return its id."""
@@ -109,7 +114,7 @@ async def talking(stage: Stage, *flags: str) -> AsyncIterator[Talk]:
     editor = Editor()
     agent = acp.connect_to_agent(cast("acp.Client", editor), writer, reader)
     try:
-        yield Talk(editor, agent, process, writer)
+        yield Talk(editor, agent, process, writer, reading)
         writer.close()
         assert await asyncio.to_thread(process.wait, 60) == 0
     finally:
@@ -353,6 +358,55 @@ def test_the_end_of_the_input_ends_a_running_answer(stage: Stage, repository: Pa
     finally:
         gate.set()
     assert stage.events()[-1]["type"] == "CycleEnded"
+
+
+def test_an_editor_that_reads_no_more_does_not_hold_up_the_end(stage: Stage, repository: Path) -> None:
+    gate, asked = threading.Event(), threading.Event()
+
+    def long(_request: object) -> Step:
+        asked.set()
+        return Step(text="One two three four five. " * 40_000, gate=gate)
+
+    stage.script(long)
+
+    async def work(talk: Talk) -> None:
+        session = await talk.begin(repository)
+        talk.reading.pause_reading()
+        saying = asyncio.ensure_future(talk.say(session, "Count"))
+        await asyncio.to_thread(asked.wait, 60)
+        talk.writer.close()
+        assert await asyncio.to_thread(talk.process.wait, 60) == 0
+        talk.reading.resume_reading()
+        with suppress(ConnectionError, acp.RequestError):
+            await saying
+
+    try:
+        play(stage, work)
+    finally:
+        gate.set()
+    assert stage.events()[-1]["type"] == "CycleEnded"
+
+
+async def test_what_nobody_reads_is_dropped_after_the_end_of_the_input() -> None:
+    ours, theirs = os.pipe()
+    lines = command._Lines(theirs)
+    sending = asyncio.ensure_future(lines.send({"method": "x" * 200_000}))
+    await asyncio.to_thread(os.read, ours, 10)  # so it has begun
+    await lines.end()
+    await sending
+    os.close(ours)
+    await lines.send({"method": "y"})
+    os.close(theirs)
+
+
+def test_what_was_asked_before_the_end_of_the_input_is_answered(stage: Stage, tmp_path: Path) -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+    (tmp_path / "in").write_text(f"{json.dumps(hello)}\n{json.dumps({**hello, 'id': 2})}\n")
+    words = ("acp", "--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url)
+    with (tmp_path / "in").open("rb") as given, (tmp_path / "out").open("wb") as out:
+        assert Forked(words, (given.fileno(), out.fileno(), 2)).wait(60) == 0
+    told = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert {one["id"]: one["result"]["protocolVersion"] for one in told} == {1: 1, 2: 1}
 
 
 def test_a_change_in_a_clone_is_shown_where_it_is(stage: Stage, repository: Path) -> None:
