@@ -96,6 +96,12 @@ CHANNELS = (
     ),
     Channel(
         FILE,
+        "messages to an editor, on standard output",
+        "by a `RedactedOutput` of its own, so that a reader that stays and does not read holds up no end",
+        {"plugins/acp/command.py": 1},
+    ),
+    Channel(
+        FILE,
         "the patch of work that cannot be saved elsewhere, private to this user",
         "the model's own change as it is, with a warning if something in it looks like a secret",
         {"bot/cycle/finish.py": 1},
